@@ -38,7 +38,7 @@ def _end_imports(signum: int, _: object) -> None:
 
 @contextmanager
 def ctrl_c_ends(line: str) -> Iterator[None]:
-    """Let Ctrl-C end the process with one line; once a command runs, without a line."""
+    """Inside, let Ctrl-C end the process with a line; afterwards, in a command, without a line."""
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:
         yield

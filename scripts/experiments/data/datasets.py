@@ -69,7 +69,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         return {"train": examples(train), "test": examples(test)}
 
     def _generate_examples(self) -> None:
-        """Nothing: `_split_generators` returns the examples."""
+        """Do nothing, because `_split_generators` returns the examples."""
 
 
 def load(name: str, data_dir: Path | None = None, moments: Moments | None = None) -> Images:
@@ -77,10 +77,10 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
 
     Args:
       name: One of `IN_MEMORY`.
-      data_dir: Folder in tensorflow-datasets' format; by default a cache folder, where the
-        digits are prepared at the first call, and to which files are copied from a bucket.
-      moments: Means and standard deviations of pixels in [0, 1], one a channel, by which a network
-        standardizes its images; by default those of the training images.
+      data_dir: Folder in tensorflow-datasets' format. By default a cache folder, in which the
+        digits are prepared at the first call. Files from a bucket are copied to this cache.
+      moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
+        are standardized; by default those of the training images.
 
     Raises:
       InputError: The name is unknown, or the folder does not hold the data set.
@@ -94,7 +94,7 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
 
 
 def records(name: str, data_dir: Path | None = None) -> Records:
-    """The data set `name` of `data_dir`, of which images are read one by one.
+    """The data set `name` of `data_dir`, whose images are read one by one.
 
     Args:
       name: One of `STREAMED`.
@@ -122,7 +122,7 @@ def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
 def identity(data: Images | Records) -> dict[str, Any]:
     """The facts that distinguish a data set: version, counts, shape, classes, checksums.
 
-    The checksums are of all labels and images, for records of a thousand of either split.
+    The checksums cover all labels and images; for records, a thousand of each split.
     """
     if isinstance(data, Images):
         counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])
@@ -150,7 +150,7 @@ def identity(data: Images | Records) -> dict[str, Any]:
 
 
 def sha256(parts: Iterable[Any]) -> str:
-    """The checksum of bytes or arrays, one after the other."""
+    """One checksum of a sequence of bytes or arrays."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(np.ascontiguousarray(part).data if isinstance(part, np.ndarray) else part)
@@ -158,7 +158,7 @@ def sha256(parts: Iterable[Any]) -> str:
 
 
 def _version(name: str, data_dir: Path | None) -> Path:
-    """The folder of the newest version of a data set, as `data_dir` has it."""
+    """The folder of a data set's newest version in `data_dir`."""
     folder = data_dir or cache_folder()
     with storage.reachable(folder):
         if data_dir is not None and not data_dir.is_dir():
@@ -199,17 +199,17 @@ def _prepare_digits(folder: Path) -> None:
     tfds.disable_progress_bar()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()):  # hides the announcement of a download
+        with contextlib.redirect_stdout(io.StringIO()):  # hides a false announcement of a download
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
-        # Unless another process has prepared them meanwhile.
+        # Another process may have prepared the digits meanwhile.
         if _newest_version(folder / "digits") is None:
             raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:
-    """The number of classes of a data set, and its splits; `encoded` images are encoded files."""
-    logging.getLogger("absl").setLevel(logging.ERROR)  # it recommends OpenCV
+    """The number of classes and the splits of a data set; `encoded` leaves images undecoded."""
+    logging.getLogger("absl").setLevel(logging.ERROR)  # hides a recommendation of OpenCV
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     with _readable(version):
         builder: Any = tfds.builder_from_directory(version)
@@ -235,10 +235,10 @@ def _check_counts(split: Any) -> None:
 
 @contextlib.contextmanager
 def _readable(version: Path) -> Iterator[None]:
-    """Refuse a folder that cannot be read; tensorflow-datasets and array_record raise many kinds.
+    """Refuse an unreadable folder, for all exceptions of tensorflow-datasets and array_record.
 
     Raises:
-      InputError: Something is raised inside.
+      InputError: The body of the `with` statement raises an exception.
     """
     try:
         yield
@@ -271,7 +271,7 @@ def _read(name: str, version: Path, moments: Moments | None) -> Images:
 def _check_values(
     version: Path, classes: int, train: Examples, test: Examples, deviation: np.ndarray
 ) -> None:
-    """Refuse images that cannot be standardized, and labels of no class.
+    """Refuse images that cannot be standardized, and labels that are not a class.
 
     Raises:
       InputError: An image is not finite, a channel is constant, or a label is out of range.

@@ -1,7 +1,7 @@
-"""Large data sets, streamed: workers decode, and a batch depends on its number alone.
+"""Large data sets as streams: workers decode, and a batch depends on its number alone.
 
-Views of an image are those of He et al. (2016a) and Simonyan and Zisserman (2015), as the
-unitization paper, section 4.3, has them.
+Views of an image follow He et al. (2016a) and Simonyan and Zisserman (2015), as section 4.3 of the
+unitization paper does.
 """
 
 import gc
@@ -22,8 +22,8 @@ from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
 MAX_ASPECT = 32  # largest ratio of the sides: a thin image would fill the memory
-STRIDE = 32  # stride of the networks: sides of whole images are multiples of it
-PREFETCHED = 4  # batches a worker
+STRIDE = 32  # stride of the networks; the sides of whole images are multiples of the stride
+PREFETCHED = 4  # batches that each worker reads ahead
 
 
 class Records(NamedTuple):
@@ -53,7 +53,7 @@ def decode(record: dict) -> Image.Image:
     """The image of a record, converted to three channels.
 
     Raises:
-      InputError: The record is not an image, or one that is far longer than wide.
+      InputError: The record is not an image, or the image is far longer than wide.
     """
     try:
         image = Image.open(io.BytesIO(record["image"]))
@@ -70,10 +70,10 @@ def decode(record: dict) -> Image.Image:
 
 @contextmanager
 def name_record(split: str, index: int) -> Iterator[None]:
-    """Name the record of a split, counted from 0, where it cannot be read.
+    """Name a record of a split, counted from 0, in the error if the record cannot be read.
 
     Raises:
-      InputError: Something is raised inside.
+      InputError: The body of the `with` statement raises an exception.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def scale_crop(
 
 
 def center(image: Image.Image, *, crop: int) -> list[Pixels]:
-    """The central crop after resizing the shorter side to 8/7 of the crop, such as 256 for 224."""
+    """The central crop of an image whose shorter side is resized to 8/7 of the crop's side."""
     return [_crops(resize(image, round(crop * 8 / 7)), crop)[-1]]
 
 
@@ -110,10 +110,10 @@ def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
 
 
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 1 of Table 3: 42 crops for five scales, the first of which is the crop's side.
+    """Evaluation 1 of Table 3: 42 crops at five scales; the first scale is the crop's side.
 
-    Where the shorter side is as long as the crop, there are the center and its mirror image; at
-    other scales there are ten crops.
+    If the shorter side is as long as the crop, the crops are the center and its mirror image. Every
+    other scale has ten crops.
     """
     views = []
     for shorter in scales:
@@ -172,7 +172,7 @@ def batches(
       scales: Range of the shorter sides from which crops are cut.
       seed: Seed of the order and of the crops.
       start: Number of the first batch, counted over epochs.
-      stop: Number of the first batch that is not read.
+      stop: Number of the first batch that is no longer read.
       shard: The part of each batch that is read.
       workers: Processes that read and decode; 0: a thread of this one.
     """
@@ -191,7 +191,7 @@ def batches(
 def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
     """Elements in order, computed by `workers` processes, or for 0 by a thread of this one.
 
-    A caller that does not exhaust the generator closes it, which ends the processes.
+    A caller that does not exhaust the generator must close it; closing ends the processes.
     """
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()  # Grain reads its flags from here
@@ -207,7 +207,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        gc.collect()  # Grain's last exception refers to itself and to the last element
+        gc.collect()  # Grain's last exception refers to itself and the last element
 
 
 def _read(

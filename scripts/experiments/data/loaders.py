@@ -1,6 +1,6 @@
 """Loaders of training images: from the memory of the devices, or streamed a batch at a time.
 
-With either the batch of a step depends on the seed and the number of the step alone.
+With both loaders, the batch of a step depends only on the seed and the number of the step.
 """
 
 from collections.abc import Generator, Iterator
@@ -64,17 +64,17 @@ class InMemoryLoader:
         return self._order(seed, epoch)
 
     def device_batch(self, order: Array) -> tuple[Array, ...]:
-        """Arrays on the devices from which `batch` selects, given what `epoch` returned."""
+        """Arrays on the devices from which `batch` selects, made from the value of `epoch`."""
         return (*self._images, order)
 
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
-        """The batch of a step of an epoch, from what `device_batch` returned; traced."""
+        """The batch of a step of an epoch, from the value of `device_batch`; traced by JAX."""
         x, y, order = arrays
         index = jax.lax.dynamic_slice(order, (step * size,), (size,))
         return x[index], y[index]
 
     def shapes(self, seed: Int[Array, "*seeds"]) -> tuple[Any, ...]:
-        """The shapes and shardings of what `device_batch` returns."""
+        """The shapes and shardings of the value of `device_batch`."""
         order = jax.eval_shape(self._permutations, seed, 0)
         return tuple(
             jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._replicated)
@@ -82,15 +82,15 @@ class InMemoryLoader:
         )
 
     def draw(self, key: Key[Array, ""], count: int) -> tuple[Array, ...]:
-        """Random numbers for the augmentation of `count` images, with images on the first axis."""
+        """Random numbers for the augmentation of `count` images, which are the first axis."""
         return draw_crops(key, count) if self._augment else ()
 
     def augment(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:
-        """The images that the network sees, given what `draw` returned."""
+        """The images that the network gets, augmented by the random numbers of `draw`."""
         return crop(x, *draws) if draws else x
 
     def close(self) -> None:
-        """End nothing: there are no worker processes."""
+        """Do nothing, because there are no worker processes."""
 
 
 class StreamingLoader:
@@ -121,7 +121,7 @@ class StreamingLoader:
         self._next: tuple[int, int] | None = None  # seed and number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches from a step of an epoch on; workers continue into the next epoch."""
+        """The batches of an epoch, starting at a step; workers continue into the next epoch."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()
@@ -184,7 +184,7 @@ def local_shard() -> Shard:
 
 
 def standardize(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Pixels from 0 to 255, minus ImageNet's mean and over its standard deviation."""
+    """Pixels from 0 to 255, standardized by ImageNet's mean and standard deviation."""
     mean, deviation = (255 * np.array([[[c]]], np.float32) for c in (MEAN, DEVIATION))
     return (x.astype(jnp.float32) - mean) / deviation
 
@@ -201,7 +201,7 @@ def draw_crops(
 def crop(
     x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
 ) -> Float[Array, "n h w c"]:
-    """Crop each image out of itself padded with zeros by 4 pixels, and flip it where asked."""
+    """Crop each image after padding by 4 zero pixels on each side, and flip it if asked."""
     n, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
     rows = offsets[:, :1] + jnp.arange(height)[None]

@@ -1,4 +1,4 @@
-"""Data sets without images: shapes alone, to compile for, or noise, to try a preset's speed."""
+"""Data sets without images: only shapes, for compilation, or noise, to try a preset's speed."""
 
 import io
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ DATA_SETS = {
 
 
 class EqualRecords(Sequence[dict[str, Any]]):
-    """Records of one JPEG file, with labels from 0 on, again and again."""
+    """Records that all have the same JPEG file, with labels 0, 1, … repeated in turn."""
 
     def __init__(self, count: int, classes: int):
         self.size, self.classes = count, classes
@@ -78,7 +78,7 @@ def load(recipe: Recipe, data_dir: Path | None, *, fake: bool) -> Images | Recor
 def noise(name: str, batch_size: int) -> Images | Records:
     """Random images of a data set's shape: 20 batches for training, one for testing.
 
-    Those of ImageNet are one JPEG file of its most frequent size, decoded for every image.
+    For ImageNet, one JPEG file of the most frequent size is decoded for every image.
 
     Raises:
       InputError: The name is unknown.

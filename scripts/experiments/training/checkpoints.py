@@ -1,10 +1,10 @@
 """Checkpoints of a training run: written in the background, checked when they are read.
 
 The newest two are retained. A checkpoint holds arrays with a checksum of each, notes, and a list of
-its files with their SHA-256, as `sha256sum --check` reads it. One that these prove damaged is
-renamed, and the one before it is used; nothing is ever deleted but what two newer ones replace.
-In a bucket of Google Cloud Storage there is no such list, and a checkpoint is whole when Orbax's
-last object, `commit_success.txt`, is there.
+its files with their SHA-256 in the format of `sha256sum --check`. If a checksum proves that a
+checkpoint is damaged, the checkpoint is renamed and the previous one is used. A checkpoint is
+deleted only when there are two newer ones. In a bucket of Google Cloud Storage there is no such
+list; there a checkpoint is whole if Orbax's last object, `commit_success.txt`, exists.
 """
 
 import copy
@@ -31,7 +31,7 @@ from jaxnorm.internal import checkpoints
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
-# Orbax logs every save here, and its threads the traceback of a failure that `save` raises too.
+# Orbax logs every save here. Its threads also log the traceback of a failure that `save` raises.
 NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
@@ -40,7 +40,7 @@ class DamagedError(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of one run; as a context manager it waits until they are written."""
+    """The checkpoints of one run; as a context manager, it waits until all are written."""
 
     def __init__(self, checkpoint_dir: Path):
         for name in NOISE:
@@ -68,11 +68,11 @@ class Checkpoints:
             with self._explained("written"):
                 self.manager.close()
         except InputError:
-            if kind is None:  # otherwise an earlier exception is on its way
+            if kind is None:  # otherwise an earlier exception is being raised
                 raise
 
     def _inode(self) -> int | None:
-        """Tells a folder from another one of its name; None in a bucket, or where it is removed."""
+        """The inode, which differs if the folder was replaced; None in a bucket or if removed."""
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
@@ -80,12 +80,12 @@ class Checkpoints:
         return max(self.manager.all_steps(), default=None)
 
     def save(self, step: int, state: Any, notes: Any = None) -> None:
-        """Save the state of a step unless there is one; returns before it is written.
+        """Save the state of a step unless the step has a checkpoint; return before all is written.
 
         Args:
           step: Number of the step.
           state: Arrays.
-          notes: What `restore` returns beside them, such as JSON holds.
+          notes: Values that `restore` returns with the arrays; they must be valid in JSON.
 
         Raises:
           InputError: The folder cannot be written, or is no longer there.
@@ -94,8 +94,8 @@ class Checkpoints:
             raise InputError(f"the folder of a run must remain until it ends; {self.dir} does not")
         if step in self.manager.all_steps():
             return
-        # Copies, because the next step donates the buffers (on a CPU, those being written) and adds
-        # to the notes.
+        # Save copies, because the next step adds to the notes and donates the buffers, which on a
+        # CPU are still being written.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
@@ -108,7 +108,7 @@ class Checkpoints:
             )
 
     def restore(self, like: Tree, log: Callable[[str], None]) -> tuple[Tree, Any]:
-        """The newest undamaged state and its notes, or `like` and None if there is none.
+        """The newest undamaged state and its notes, or `like` and None without such a state.
 
         Args:
           like: A state of the same structure, shapes and shardings.
@@ -128,7 +128,7 @@ class Checkpoints:
         return like, None
 
     def _newest_whole(self, log: Callable[[str], None]) -> int | None:
-        """The newest step whose files are those listed, as the main process finds it for all."""
+        """The newest step whose files agree with its list; the main process finds it for all."""
         found = -1
         if is_main_process():
             for step in sorted(self.manager.all_steps(), reverse=True):
@@ -169,7 +169,7 @@ class Checkpoints:
 
     @contextmanager
     def _explained(self, verb: str, step: str = "") -> Iterator[None]:
-        """One sentence for the many exceptions of Orbax and TensorStore."""
+        """Turn the many exceptions of Orbax and TensorStore into one sentence."""
         try:
             with processes.together():
                 yield
@@ -183,9 +183,10 @@ class Checkpoints:
             ) from error
 
     def _list_files(self) -> None:
-        """List the files of a checkpoint that is all written, before Orbax renames its folder.
+        """Write the list of a checkpoint's files, all written, before Orbax renames its folder.
 
-        In a bucket they would have to be read again; there objects have checksums of their own.
+        A bucket gets no list: the files would have to be read again, and objects have their own
+        checksums.
         """
         if is_main_process() and not self.remote:
             for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
@@ -193,15 +194,16 @@ class Checkpoints:
 
 
 def _without_closed_loops(raised: Any) -> None:
-    """Leave out what TensorStore's threads report to the loop of a save that has failed."""
+    """Suppress log messages of TensorStore's threads about the closed loop of a failed save."""
     if str(raised.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(raised)
 
 
 def list_files(folder: Path) -> None:
-    """Write the list of the files in the folders of a folder, on the disk by then.
+    """Write the list of the files in a folder's subfolders, which are already on the disk.
 
-    Beside these folders is what Orbax changes last, such as the time of the checkpoint.
+    The list omits files outside the subfolders, because Orbax changes them last, for example to
+    write the time of the checkpoint.
     """
     paths = sorted(path for path in folder.rglob("*") if path.suffix != ".__lock")
     for path in [*paths, folder]:
@@ -244,10 +246,11 @@ def sums_of(leaves: list[Array]) -> list[int]:
 
 @jax.jit
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
-    """A checksum of each array's bits and their positions, whatever its sharding.
+    """A checksum of each array's bits and their positions, equal for every sharding.
 
-    The sum of MurmurHash3's finalizer, which is a bijection, over the elements: it differs for
-    certain where one element does, and but for one in 2³² cases where more do.
+    The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. It always
+    changes if one element changes; if several elements change, it stays equal in only one of 2³²
+    cases.
     """
     return [_checksum(leaf) for leaf in leaves]
 

@@ -11,7 +11,7 @@ def check_processes(coordinator: str | None, processes: int | None, process: int
     """Refuse an option whose required other option is missing.
 
     Raises:
-      InputError: A process is numbered without a coordinator, or is not with one.
+      InputError: A process has a number but no coordinator, or a coordinator but no number.
     """
     if coordinator is None or coordinator == "auto":
         if (processes, process) != (None, None):
@@ -28,7 +28,7 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
     """Refuse evaluations that the network cannot make.
 
     Raises:
-      InputError: Whole images are not of the one size that the network takes.
+      InputError: The network takes images of one size only, so it cannot evaluate whole images.
     """
     if "whole" in evaluations and recipe.model.startswith("vgg"):
         raise InputError(

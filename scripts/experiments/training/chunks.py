@@ -1,4 +1,4 @@
-"""The steps of a run, some at a time, and how long they and their data took."""
+"""The steps of a run in chunks, with the time of the steps and of waiting for data."""
 
 import itertools
 import time
@@ -16,14 +16,14 @@ class Chunk(NamedTuple):
     """Some steps of one epoch, and the state after them.
 
     Attributes:
-      state: Valid until the next chunk begins.
+      state: State after the steps; valid until the next chunk begins.
       step: Number of steps since the start of training.
-      epoch: From 0.
+      epoch: Number of the epoch, from 0.
       ends_epoch: Whether it has the last steps of its epoch.
       losses: For each seed, the mean over the epoch's steps so far.
       steps: Number of steps of the chunk.
       seconds: Duration of these steps.
-      waiting: Seconds of them until batches came.
+      waiting: Part of `seconds` spent waiting for batches.
     """
 
     state: State
@@ -42,10 +42,10 @@ def chunks(
     """Train from `state`, some steps at a time, to the end of the last epoch.
 
     Args:
-      trainer: Compiled for the recipe.
-      state: Untrained or resumed; it is donated.
+      trainer: Trainer, compiled for the recipe.
+      state: Untrained or resumed state, which is donated.
       seeds: Seeds of the state.
-      max_steps: For each chunk, how many steps it has where its epoch does not end before.
+      max_steps: The largest number of steps of each chunk; the end of an epoch also ends a chunk.
     """
     limits, start = iter(max_steps), steps_done(state)
     for epoch in range(start // trainer.steps, trainer.recipe.epochs):
@@ -77,9 +77,10 @@ def steps_done(state: State) -> int:
 class Clock:
     """Images per second of the steps alone, without compilation and evaluation.
 
-    Of each epoch it counts also, compilation included, the share of the steps' time in which no
-    batch was at hand. A device that computes asynchronously may have been busy meanwhile with
-    steps that were dispatched before: for want of data it was idle for this share at most.
+    For each epoch, including compilation, the clock also measures the share of the steps' time in
+    which the program waited for a batch. Meanwhile, a device that computes asynchronously may have
+    been busy with earlier steps. So the share is an upper bound of the time in which the device was
+    idle for lack of data.
     """
 
     def __init__(self, images_per_step: int, skipped: int):
@@ -88,7 +89,7 @@ class Clock:
         self.epoch_seconds = self.epoch_waiting = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
-        """Count a chunk; for the speed, unless it is one of the first `skipped`."""
+        """Count a chunk; the first `skipped` chunks do not count for the speed."""
         self.epoch_seconds += chunk.seconds
         self.epoch_waiting += chunk.waiting
         if self.skipped:

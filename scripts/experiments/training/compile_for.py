@@ -35,7 +35,7 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
         a plugin cannot compile the step, or the batch does not divide.
     """
-    found = environment()  # checked before minutes of compilation
+    found = environment()  # checked here, because compilation takes minutes
     try:
         available = compile_only_devices(topology)
     except ValueError as error:

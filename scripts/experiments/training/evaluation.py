@@ -51,11 +51,11 @@ def evaluator(
     vmap_seeds: bool,
     workers: int,
 ) -> Callable[..., list[dict[str, float]]]:
-    """A function of a network and, for records, the name of a view: fractions for each seed.
+    """A function of a network and, for records, a view's name: accuracies of each seed.
 
     Args:
       recipe: The recipe of the trained network.
-      data: Images or records; the test images count.
+      data: Images or records; only the test images are used.
       model: The network, without its arrays.
       mesh: The mesh on which networks are placed.
       vmap_seeds: Whether arrays have an axis of seeds.
@@ -65,7 +65,7 @@ def evaluator(
       InputError: The network does not fit the images.
     """
     shape = data.x_train.shape[1:] if isinstance(data, Images) else (recipe.crop, recipe.crop, 3)
-    # At any image size, unitized layers keep the number of pixels of training.
+    # Unitized layers divide by the training images' number of pixels at any image size.
     example = jax.ShapeDtypeStruct((2 * recipe.statistics_groups, *shape), jnp.float32)
     try:
         model = jaxnorm.nnx.fix_pixels(model, example)
@@ -96,7 +96,7 @@ def array_evaluator(
 
     Args:
       logits: A function of a network and a batch.
-      images: The test images count.
+      images: Data set, of which only the test images are used.
       mesh: A chunk of images is sharded over its devices.
       vmap_seeds: Whether networks have an axis of seeds.
     """
@@ -104,7 +104,7 @@ def array_evaluator(
     chunk = -(-min(CHUNK, count) // mesh.size) * mesh.size
     missing = -count % chunk
     x_padded = np.pad(images.x_test, ((0, missing), *3 * ((0, 0),)))
-    # No network predicts the label −1.
+    # Padding has the label −1, which no network predicts.
     y_padded = np.pad(images.y_test, (0, missing), constant_values=-1)
     placed = cache(lambda: replicate(mesh, x_padded, y_padded))
     local = jax.shard_map(logits, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
@@ -132,8 +132,8 @@ def array_evaluator(
 class RecordEvaluator:
     """A function of a network and of an image's views: fractions of images correctly classified.
 
-    The logits of an image are the mean of those of its views, which may have any sizes: views of
-    one size are batched over images. Every process evaluates its own part of the images on its own
+    The logits of an image are the mean over its views. Views may have any sizes; views of equal
+    size are batched over images. Every process evaluates its own part of the images on its own
     devices, with a copy of the network.
     """
 
@@ -142,10 +142,10 @@ class RecordEvaluator:
 
         Args:
           logits: A function of a network and a batch of standardized images.
-          records: The test images count.
-          recipe: Its batch and its crop give the number of pixels that fit in memory.
+          records: Data set, of which only the test images are used.
+          recipe: Recipe whose batch and crop give the number of pixels that fit in memory.
           mesh: The mesh on which networks are placed.
-          workers: Processes that decode.
+          workers: Number of processes that decode.
         """
         self._records, self._workers, self._shard = records, workers, local_shard()
         local = mesh
@@ -168,7 +168,7 @@ class RecordEvaluator:
         )
 
     def __call__(self, network: Network, views: Views) -> dict[str, float]:
-        """The fractions of images whose label is the first, and among the first five."""
+        """The fractions of images whose label is the top class, or among the top five."""
         network = self._whole(network)
         network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), network)
         scores, labels = self._scores(jax.device_put(network, self._replicated), views)

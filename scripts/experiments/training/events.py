@@ -17,10 +17,10 @@ Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
 
 
 class EventLog:
-    """A file of events that begins with an epoch."""
+    """A file of events whose first entries are of a given epoch."""
 
     def __init__(self, folder: Path, first: int):
-        """Open the file; what an interrupted run wrote after its checkpoint is purged.
+        """Open the file; events that an interrupted run wrote after its checkpoint are purged.
 
         Args:
           folder: Folder for the files of all starts.
@@ -51,16 +51,17 @@ class EventLog:
 
 
 class ObjectWriter:
-    """A file of events in a bucket, where nothing can be appended: it is written anew.
+    """A file of events in a bucket, rewritten whole because a bucket cannot append.
 
-    tensorboardX's own writers need one more client for each kind of bucket.
+    It replaces tensorboardX's own writers, which need another client library for each kind of
+    bucket.
     """
 
     def __init__(self, path: str):
         self.path, self.content = storage.location(path), bytearray()
 
     def write(self, content: bytes) -> None:
-        """Add to what the next `flush` writes."""
+        """Add an event, which the next `flush` writes."""
         self.content += content
 
     def flush(self) -> None:

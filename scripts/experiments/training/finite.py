@@ -1,4 +1,4 @@
-"""Ends a run that diverges before anything of it is saved."""
+"""Ends a run that diverges, before its invalid state is saved."""
 
 from typing import Any
 

@@ -18,7 +18,7 @@ def introduce(
     note: str,
     evaluations: tuple[Evaluation, ...] = (),
 ) -> None:
-    """Print devices, cost and settings of a run, and what is to be said of its data."""
+    """Print the devices, the cost and the settings of a run, and notes on its data."""
     if is_main_process():
         first = first_line(trainer, mesh, groups)
         said = settings(trainer.recipe, streamed=trainer.streams, evaluations=evaluations)
@@ -26,7 +26,7 @@ def introduce(
 
 
 def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
-    """The devices of a run, and how much it computes."""
+    """A line with the devices of a run and the amount of its computation."""
     batch = trainer.recipe.batch_size
     parts = [devices_of(mesh), f"{batch} images a step"]
     if mesh.size > 1:
@@ -40,7 +40,7 @@ def first_line(trainer: Trainer, mesh: Mesh, groups: list[Seeds]) -> str:
 
 
 def devices_of(mesh: Mesh) -> str:
-    """The devices of a run, and that batches are sharded where there are several."""
+    """The devices of a run in words, with a note on sharding if there are several."""
     kind, kind_of = mesh.devices.flat[0].device_kind, platform(mesh)
     text = f"{mesh.size} x {kind}" + (f" ({kind_of})" if kind_of != kind else "")
     if mesh.size > 1:
@@ -97,7 +97,7 @@ def _text(value: object) -> str:
 
 
 def augmentation(recipe: Recipe, *, streamed: bool) -> str:
-    """What is done to training images before the network sees them."""
+    """The augmentation of training images, in words."""
     if streamed:
         low, high = recipe.scales
         return (
@@ -110,7 +110,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """Names of the fields that decide nothing under the others; crop and scales are said apart."""
+    """Names of fields without effect, given the others; crop and scales have their own line."""
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):
         unused |= {"test_scales"}

@@ -1,4 +1,4 @@
-"""Training with what is done after each chunk of steps: log, check and save."""
+"""The training loop: after each chunk of steps it logs, checks and saves."""
 
 import itertools
 import signal
@@ -50,8 +50,8 @@ class Extras(NamedTuple):
       profile: Whether to write a trace of ten steps.
       log_every: Number of steps after which a line is added to steps.jsonl; None for no lines.
       hooks: Called with every chunk, for loggers of other kinds.
-      measure: Of the state from which the run goes on, makes a function of the state after each
-        epoch, whose values are added to the metrics of its one seed; chunks are whole epochs.
+      measure: Called with the first state of this run; it returns a function that maps the state
+        after each epoch to further metrics of the only seed. Chunks are then whole epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
@@ -62,13 +62,13 @@ class Extras(NamedTuple):
 
 
 class View(Protocol):
-    """Shows a run while it lasts."""
+    """A display that shows the progress of a run."""
 
     def log(self, line: str) -> None:
         """Show a line above the bar."""
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Show how many steps are done, over all seeds, what is trained, and its metrics."""
+        """Show the finished steps over all seeds, the seeds in training, and their metrics."""
 
 
 def train(
@@ -83,7 +83,7 @@ def train(
     """Train the networks of a group of seeds, from their newest checkpoint if they have one.
 
     Args:
-      trainer: Compiled for the recipe, and for as many seeds.
+      trainer: Trainer, compiled for the recipe and for this number of seeds.
       seeds: Seeds of the networks.
       out: Folder of the run, for checkpoints, metrics and the trace.
       view: Shows the progress.
@@ -153,7 +153,7 @@ def trace_folder(out: Path) -> Path:
 
 
 class Checkpointing:
-    """Saves state and metrics every half minute, at the end, and where the run is interrupted."""
+    """Saves state and metrics every half minute, at the end, and when the run is interrupted."""
 
     def __init__(
         self,
@@ -167,11 +167,11 @@ class Checkpointing:
         self.saved = time.monotonic()
 
     def __call__(self, chunk: Chunk) -> None:
-        """Save the state where any process wants it, and end the run if it is interrupted."""
+        """Save the state if any process asks for it, and end the run if it is interrupted."""
         is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
         interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
         if interrupted or is_due or chunk.step == self.last_step:
-            # The loss of this step was still finite.
+            # An earlier check found the loss of this step finite.
             check_finite("network", chunk.state, chunk.step, self.checkpoints)
             self.checkpoints.save(chunk.step, chunk.state, self.lines)
             self.saved = time.monotonic()
@@ -181,7 +181,7 @@ class Checkpointing:
 
 
 def name_of(seeds: Seeds) -> str:
-    """The first and the last seed of a group, or its only one."""
+    """The first and the last seed of a group, or its only seed, as a text."""
     return "-".join(map(str, sorted({seeds[0], seeds[-1]})))
 
 
@@ -210,7 +210,7 @@ def log_epoch(
 ) -> None:
     """Evaluate the networks at the end of an epoch, and log its metrics for each seed.
 
-    For streamed data, the line also shows the time spent waiting for them.
+    For streamed data, the line also shows the time spent waiting for data.
     """
     if not chunk.ends_epoch:
         return

@@ -29,11 +29,11 @@ def network(
     """The untrained network of a recipe.
 
     Args:
-      recipe: Names the model and its normalization.
+      recipe: Recipe that names the model and its normalization.
       classes: Number of outputs.
       shape: Height, width and channels of the images.
       streamed: Whether to build the networks for ImageNet.
-      statistics: Options of batch norm and unitized layers on one of several devices.
+      statistics: Options of batch norm and unitized layers for statistics over several devices.
       key: Key of the initial weights.
 
     Raises:

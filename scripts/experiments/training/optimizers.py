@@ -14,7 +14,7 @@ from experiments.recipes import Recipe, drop_epochs
 
 
 def known_optimizers() -> list[str]:
-    """Names of the optimizers of Optax that need a learning rate by step and nothing else."""
+    """Names of the optimizers of Optax whose only required argument is a learning rate."""
     found = []
     for name, make in inspect.getmembers(optax, inspect.isfunction):
         required = [
@@ -31,7 +31,8 @@ def check_optimizer(recipe: Recipe) -> None:
     """Refuse an optimizer that is unknown.
 
     Raises:
-      InputError: Optax has none of the name that needs a learning rate and nothing else.
+      InputError: Optax has no optimizer of this name whose only required argument is a learning
+        rate.
     """
     known = known_optimizers()
     if recipe.optimizer not in ("nesterov", *known):
@@ -50,7 +51,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     """The learning rate by step.
 
     Args:
-      recipe: Has the schedule.
+      recipe: Recipe with the schedule.
       steps: Steps of an epoch.
     """
     warmup = round(recipe.warmup * recipe.epochs * steps)
@@ -59,7 +60,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     elif recipe.schedule == "linear":
         falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
-        counts = Counter(sorted(drop_epochs(recipe)))  # short runs may drop twice at once
+        counts = Counter(sorted(drop_epochs(recipe)))  # in short runs, drops may coincide
         drops = {
             (epoch - 1) * steps - warmup: recipe.drop_factor**-times
             for epoch, times in counts.items()
@@ -79,7 +80,8 @@ def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
 def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
     """The optimizer of a recipe whose epochs have `steps` steps.
 
-    `nesterov` has the rate inside the velocity, as in the unitization paper's code.
+    `nesterov` multiplies the gradient by the rate before adding it to the velocity, as the
+    unitization paper's code does.
     """
     schedule = make_schedule(recipe, steps)
     kernels = partial(jax.tree.map, lambda p: p.ndim > 1)

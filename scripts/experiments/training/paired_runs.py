@@ -27,7 +27,7 @@ PROBE = 1000  # test images whose outputs are measured
 
 
 class History(NamedTuple):
-    """Measurements of every epoch; entry 0 of moments is of the untrained network."""
+    """Measurements of every epoch; the first entry of moments is for the untrained network."""
 
     loss: Float[np.ndarray, " epochs"]
     accuracy: Float[np.ndarray, " epochs"]  # on all test images
@@ -86,7 +86,7 @@ def program(recipe: Recipe, images: Images) -> Program:
 
 
 class View:
-    """Calls functions with finished epochs, and with lines on damaged checkpoints."""
+    """A view that passes finished epochs and lines about damaged checkpoints to functions."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ def train(
     """Train from `seed`, or from the newest whole checkpoint, and measure every epoch.
 
     Args:
-      program: Compiled for the recipe.
-      seed: Decides the initial weights and the order of the images.
+      program: Program, compiled for the recipe.
+      seed: Seed of the initial weights and of the order of the images.
       out: Folder of the runs of all seeds.
       on_epoch: Called with the number of finished epochs, restored ones included.
       log: A function that is called with a line for each damaged checkpoint.
@@ -141,7 +141,7 @@ def train(
 
 
 def _measure(program: Program, on_epoch: Callable[[int], None], state: State) -> loop.Measure:
-    """Moments after each epoch and distances from the epoch before, from `state` on."""
+    """A function that measures, from `state` on, moments and distances from the previous epoch."""
     on_epoch(chunks.steps_done(state) // program.trainer.steps)
     outputs = program.outputs(state)
 

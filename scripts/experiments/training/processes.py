@@ -25,10 +25,10 @@ SOURCE = re.compile(r"\[external/[^\]]*\] ")  # source locations in XLA's messag
 def init_distributed(
     coordinator: str | None, processes: int | None, process: int | None, heartbeat: int
 ) -> None:
-    """Connect to the other processes, before anything is computed; without coordinator, to none.
+    """Connect to the other processes before any computation; do nothing without a coordinator.
 
-    JAX ends all processes when one has not been heard of for `heartbeat` seconds, or at once when
-    process 0 ends; a sentence and status 2 are then its last words.
+    JAX ends all processes when one is silent for `heartbeat` seconds, or at once when process 0
+    ends. Each process then prints a sentence and exits with status 2.
 
     Raises:
       InputError: The other processes cannot be reached.
@@ -54,7 +54,7 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# JAX aborts from its own thread, where Python's handlers would never run.
+# JAX would abort from its own thread, in which Python's handlers never run.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
     os.write(2, f"error: {ENDED}; JAX says above what it noticed\n".encode())
@@ -63,7 +63,7 @@ def _aborted(_: int) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Say where other processes have ended: what is computed with them fails at once.
+    """Explain failures by other processes' ends: a joint computation with an ended process fails.
 
     Raises:
       InputError: A computation of several processes has failed.
@@ -79,7 +79,7 @@ def together() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """XLA's message without places in its code, and with repeated prefixes once."""
+    """XLA's message without locations in XLA's source, and with each repeated prefix once."""
     lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     parts = [part for part in re.split(r":\s+", lines[0].rstrip(": ")) if part]
     return ": ".join(dict.fromkeys(parts))[:300]
@@ -91,7 +91,7 @@ def is_main_process() -> bool:
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
-    """For each flag, whether any process has raised it: all must save, and end, at one step."""
+    """For each flag, whether any process has set it, because all must save and end at one step."""
     if jax.process_count() == 1:
         return flags
     gathered = multihost_utils.process_allgather(np.array(flags))

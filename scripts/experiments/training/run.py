@@ -37,17 +37,18 @@ class Bar:
         print_above(self.progress, line)
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Show the number of steps that are done, and of what."""
+        """Show the number of finished steps, and which seeds are being trained."""
         self.progress.update(self.task, completed=steps, description=description, numbers=numbers)
 
 
 def seed_groups(
     recipe: Recipe, seeds: int, vmap_seeds: Literal["auto", "yes", "no"]
 ) -> list[Seeds]:
-    """Groups of seeds; those of a group are vmapped, and one group is trained after the other.
+    """Groups of seeds: the seeds of a group are vmapped, and groups are trained in turn.
 
-    On a CPU five vmapped mlps take half the time, and five residual networks the same time and five
-    times the memory: convolutions whose kernels differ by seed become grouped ones.
+    On a CPU, vmapping five mlps halves the time. Vmapping five residual networks takes the same
+    time and five times the memory, because convolutions with one kernel per seed become grouped
+    convolutions.
     """
     together = recipe.model == "mlp" if vmap_seeds == "auto" else vmap_seeds == "yes"
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
@@ -60,7 +61,7 @@ def prepare(
     out: Path,
     init_from: Path | None,
 ) -> Callable[[Seeds], State]:
-    """Prepare the folder of a run; what is returned gives the state before the first step.
+    """Prepare the folder of a run; return a function that gives the state before the first step.
 
     Raises:
       InputError: The folder is of another run, or `init_from` of another network.
@@ -127,7 +128,7 @@ def show_evaluations(
 
 
 def summary(values: list[float]) -> dict[str, float | None]:
-    """Median, mean and standard error, which one value does not have."""
+    """Median, mean and standard error; a single value has no standard error."""
     stderr = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     return {
         "median": statistics.median(values),

@@ -1,4 +1,4 @@
-"""The folder of a run: its recipe, and the metrics of its seeds, of which each has a folder."""
+"""The folder of a run: its recipe, and for each seed a folder with metrics."""
 
 import dataclasses
 import json
@@ -26,17 +26,17 @@ def prepare(
     images: int | None = None,
     init_from: str | None = None,
 ) -> None:
-    """Write the recipe of a run, or check that its folder has a run of the same one.
+    """Write the recipe of a run, or check that its folder has a run of the same recipe.
 
-    A run whose rate is constant may have more epochs than it had before.
+    A run whose rate is constant may be continued for more epochs.
 
     Args:
       out: The folder, which exists.
       recipe: Recipe of the run.
       data: Identity of the data set.
       vmapped_seeds: Number of seeds in one program.
-      images: Number of training images, where they are not all of the data set.
-      init_from: A digest of the weights that it starts from, where they are another run's.
+      images: Number of training images, if not all of the data set are used.
+      init_from: A digest of the initial weights, if they come from another run.
 
     Raises:
       InputError: The folder has a run of another recipe or of other data, or of an unknown one.
@@ -52,7 +52,7 @@ def prepare(
     if existing is not None and trained:
         before = {"init_from": None} | existing
         refuse_others(out, before | more_epochs(out, recipe, before), settings)
-    # Nothing was trained with other settings, so the file may be written.
+    # No network was trained here with other settings, so the file may be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 
@@ -61,7 +61,7 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
     """The epochs of a recipe, if a run with these settings can go on until then.
 
     Raises:
-      InputError: Only the number of epochs differs, and it is smaller, and the rate falls over the
+      InputError: Only the number of epochs differs, and it is larger, and the rate falls over the
         epochs.
     """
     before = existing.get("epochs")
@@ -87,14 +87,14 @@ def is_run(folder: Path) -> bool:
 
 
 def has_trained(out: Path) -> Path | None:
-    """A checkpoint or the results of a run, if its folder has any."""
+    """Whether the folder of a run has a checkpoint or results."""
     found = [path for path in out.glob("checkpoints-*/*") if path.name.isdigit()]
     found += out.glob("results.json")
     return min(found, default=None)
 
 
 def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse settings that are not those of the folder, naming the first that differs.
+    """Refuse settings that differ from the folder's; the error names the first different setting.
 
     Raises:
       InputError: A setting differs.
@@ -111,10 +111,10 @@ def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any])
 
 
 def same_data(out: Path, data: Images | Records) -> None:
-    """Remember the data of a folder's runs, or check that a data set is what it was.
+    """Record the data of a folder's runs, or check that the data set has not changed.
 
     Raises:
-      InputError: A data set of the same name was another one.
+      InputError: The folder's data set of this name had other contents.
     """
     path, current = out / "data.json", identity(data)
     known = files.read_json(path, dict) or {}
@@ -164,7 +164,7 @@ class MetricsLog:
 
 
 def read_lines(path: Path) -> Lines:
-    """The complete lines of a file that need not exist, up to one that is damaged."""
+    """The complete lines of a file before its first damaged line; none if there is no file."""
     lines = []
     for text in (files.read_bytes(path) or b"").splitlines():
         try:
@@ -175,5 +175,5 @@ def read_lines(path: Path) -> Lines:
 
 
 def lines_of(notes: Sequence[Lines] | None, seeds: int) -> list[Lines]:
-    """The metrics by seed that a checkpoint holds, none of an untrained network."""
+    """The metrics of each seed in a checkpoint's notes; none for an untrained network."""
     return [list(lines) for lines in notes] if notes else [[] for _ in range(seeds)]

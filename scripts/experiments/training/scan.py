@@ -1,8 +1,8 @@
 """Training as one compiled program, for small networks outside the recipes.
 
 `Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
-Python after every few steps. These experiments choose all three, and a step of theirs is shorter
-than a call: so a scan takes all steps, and can be vmapped.
+Python after every few steps. These experiments choose all three, and one step is shorter than a
+call from Python. So one scan takes all steps, and it can be vmapped.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ def scan_steps(
 
     Args:
       loss: A function of parameters and a batch.
-      optimizer: Makes updates of gradients.
-      params: Before the first step.
-      optimizer_state: Before the first step.
-      batches: Arrays whose first axis is that of the steps: the batches, or what `loss` makes
-        them of, such as indices or a random key.
+      optimizer: Optax optimizer.
+      params: Parameters before the first step.
+      optimizer_state: State of the optimizer before the first step.
+      batches: Arrays whose first axis counts steps: the batches, or values from which `loss` makes
+        the batches, such as indices or a random key.
     """
 
     def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:

@@ -20,7 +20,7 @@ Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
 
 
 class State(NamedTuple):
-    """The state that a step changes; `loss` sums the losses of the epoch so far."""
+    """The state that a step changes; `loss` is the sum of the losses of the epoch so far."""
 
     params: Any
     statistics: Any
@@ -75,7 +75,7 @@ def train_step(
 
 
 def clip_alpha(params: Any) -> Any:
-    """`params` with every alpha of a unitized layer in [0, 1], where Theorem 3 holds."""
+    """`params` with every alpha of a unitized layer clipped to [0, 1], where Theorem 3 holds."""
 
     def clip(path: tuple, leaf: Array) -> Array:
         is_alpha = any(getattr(part, "key", None) == "alpha" for part in path)
@@ -118,9 +118,9 @@ def _gradient(
 ) -> Callable:
     """A function of parameters, statistics and a batch: loss, new statistics and gradient.
 
-    Every device differentiates the mean loss of its own images. The parameters' cast to the
-    precision of the computation is inside, so its gradient is float32 before it is averaged
-    over the devices.
+    Every device differentiates the mean loss of its own images. The function that is differentiated
+    casts the parameters to the precision of the computation. So the gradient is already float32
+    when it is averaged over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # a single device needs no collectives
     loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)
@@ -139,7 +139,7 @@ def _gradient(
         mesh=mesh,
         in_specs=(P(), P(), P("data"), P("data"), P("data")),
         out_specs=P(),
-        check_vma=False,  # with the check, `psum` takes no groups of indices
+        check_vma=False,  # `psum` takes groups of indices only without this check
     )
     def gradient_of(
         params: Any, statistics: Any, x: Array, y: Array, draws: Any
@@ -155,7 +155,7 @@ def _gradient(
 
 
 def _split(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
-    """A batch in `count` parts, each an equal part of every device's images: none is moved."""
+    """A batch in `count` parts, each an equal share of every device's images; none is moved."""
 
     @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
     def split(*batch: Array) -> list[tuple[Array, ...]]:

@@ -17,10 +17,10 @@ class StepLog:
     """Adds a line for each chunk to the steps.jsonl of every seed."""
 
     def __init__(self, trainer: Trainer, folders: list[Path], state: State):
-        """Open the logs; lines after the step of `state`, which is resumed, are dropped.
+        """Open the logs; lines after the step of the resumed `state` are dropped.
 
         Args:
-          trainer: Knows the steps of an epoch.
+          trainer: Trainer, which has the number of steps of an epoch.
           folders: Folders of the seeds.
           state: State at the start of training.
         """
@@ -33,7 +33,7 @@ class StepLog:
             files.write(path, "".join(json.dumps(line) + "\n" for line in complete))
 
     def add(self, state: State, step: int) -> None:
-        """Log the mean loss of the steps since the line before, which are of one epoch."""
+        """Log the mean loss of the steps since the previous line; these steps are of one epoch."""
         steps = self.trainer.steps
         totals = np.ravel(state.loss)
         losses = totals - (0 if self.step % steps == 0 else self.totals)

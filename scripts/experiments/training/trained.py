@@ -1,4 +1,4 @@
-"""Networks that scripts/train.py has trained, without the data that they were trained on."""
+"""Networks that scripts/train.py has trained; reading them needs no training data."""
 
 import dataclasses
 import hashlib
@@ -46,7 +46,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
         raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     recipe = Recipe(**fields)
-    try:  # another version, or anyone, may have written the file
+    try:  # another version of the code, or a person, may have written the file
         recipes.check(recipe)
         check_optimizer(recipe)
     except InputError as error:
@@ -55,9 +55,9 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
 
 
 def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
-    """The network of a seed as its newest checkpoint has it, in inference.
+    """The network of a seed from its newest checkpoint, for inference.
 
-    It takes images `(n, height, width, channels)` that are standardized as the data set's were, and
+    It takes images `(n, height, width, channels)`, standardized like those of the data set, and
     returns logits `(n, classes)`.
 
     Args:
@@ -95,14 +95,14 @@ def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
 
 
 class InitialWeights:
-    """The networks of a run, from whose weights others are trained, seed by seed.
+    """The networks of a run, whose weights are the initial weights of another run, seed by seed.
 
     Attributes:
-      digest: Tells the weights from others.
+      digest: A hash that identifies the weights.
     """
 
     def __init__(self, run: Path, seeds: int):
-        """Read the newest checkpoints of as many seeds.
+        """Read the newest checkpoints of this number of seeds.
 
         Raises:
           InputError: The folder is not a run of scripts/train.py, or has no checkpoint of a seed.
@@ -148,7 +148,7 @@ class InitialWeights:
 
 
 def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
-    """The state of a group of seeds as its newest checkpoint has it.
+    """The state of a group of seeds from its newest checkpoint.
 
     Raises:
       InputError: The run has no checkpoint of the group.
@@ -164,7 +164,7 @@ def newest_state(trainer: Trainer, seeds: Seeds, run: Path) -> State:
 
 
 def data_shapes(data: dict[str, Any]) -> Images | Records:
-    """Data of which recipe.json knows the sizes."""
+    """A data set without images, with the sizes from recipe.json."""
     if data["shape"] is None:
         splits = range(data["train"]), range(data["test"])
         return Records(data["name"], "", data["classes"], *splits)

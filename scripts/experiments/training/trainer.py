@@ -1,8 +1,8 @@
 """A recipe compiled for a data set and a mesh of devices: the same losses on any mesh.
 
-A state contains everything that a step changes, and the number of steps taken: batches, crops and
-flips depend on the seed and that number alone, so a run resumed from any state ends with the
-same bits. Seeds that are vmapped are one program; each leaf of their state has an axis of seeds.
+A state contains everything that a step changes, and the number of finished steps. Batches, crops
+and flips depend on the seed and that number alone, so a run that is resumed from any state ends
+with the same bits. Vmapped seeds are one program; each leaf of their state has an axis of seeds.
 """
 
 import time
@@ -59,13 +59,13 @@ class Trainer:
 
     Attributes:
       recipe: Recipe of the network.
-      steps: Steps of an epoch; images that fill no batch are left out of it.
+      steps: Steps of an epoch; images that do not fill a batch are left out.
       total_steps: Steps of all epochs.
-      steps_per_call: Steps between two looks at the loss.
+      steps_per_call: Steps that one call takes before the loss is read.
       parameters: Number of trained parameters of one network.
       device: Kind of the devices.
       streams: Whether batches are read while the network is trained.
-      seconds_waiting: For batches, of all `advance` so far.
+      seconds_waiting: Seconds that all calls of `advance` have waited for batches.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Trainer:
         step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
         init = self._maybe_vmap(partial(_init_state, self.recipe, build, optimizer), 0)
-        init = jax.jit(init)  # traced once, by the next line: tracing a deep network takes seconds
+        init = jax.jit(init)  # traced only by the next line, as tracing takes seconds
         shapes = jax.eval_shape(init, self._seed_array((0, 1)))
         shardings = jax.tree.map(partial(_state_sharding, mesh, layout.shard_state), shapes)
         self._init = jax.jit(init, out_shardings=shardings)
@@ -145,7 +145,7 @@ class Trainer:
         return self._init(self._seed_array(seeds))
 
     def batches(self, seeds: Seeds, epoch: int, step: int) -> Any:
-        """The arguments with which `advance` finds the batches of an epoch from a step on."""
+        """The arguments from which `advance` takes the batches of an epoch, starting at a step."""
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
@@ -158,7 +158,7 @@ class Trainer:
         return state
 
     def _device_batch(self, batches: Any) -> Any:
-        """The loader's next arrays; the time until they come is counted."""
+        """The loader's next arrays; the waiting time is counted."""
         began = time.monotonic()
         arrays = self._loader.device_batch(batches)
         self.seconds_waiting += time.monotonic() - began
@@ -171,10 +171,10 @@ class Trainer:
     def evaluate_views(
         self, state: State, views: tuple[recipes.Evaluation, ...]
     ) -> dict[str, dict[str, float]]:
-        """The same fractions by views of other sizes, for a data set that is streamed.
+        """The fractions of correctly classified images by views of other sizes, for streamed data.
 
         Raises:
-          InputError: The data set is held in memory, and there is a view.
+          InputError: A view is given for a data set that is held in memory.
         """
         network = state.params, state.statistics
         return {view: self._evaluate(network, view)[0] for view in views}
@@ -251,7 +251,8 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # All networks start from the kernels of the batch norm network, whatever their layers drew.
+        # All networks get the initial kernels of the batch norm network, not those that their own
+        # layers drew.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
@@ -261,7 +262,7 @@ def _init_state(
 
 
 def _statistics_options(recipe: Recipe, devices: int) -> dict[str, Any]:
-    """Options of a layer for statistics of each of the batch's groups, over all devices.
+    """Options of a layer that normalizes each group of the batch by its own statistics.
 
     A group is either part of a device's images, or spread over several devices.
     """

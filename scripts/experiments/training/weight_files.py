@@ -1,4 +1,4 @@
-"""Residual networks for small images as other libraries keep them, by PyTorch's names."""
+"""Weight files of residual networks for small images, with PyTorch's names."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,13 +18,13 @@ NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var"
 
 
 def read(path: Path) -> CifarResNet:
-    """The residual network of a weight file: `CifarResNet`, its depth and classes read off it.
+    """The `CifarResNet` of a weight file, whose arrays give its depth and classes.
 
     Convolutions are `conv1`, `layer1.0.conv1`, ..., each with a batch norm, `bn1`, `layer1.0.bn1`,
     ...; the head is `linear`, and shortcuts have no parameters.
 
     Args:
-      path: Ends in .safetensors.
+      path: File whose name ends in .safetensors.
 
     Raises:
       InputError: The file cannot be read, or its arrays have other names or shapes or are not
@@ -57,7 +57,7 @@ def name(path: Path) -> str:
 
 
 def check_fits(model: CifarResNet, images: Images) -> None:
-    """Refuse images that the network does not take, or whose classes it does not tell apart."""
+    """Refuse images of another shape or number of classes than the network's."""
     given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
     if given != (found := (images.x_train.shape[-1], images.classes)):
         raise InputError(
@@ -67,7 +67,7 @@ def check_fits(model: CifarResNet, images: Images) -> None:
 
 
 def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
-    """A network of as many convolutions, channels of images and classes."""
+    """An untrained network with these numbers of convolutions, image channels and classes."""
     if not {"conv1", "linear"} <= set(kernels):
         raise ValueError(f"its kernels are {', '.join(list(kernels)[:3])}, ...")
     convolutions = sum(kernel.ndim == 4 for kernel in kernels.values())
@@ -76,7 +76,7 @@ def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
 
 
 def _variables(model: Any) -> Iterator[tuple[str, Any]]:
-    """The parameters and running statistics of a network by PyTorch's names."""
+    """The parameters and running statistics of a network, from arrays with PyTorch's names."""
     layers = [("conv1", model.stem, "bn1", model.stem_norm)]
     per_stage = len(model.blocks) // 3
     for k, block in enumerate(model.blocks):
@@ -92,7 +92,7 @@ def _variables(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _to_hwio(array: np.ndarray) -> np.ndarray:
-    """(out, in, *window) as (*window, in, out)."""
+    """Transpose (out, in, *window) to (*window, in, out)."""
     return array.transpose(*range(2, array.ndim), 1, 0) if array.ndim > 1 else array
 
 
