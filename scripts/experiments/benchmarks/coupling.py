@@ -1,4 +1,4 @@
-"""How long `coupled_channels` reads a deep decoder by shapes alone, beside JAX's tracing of it."""
+"""Time of `coupled_channels` on the shapes of a deep decoder, beside JAX's time to trace it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from experiments.benchmarks import transformers
 from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # as LLaMA-7B has them
-RUNS = 10  # at most, because a call takes seconds
+RUNS = 10  # few runs, because a call takes seconds
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
@@ -40,7 +40,7 @@ def parameters(*, scanned: bool) -> transformers.Params:
 
 
 def pair(name: str, apply: Callable[..., Any], params: transformers.Params) -> Pair:
-    """Both trace a function of their own in each call, so that no call reads JAX's cache."""
+    """A pair of calls; each call traces a new function, so that no call reads JAX's cache."""
     tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
 
     def own() -> Callable[..., Any]:

@@ -70,7 +70,7 @@ def features() -> list[Pair]:
 
 
 def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
-    """ott-jax's exact solver in one dimension, a feature at a time under vmap."""
+    """ott-jax's exact solver in one dimension, vmapped over features."""
     if importlib.util.find_spec("ott") is None:
         return None
     from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]
@@ -85,7 +85,7 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 
 
 def joint() -> list[Pair]:
-    """The exact distance beside SciPy's parts put together, and once at full size."""
+    """The exact distance beside a composition of SciPy's functions, and once at full size."""
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 
     def scipys() -> float:
@@ -99,7 +99,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """Seconds, and gigabytes beside libraries and samples, in a Linux process of its own."""
+    """Seconds, and gigabytes without libraries and samples, in a separate Linux process."""
     program = f"""
 import time
 from pathlib import Path

@@ -29,9 +29,9 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """All layers, beside drawing their weights and one matrix product each, by generator.
+    """All layers, beside drawing their weights and one matrix product per layer, by generator.
 
-    The last rows compare drawing the weights alone with the default generator's.
+    The last rows compare the generators by the time to draw the weights alone.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -87,7 +87,7 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Layers of the map of any activation beside those in closed form, and of a batch."""
+    """Layers of the map of any activation, beside layers in closed form, and layers of a batch."""
     relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
 
     def repeat(step: Callable[[jax.Array], jax.Array], x: jax.Array, layers: int) -> jax.Array:

@@ -1,6 +1,7 @@
 """ResNet-50 and VGG-16 at half the multiply-accumulates beside the whole networks.
 
-The share of the ideal speed-up that is reached is the ideal in a name over the ratio beside it.
+The name of a row has the ideal ratio. The ideal ratio over the measured ratio is the reached share
+of the ideal speed-up.
 """
 
 from collections.abc import Callable
@@ -21,7 +22,7 @@ BUILD: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
 }
 SIDE = 224
 BATCHES = (1, 32)
-RUNS = 10  # at most, because a call takes seconds
+RUNS = 10  # few runs, because a call takes seconds
 ROUND_TO = MIN_CHANNELS = 16
 UNIFORM = 0.29  # share of the channels of every group: half of the multiply-accumulates
 
@@ -31,7 +32,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """A model in evaluation, as a function of its state and of images, and this state."""
+    """A model for evaluation, as a function of its state and of images, and the state itself."""
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     return lambda state, x: nnx.merge(graph, state)(x), state
 

@@ -65,7 +65,7 @@ def resnets(dtype: Any) -> list[Pair]:
 
 
 def mlps(dtype: Any) -> list[Pair]:
-    """Layers of vectors where they stand: in a network, which keeps the input of every layer."""
+    """Layers of vectors inside a network, which stores the input of every layer."""
     x = jax.random.normal(jax.random.key(0), VECTORS, dtype)
     width = VECTORS[1]
 
@@ -137,5 +137,5 @@ def gradient(layer: nnx.Module, x: jax.Array, cotangent: jax.Array) -> Compiled:
 
 
 def in_dtype(params: Any, dtype: Any) -> Any:
-    """Parameters, which are float32, as the computation takes them; statistics stay float32."""
+    """Float32 parameters cast to the dtype of the computation; statistics remain float32."""
     return jax.tree.map(lambda a: a.astype(dtype), params)

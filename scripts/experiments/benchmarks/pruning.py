@@ -63,7 +63,7 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The same scores, Weiszfeld's steps ending where float32 no longer distinguishes them."""
+    """The same scores in PyTorch; Weiszfeld's steps end when float32 shows no more change."""
     torch = torch_on_all_cores("criteria/PyTorch")
     if torch is None:
         return None

@@ -17,12 +17,12 @@ class Pair(NamedTuple):
 
     Attributes:
       name: What is timed, and its peer after a slash.
-      ours: A call of ours.
-      peer: A call of the peer's.
+      ours: A call of our program.
+      peer: A call of the peer's program.
       copy: A call that copies the data.
-      memory: Temporary bytes of ours over the peer's.
-      runs: At most, where one call takes seconds.
-      like: Pairs of one name are the same at other sizes: their ratios have a mean.
+      memory: Ratio of our program's temporary bytes to the peer's.
+      runs: The largest number of runs, for calls that take seconds.
+      like: Name shared by pairs that differ only in size; the mean of their ratios is shown.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Pair(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """A pair's medians, and the median and the quartiles of the ratios of neighbouring calls."""
+    """The median times of a pair, and the median and quartiles of ratios of neighbouring calls."""
 
     name: str
     ours_ms: float
@@ -72,7 +72,7 @@ def alternately(
 
 
 def torch_on_all_cores(peer: str) -> Any | None:
-    """PyTorch; where it is not installed, None and a line that says how `peer` is had."""
+    """PyTorch; if it is not installed, None, after a line that says how to get `peer`."""
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:

@@ -37,7 +37,7 @@ def random_images(side: int, channels: int, count: int = 1280) -> Images:
 
 
 def steps() -> list[Pair]:
-    """Training steps of `RECIPE`, and of the same network by other means."""
+    """Training steps of `RECIPE`, beside other implementations of the same network."""
     images = random_images(32, 3)
     loop = partial(training_loop, images)
     pairs = [
@@ -52,7 +52,7 @@ def steps() -> list[Pair]:
 
 
 def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
-    """The steps of `train.py`, with its batches, its crops and its look at the loss."""
+    """The steps of `train.py`, including batches, crops and reading the loss."""
     return train_steps(Trainer(recipe, images, mesh_of(1)), (0,))
 
 

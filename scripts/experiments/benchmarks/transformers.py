@@ -1,7 +1,8 @@
-"""Transformers of the published sizes with half of every group of channels, beside the whole.
+"""Published transformers with half of every group of channels, beside the whole networks.
 
-Plain functions of random weights: the decoders of GPT-2 (small) and of a LLaMA of its width, in a
-scan over layers. Run by `resized`, as numbers such as 1/√width stay those of the whole.
+The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
+in a scan over layers. `resized` runs the halves, so that constants such as 1/√width remain those of
+the whole network.
 """
 
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 12, 768, 12, 50257, 128
 BATCHES = (1, 8)
-RUNS = 10  # at most, because a call takes seconds
+RUNS = 10  # few runs, because a call takes seconds
 Params = dict[str, Any]
 
 
@@ -130,7 +131,7 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def rotate(x: jax.Array) -> jax.Array:
-    """Halves of the last axis turned together, by positions."""
+    """Rotary positions, which rotate the two halves of the last axis as pairs."""
     a, b = jnp.split(x, 2, -1)
     rates = 10000.0 ** -np.linspace(0, 1, a.shape[-1], endpoint=False)
     angles = (np.arange(x.shape[1])[:, None] * rates)[:, None]

@@ -12,7 +12,7 @@ from geometry import mean_field, odd_points
 
 
 class Activation(NamedTuple):
-    """A function, with the places where its slope or another derivative jumps."""
+    """An activation function, with the points at which its slope or another derivative jumps."""
 
     function: Callable[[jax.Array], jax.Array]
     kinks: tuple[float, ...] = ()
@@ -38,7 +38,7 @@ ACTIVATIONS = {
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # number of networks of finite width, and of samples
+WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # numbers of finite-width networks and of samples
 
 
 def measure(name: str) -> dict[str, Any]:
@@ -73,9 +73,9 @@ def batch(n: int, name: str) -> dict[str, Any]:
 
 
 def networks(function: Callable) -> dict[str, Any]:
-    """Random networks of finite width whose first sample is four times as long, after all layers.
+    """Random finite-width networks, whose first sample starts four times as long, after all layers.
 
-    The means over networks, with standard errors, of what `odd_point` says.
+    The result has means over networks, with standard errors, of the values of `odd_point`.
     """
     rng = np.random.default_rng(0)
     ends = [_network(function, rng) for _ in range(DRAWS)]

@@ -29,8 +29,8 @@ TESTS = {
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
 SHOWN = 64  # number of filters shown in a covariance
-# For programs that run a few times, compiling takes longer than running. JAX 0.12 has no older
-# emitters of loops, which compile in half of the time.
+# These programs run only a few times, so compiling takes longer than running. Older loop emitters
+# compile in half the time; JAX 0.12 no longer has them.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
 if jax.__version_info__ < (0, 12):
     QUICK |= {"xla_cpu_use_fusion_emitters": False}
@@ -78,7 +78,7 @@ class Analysis(TypedDict):
 def measure(
     parameters: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """Layers ranked and tested, a few of them shown, and how Gaussian all others are."""
+    """Rank and test the layers, show a few in detail, and measure how Gaussian all layers are."""
     kind, kernels = kernels_of(parameters)
     ranked = rankings(kernels, ratio=ratio, gaussian_layers=gaussian_layers)
     names = [layer["name"] for layer in ranked["layers"]]
@@ -94,14 +94,14 @@ def measure(
 
 
 def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
-    """The convolutions; of a network that has none, its dense layers, of a filter a neuron."""
+    """The convolutions; in a network without any, the dense layers, with a filter per neuron."""
     convolutions = {name: w for name, w in parameters.items() if w.ndim > 2}
     dense = {name: w for name, w in parameters.items() if w.ndim == 2}
     return ("dense layers", dense) if dense and not convolutions else ("convolutions", convolutions)
 
 
 def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair, the number of layers in which Spearman's ρ exceeds `threshold`, and of all."""
+    """For each pair, the layers whose Spearman's ρ exceeds `threshold`, and all layers, counted."""
     layers = results["layers"]
     return {
         pair: (sum(layer["spearman"][pair] > threshold for layer in layers), len(layers))
@@ -112,7 +112,7 @@ def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int
 def rankings(
     kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """Rankings and tests of every layer, the Gaussian band of every shape of a layer."""
+    """The rankings and tests of every layer, and the Gaussian band of every layer shape."""
     filters = {
         name: np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32)))
         for name, kernel in kernels.items()
@@ -135,7 +135,7 @@ def rankings(
 
 
 def unfit(v: np.ndarray, ratio: float) -> str | None:
-    """Why a layer has no ranking to look at."""
+    """The reason why a layer's ranking is left out, if any."""
     if not np.isfinite(v).all():
         return "holds weights that are not finite"
     if v.shape[0] < 4 or v.shape[1] < 3:
@@ -148,7 +148,7 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Layers of one shape, and Gaussian layers of it: each program is compiled once."""
+    """Layers of one shape, and Gaussian layers of this shape; each program is compiled once."""
     n, dims = next(iter(layers.values())).shape
     rng = np.random.default_rng(0)
     gaussian = (rng.standard_normal((n, dims), np.float32) for _ in range(gaussian_layers))
@@ -211,7 +211,7 @@ def _similarity(scores: dict[str, Array], ratio: float) -> pruning.ranking.Simil
 
 
 def tests_of(v: Float[Array, "n dims"]) -> dict[str, Array]:
-    """p-values of `TESTS` that need no samples, and sizes that go with them."""
+    """The p-values of `TESTS` that need no samples, and the effect sizes of these tests."""
     covariance = pruning.weight_tests.covariance_report(v)
     stds = pruning.weight_tests.filter_stds(v)
     distance, normal = pruning.ks_normal(v)
@@ -245,7 +245,7 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 
 
 def judge(layers: list[dict[str, Any]]) -> None:
-    """Add to every layer which tests it fails at `LEVEL`, by Holm's correction over layers."""
+    """Add to every layer the tests it fails at `LEVEL`, with Holm's correction over layers."""
     for layer in layers:
         layer["fails"] = []
     for test in TESTS if layers else ():
@@ -262,7 +262,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
 
 
 def histogram(name: str, weights: np.ndarray) -> Histogram:
-    """Density of weights, and how far they are from the Gaussian of mean 0 of their width."""
+    """Density of weights, and their distance from the Gaussian of mean 0 and the same width."""
     x = np.asarray(weights, np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
     distance, p_value = _ks(x)

@@ -1,9 +1,9 @@
 """Eight normalizers on three small tasks: the shift of their outputs, and their training.
 
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
-earth mover distances of the outputs of three layers for images, or texts, that no training sees,
-under statistics of the whole training set: they come from the weights alone. They are in units of
-the standard deviation of the outputs, of all features together, since normalizers differ in scale.
+earth mover distances of three layers' outputs for held-out images or texts. The layers use
+statistics of the whole training set, so only changes of the weights cause a shift. Shifts are in
+units of the outputs' standard deviation over all features, because normalizers differ in scale.
 """
 
 import pydoc_data.topics
@@ -49,7 +49,7 @@ Norm = Callable[..., Any]
 RATE = 3e-3  # of Adam
 MOMENTUM = 0.9  # momentum of running statistics
 PROBE = 300  # samples between which distances are exact
-FROZEN = 20  # batches that go into running averages while the weights do not move
+FROZEN = 20  # batches that update the running averages while the weights are frozen
 CONTEXT, TOKENS = 32, 128  # length of a text, and the number of ASCII characters
 
 
@@ -115,7 +115,7 @@ class Reader(nnx.Module):
 
 
 def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: Any) -> Norm:
-    # As many pixels as features: unitization then leaves the scale of the outputs alone.
+    # As many pixels as features: unitization then does not change the scale of the outputs.
     return UnitizedBatchNorm(
         num_features,
         pixels=num_features,
@@ -127,12 +127,12 @@ def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: 
 
 
 def _bounded_factor(alpha: Array, square: Array) -> Array:
-    """Eq. 9 with alpha held in [0.1, 1], where it has a bound."""
+    """Eq. 9 with alpha clipped to [0.1, 1], on which the outputs are bounded."""
     return bounded(jnp.clip(alpha, 0.1, 1), square)
 
 
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
-    """Constructors of the eight normalizers; in texts a sample of a unitized layer is a token."""
+    """Constructors of the eight normalizers; for texts, a unitized layer's sample is a token."""
     half = nnx.initializers.constant(0.5)
     return {
         "batch norm": partial(BatchNorm, momentum=MOMENTUM),
@@ -165,7 +165,7 @@ def task(name: str, data_dir: Path | None, size: int) -> Task:
 
 
 def texts(size: int) -> Task:
-    """Texts of Python's own manual, which the interpreter carries; every character is predicted."""
+    """Texts of Python's manual, which the interpreter includes; every character is a target."""
     topics = pydoc_data.topics.topics
     text = "".join(topics[name] for name in sorted(topics))
     codes = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int32)
@@ -181,8 +181,9 @@ class Program(NamedTuple):
     """Compiled functions of one normalizer on one task, shared by seeds.
 
     Attributes:
-      init: The untrained state of a key.
-      step: State after a batch, of rows of the training set, and its loss before.
+      init: A function from a key to the untrained state.
+      step: A function that gives the state after a batch, whose rows of the training set are given,
+        and the loss before the step.
       whole_set: The network with statistics of the whole training set.
       evaluate: Loss and accuracy on the test set, by running averages.
       outputs: A function from a state to the outputs of the followed layers for the first test
@@ -206,7 +207,7 @@ def program(own: Task, norm: Norm) -> Program:
 
     def init(key: Array) -> Any:
         model = _new(own, norm, key)
-        if has_statistics:  # running averages begin at those of a thousand samples
+        if has_statistics:  # running averages begin at the statistics of a thousand samples
             recalibrate(model, [x_train[:1000]])
         _, params, rest = nnx.split(model, nnx.Param, ...)
         return params, rest, optimizer.init(params)
@@ -244,7 +245,7 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # For a text, take the last character: only this position has seen all others.
+        # For a text, take the last position, the only one that reads all others.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 
     @jax.jit
@@ -318,10 +319,10 @@ def _layer(state: Any, name: str) -> dict[str, Array]:
 def _measured(
     normalizer: str, outputs: Sequence[Array], parameters: Sequence[Mapping[str, Array]]
 ) -> dict[str, float | None]:
-    """The distances of an epoch and of the next step, and bounds of the first.
+    """The distances of an epoch and of the next step, and bounds of the epoch's distance.
 
-    The baseline is the distance of two halves of the probe: what so few samples leave of zero. The
-    floor is what running averages move with frozen weights.
+    The baseline is the distance between two halves of the probe: the error that so few samples
+    cause. The floor is the distance that running averages cause with frozen weights.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2
@@ -344,7 +345,8 @@ def certificate(
 ) -> float | None:
     """M + M′ + ‖β − β′‖, a bound from parameters alone; None for layers without one.
 
-    A sample of P vectors has √P times the radius and the distance of biases of one vector.
+    For a sample of P vectors, the radius and the distance of biases are √P times those of one
+    vector.
     """
     pixels = int(np.prod(shape[1:-1]))
 
@@ -367,7 +369,7 @@ def certificate(
 
 
 def runs(seeds: int, tasks: Iterable[str] = TASKS) -> Iterator[tuple[str, str, int]]:
-    """Task, normalizer and seed of every run; an interrupted command has whole comparisons."""
+    """Task, normalizer and seed of every run, one whole comparison after the other."""
     for seed in range(seeds):
         for name in tasks:
             for normalizer in NORMS:

@@ -1,8 +1,8 @@
 """Correlations of shift with training, over the runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. Logarithms of shifts and of losses are taken minus their mean in the comparison, so
-neither tasks nor seeds correlate them. What remains differs by normalizer.
+batches. From the logarithms of shifts and of losses their mean in the comparison is subtracted. So
+tasks and seeds cause no correlation; the remaining differences are between normalizers.
 """
 
 from collections import defaultdict
@@ -55,7 +55,7 @@ def findings(runs: Runs) -> dict[str, Any]:
 
 
 def comparisons(runs: Runs) -> list[list[Mapping[str, Any]]]:
-    """The runs of each task and seed that has all normalizers, in one order."""
+    """The runs of each task and seed with results of all normalizers, always in the same order."""
     found = defaultdict(dict)
     for run in runs:
         found[run["task"], run["seed"]][run["normalizer"]] = run
@@ -70,9 +70,10 @@ def correlation(
 ) -> dict[str, Any]:
     """Pearson's correlation between normalizers, and within them, each with a bootstrap interval.
 
-    Between normalizers: of deviations from the mean of the comparison, with normalizers drawn anew.
-    Within: of what is left when the mean of each normalizer on the task is subtracted, too, with
-    normalizers on a task drawn anew; None of one seed.
+    The correlation between normalizers is of deviations from the comparison's mean; its bootstrap
+    resamples normalizers. For the correlation within normalizers, the mean of each normalizer on
+    the task is subtracted, too, and the bootstrap resamples pairs of normalizer and task; the value
+    is None for one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)
@@ -98,7 +99,7 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """Correlation of all elements, and the percentiles of it when groups are drawn anew."""
+    """The correlation of all elements, and its percentiles when groups are resampled."""
     rng = np.random.default_rng(0)
     with np.errstate(invalid="ignore"):  # a single drawn group may be constant and is left out
         drawn = [

@@ -1,4 +1,4 @@
-"""Claims of three papers as commands check them: chosen, measured, and as they are written down."""
+"""How commands choose, measure and record the claims of three papers."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """Claims whose printed form fails, where few draws decide about both forms."""
+    """Results of claims whose printed form fails, if few draws decide about both forms."""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
@@ -63,7 +63,7 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
 
 
 def listing(selected: Sequence[Claim]) -> Table:
-    """A row for each claim, with what is recorded of it."""
+    """A row for each claim, with its recorded verdict."""
     rows = Table(title="What three papers claim")
     for column in ("paper", "claim", "recorded"):
         rows.add_column(column, overflow="fold")
@@ -74,9 +74,9 @@ def listing(selected: Sequence[Claim]) -> Table:
 
 
 def first_devices(count: int | None) -> Sequence[Any]:
-    """The first `count` devices: on a CPU they are made, if nothing has run yet."""
+    """The first `count` devices; a CPU is split into this number, if JAX has run nothing yet."""
     if count is not None:
-        with contextlib.suppress(RuntimeError):  # they exist already
+        with contextlib.suppress(RuntimeError):  # the devices exist already
             jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices()
     if count is not None and count > len(devices):
@@ -87,7 +87,7 @@ def first_devices(count: int | None) -> Sequence[Any]:
 def measure(
     selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Measurement]:
-    """Everything that the claims read; what `path` has of an earlier run is not done again."""
+    """Measure all values that the claims read, except those of an earlier run in `path`."""
     finished = Finished(path, [precision, seed])
     measured = {name: Measurement(**fields) for name, fields in finished.parts.items()}
     missing = claims.sources(selected).keys() - measured.keys()
@@ -113,7 +113,7 @@ def measure(
 
 @contextmanager
 def writing(out: Path, remains: str) -> Iterator[None]:
-    """Let an error of the disk be one sentence, which says what remains."""
+    """Turn an error of the disk into one sentence that says which results remain."""
     try:
         yield
     except OSError as error:
@@ -123,7 +123,7 @@ def writing(out: Path, remains: str) -> Iterator[None]:
 
 
 def result(verdict: Verdict) -> dict[str, Any]:
-    """A claim and its findings as they stand in results.json."""
+    """A claim and its findings in the format of results.json."""
     claim = verdict.claim
     return {
         "paper": claim.paper,
@@ -148,7 +148,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def sentence_of(result: claims.Result) -> dict[str, str]:
-    """The number that our networks gave, in a sentence from the file with the numbers."""
+    """A sentence with our networks' number, from the file of the results."""
     ours = result.ours
     if callable(ours):
         ours = ours(json.loads((ROOT / result.page).read_text(encoding="utf-8")))
@@ -171,12 +171,12 @@ def _check_result(finding: claims.Finding) -> dict[str, Any]:
 
 
 def _file(function: Callable) -> str:
-    """The module of the repository that a function is in."""
+    """The file in the repository that defines a function."""
     return f"scripts/{function.__module__.replace('.', '/')}.py"
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
-    """How a check compares; `side` and `against` are None for computed values."""
+    """The bounds with which a check compares; `side` and `against` are None for computed values."""
     if isinstance(check, claims.Computed):
         computed = {"relation": check.relation, "tolerance": check.tolerance}
         return computed | {"side": None, "against": None}

@@ -11,11 +11,11 @@ from experiments.measures.provenance import digest, packages
 
 
 class Finished:
-    """The finished parts of a run, which are written as they come.
+    """The finished parts of a run; each is written to the file at once.
 
     Attributes:
-      parts: Finished parts by name; empty at first if settings, code, versions or machine of the
-        file differ.
+      parts: Finished parts by name; empty at first if the file is of other settings, code, versions
+        or another machine.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
@@ -34,7 +34,7 @@ class Finished:
         self.parts: dict[str, Any] = content["measured"] if same else {}
 
     def add(self, name: str, part: object) -> None:
-        """Add a part, which JSON can say, and write the file."""
+        """Add a part, which must be valid in JSON, and write the file."""
         self.parts[name] = part
         if self.path is not None:
             content = {"fingerprint": self._fingerprint, "measured": self.parts}

@@ -1,6 +1,6 @@
 """The numbers of Figures 3 to 8 of Nachum et al.; each function returns floats and lists.
 
-Inputs are Gaussian, and the sizes ours: the text of the paper gives none.
+Inputs are Gaussian. The sizes are our choice, because the text of the paper gives none.
 """
 
 from collections.abc import Callable
@@ -30,11 +30,11 @@ TREE_POINTS = (0.0, 1.0, 2.0, 3.0, 6.0)
 
 
 def no_part(x: Array) -> Array:
-    """Neither recentering nor rescaling."""
+    """A layer without recentering and without rescaling."""
     return x
 
 
-# The active parts, and whether a layer is homogeneous with them.
+# The active parts of batch norm, and whether a layer with these parts is homogeneous.
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),
@@ -81,7 +81,7 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """Angles of all pairs and the odd point at `ODD_LAYERS`, and the last batch in a plane."""
+    """Angles of all pairs and the odd point at `ODD_LAYERS`, and a plane projection of the last."""
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
     network = geometry.random_network(
@@ -119,10 +119,9 @@ def figure_5(seed: int) -> dict[str, Any]:
 
 
 def figure_6(seed: int) -> dict[str, Any]:
-    """The number of inputs that each neuron answers, with a histogram, with and without
-    recentering.
+    """The number of inputs that activate each neuron, with and without recentering.
 
-    The neuron shown without it is the one of the largest mean beside its spread.
+    Without recentering, the neuron with the largest ratio of mean to spread is shown.
     """
     n, width = NEURONS
     parts = {}
@@ -143,7 +142,7 @@ def figure_6(seed: int) -> dict[str, Any]:
 
 
 def figure_7_and_8() -> dict[str, Any]:
-    """The children of a neuron of two values, and of one of three."""
+    """The children of a neuron with two values, and of a neuron with three values."""
     rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
     return {
         figure: {
@@ -156,7 +155,7 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """Test accuracy by epoch on the digits of an MLP started at the points and as by He et al.
+    """Test accuracy by epoch of an MLP on the digits, started at the points or by He et al.
 
     The first layer has one neuron for each of the first training images; both networks share the
     second layer, the batches and Adam at 1e-3.
@@ -206,7 +205,7 @@ def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pa
 
 
 def _infinite_width(name: str, n: int) -> float:
-    """Median angle of n orthogonal samples of one norm after as many layers of infinite width."""
+    """Median angle of n orthogonal samples of equal norm after `LAYER` layers of infinite width."""
 
     def step(_: int, g: Array) -> Array:
         g = INFINITE_WIDTH[name](g)

@@ -35,7 +35,7 @@ class OverSeeds(TypedDict):
 
 
 def mean(values: Iterable[float | None]) -> OverSeeds:
-    """Mean over seeds and its standard error, none from one seed; None where a seed has none."""
+    """Mean over seeds with its standard error, None for one seed; None if a seed has no value."""
     x = np.asarray(list(values), np.float64)
     is_known = len(x) > 0 and bool(np.isfinite(x).all())
     stderr = float(x.std(ddof=1) / math.sqrt(len(x))) if is_known and len(x) > 1 else None
@@ -75,7 +75,7 @@ def _named(params: nnx.State, name: str) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """Quartiles of each moment over channels and seeds by epoch, and how much they still change."""
+    """Quartiles of each moment over channels and seeds by epoch, and the late change of moments."""
     stacked = {name: np.stack([run.moments for run in runs]) for name, runs in histories.items()}
     return {
         **{name: _quartiles(runs) for name, runs in stacked.items()},
@@ -120,7 +120,7 @@ def criteria(
     programs: dict[str, Program],
     on_network: Callable[[], None],
 ) -> dict[str, Any]:
-    """How alike the criteria rank every conv layer's filters, and what masking them costs."""
+    """Similarity of criteria on every conv layer's filters, and accuracies after masking."""
     kernels = conv_kernels(states["batch_norm"][0].params)
     shapes = {name: pruning.filter_matrix(kernel).shape for name, kernel in kernels.items()}
     results: dict[str, Any] = {
@@ -145,7 +145,7 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """ρ and overlap of one network by pair and layer, and accuracies by criterion and ratio."""
+    """The ρ and overlap of one network by pair and layer, and accuracies by criterion and ratio."""
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
@@ -194,7 +194,7 @@ def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " fi
 def _rank(
     scores: dict[str, Float[Array, " filters"]],
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
-    """The similarity of each pair of criteria, and what each criterion keeps at each ratio."""
+    """The similarity of each pair of criteria, and the filters that each keeps at each ratio."""
     keep = {
         name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}
         for name, score in scores.items()
@@ -213,11 +213,11 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 @jax.jit
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
-    """The network with filters set to zero, with all that they feed.
+    """The network with filters set to zero, together with everything computed from them alone.
 
-    A block's first convolution reaches the second only through a normalization, whose scale, bias
-    and running mean of that channel are zeroed too: the channel is then exactly absent. Filters
-    that add to the residual stream add nothing.
+    The output of a block's first convolution passes a normalization before the second. The
+    channel's scale, bias and running mean there are set to zero, too, so that the channel is
+    exactly absent. Filters that add to the residual stream add nothing.
     """
 
     def channels_of(path: tuple) -> str:

@@ -1,12 +1,13 @@
 """Is an odd state stable? Its spectral radius in 50 digits, by mpmath.
 
-Nothing here is shared with `odd_points.odd_stability`, whose numbers this confirms. Two kinds of
-states need one integral over one Gaussian variable at most: those of piecewise linear activations
-with a kink at 0, by the arc-cosine kernel, and those of smooth activations whose cluster has
-collapsed to a point, since recentering makes two points opposite.
+This module shares no code with `odd_points.odd_stability`, whose numbers it confirms. Two kinds of
+states need at most one integral over one Gaussian variable. For piecewise linear activations with a
+kink at 0, the arc-cosine kernel suffices. For smooth activations whose cluster has collapsed to a
+point, recentering makes the two points opposite.
 
-A batch has four entries in its Gram matrix: variance of the odd sample, its covariance with the
-others, their variance, and their covariance. Before the activation the root mean square is 1.
+The Gram matrix of a batch has four distinct entries: the variance of the odd sample, its covariance
+with the others, the variance of the others, and the covariance of two others. Before the activation
+the root mean square is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,8 +20,8 @@ from geometry.odd_points import OddState
 DIGITS = 50
 SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}  # below zero
 
-Number = Any  # a number of mpmath, which has no types
-Matrix = Any  # one of its matrices
+Number = Any  # a number of mpmath, which has no type annotations
+Matrix = Any  # a matrix of mpmath
 Function = Callable[[Number], Number]
 
 
@@ -46,7 +47,7 @@ class Moment(NamedTuple):
 
     @property
     def by_common(self) -> Number:
-        """The derivative where u is v."""
+        """The derivative by the common variance if u = v."""
         return self.by_first + self.by_second + self.by_both
 
 
@@ -54,12 +55,12 @@ Kernel = Callable[[Number, Number, Number], Moment]  # a function of variances a
 
 
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:
-    """Of the odd state near `state`; None for an activation or a cluster of another kind.
+    """The certificate of the odd state near `state`; None for other activations and clusters.
 
     Args:
-      name: Name of an activation: one of `SLOPES` or of `smooth_functions`.
+      name: Name of an activation, in `SLOPES` or `smooth_functions`.
       n: Samples of the batch.
-      state: What `odd_stability` finds in double precision.
+      state: State that `odd_stability` finds in double precision.
     """
     with mpmath.workdps(DIGITS):
         smooth = smooth_functions()
@@ -68,7 +69,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
             entries = _solve(n, state, kernel)
         elif name in smooth and state.spread < 1e-6:
             kernel = opposite_or_equal(*smooth[name])
-            entries = [(n - 1) ** 2, 1 - n, 1, 1]  # any two points, recentred
+            entries = [(n - 1) ** 2, 1 - n, 1, 1]  # two recentred points are opposite
         else:
             return None
         entries, _, _ = layer(entries, n, kernel)
@@ -79,7 +80,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
 
 
 def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
-    """The entries of the fixed point, in units of the others' variance."""
+    """The entries of the fixed point, in units of the variance of the samples in the cluster."""
 
     def change(odd: Number, both: Number, pair: Number) -> list[Number]:
         (a, c, b, d), _, _ = layer([odd, both, 1, pair], n, kernel)
@@ -92,7 +93,7 @@ def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
 
 
 def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
-    """The four entries after a layer, and how deviations of the Gram matrix grow in it.
+    """The four entries after a layer, and the matrices by which deviations grow in the layer.
 
     The first matrix maps deviations of the four entries, which keep n − 1 samples exchangeable.
     The second maps x cᵢ of their variances, y cᵢ of the covariances with the odd sample and
@@ -133,7 +134,7 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
 
 
 def piecewise_linear(slope: Number) -> Kernel:
-    """The kernel of x for x > 0 and `slope` · x below (Cho and Saul, 2009, degree one)."""
+    """The kernel of x for x > 0 and `slope` · x for x < 0 (Cho and Saul, 2009, degree one)."""
 
     def kernel(first: Number, second: Number, both: Number) -> Moment:
         angle = mpmath.acos(both / mpmath.sqrt(first * second))
@@ -150,8 +151,9 @@ def piecewise_linear(slope: Number) -> Kernel:
 def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
     """The kernel of a smooth function, for correlations of 1 and −1 alone.
 
-    By the trapezoidal rule, whose error falls exponentially: with this step to below 1e-50 where
-    the function of the standardized variable is analytic up to 0.5 from the real line.
+    The integral is computed by the trapezoidal rule, whose error falls exponentially with the step.
+    With this step the error is below 1e-50 if the function of the standardized variable is analytic
+    up to 0.5 from the real line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]
     weights = [mpmath.npdf(x) / 40 for x in nodes]

@@ -25,9 +25,9 @@ class Plan:
       round_to: The number of kept channels is rounded up to a multiple of this.
       exclude: Layers that keep their filters, such as stem or blocks/0.
       fold: Whether constants of removed channels move into the next biases.
-      repair: How what follows removed channels is repaired on training images, before the stage
-        "pruned", in place of folding; merge sees none.
-      repair_images: The largest number of training images that repair it.
+      repair: Repair of the layers after removed channels, on training images, before the stage
+        "pruned" and in place of folding; merge uses no images.
+      repair_images: The largest number of training images that are used to repair.
     """
 
     ratio: Fraction = 0.5

@@ -20,7 +20,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 
 def digest(decisive: object, files: Iterable[Path] = ()) -> str:
-    """A hash of values that JSON can say, and of files."""
+    """A hash of values that are valid in JSON, and of files."""
     sha = hashlib.sha256(json.dumps(decisive).encode())
     for path in files:
         sha.update(path.read_bytes())
@@ -28,7 +28,7 @@ def digest(decisive: object, files: Iterable[Path] = ()) -> str:
 
 
 def code() -> list[Path]:
-    """The files that decide, beside its recipe, how a network is trained."""
+    """The files that decide, together with the recipe, how a network is trained."""
     experiments = Path(__file__).parents[1]
     folders = (experiments / "data", experiments / "training", Path(jaxnorm.__file__).parent)
     modules = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
@@ -43,7 +43,7 @@ def packages() -> list[Path]:
 
 
 def describe(images: Images, probe: int) -> dict[str, Any]:
-    """A data set, of whose test images at most `probe` are measured."""
+    """The description of a data set, of which at most `probe` test images are measured."""
     return {
         "name": images.name,
         "train": len(images.x_train),

@@ -1,4 +1,4 @@
-"""Trained networks pruned by each criterion, recalibrated and fine-tuned; what each step changes.
+"""Trained networks are pruned by each criterion, recalibrated and fine-tuned, and measured.
 
 All criteria start from the same trained network, as in Table 4 of the pruning paper.
 """
@@ -44,13 +44,13 @@ REPAIRS = {
     "least_squares": pruning.channels.least_squares,
 }
 REPAIR_BATCH = 125  # images
-SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios, for one layer at a time
+SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios for pruning one layer at a time
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
 
 
-# By call: some keys are no identifiers.
+# Written as a call, because some keys are not identifiers.
 Accuracy = TypedDict(
     "Accuracy",
     {
@@ -64,7 +64,7 @@ Accuracy = TypedDict(
 
 
 class Sensitivity(TypedDict):
-    """Accuracies by the first layer of a group, one a ratio."""
+    """Accuracies by the first layer of a group, one accuracy for each ratio."""
 
     ratios: Sequence[float]
     accuracy: dict[str, list[float]]
@@ -112,7 +112,7 @@ def measure(
     stages: Stages,
     sensitivity: bool = False,
 ) -> dict[str, Any]:
-    """Networks of all seeds pruned by all criteria, and the costs of the first.
+    """Prune the networks of all seeds by all criteria, and measure the costs of the first network.
 
     Args:
       images: Training and test images.
@@ -150,13 +150,13 @@ def measure(
 
 
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
-    """A hash of everything that decides the small networks: those of others are not resumed."""
+    """A hash of everything that decides the small networks; other networks are not resumed."""
     decisive = [settings, dataclasses.asdict(plan), cli.versions()]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 
 def layer_by_layer(network: Network, plan: Plan) -> Sensitivity:
-    """The accuracy without the lowest channels of one group, by its first layer and the ratio."""
+    """The accuracy without a group's lowest channels, by the group's first layer and the ratio."""
     image = network.images.x_test[:1]
     found = coupled_channels(network.apply, network.tree, image)
     groups = excluding(found, plan.exclude)
@@ -192,10 +192,10 @@ def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
 
 
 def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
-    """Prune by a criterion; accuracies at every stage of each step.
+    """Prune by a criterion, and return the accuracies at every stage of each step.
 
-    `checkpoint_dir` keeps the small network and a file beside it the accuracies: steps that are
-    finished are not repeated.
+    `checkpoint_dir` keeps the small network, and a file beside it keeps the accuracies, so that
+    finished steps are not repeated.
     """
     path = checkpoint_dir.with_suffix(".json")
     rows: list[Row] = files.read_json(path, list) or []
@@ -242,7 +242,7 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
-    """The repair for `prune`, if any, with equal batches of the training images `x`."""
+    """The repair for `prune`, if any, on batches of equal size of the training images `x`."""
     if plan.repair == "merge":
         return partial(pruning.channels.merge_channels, inputs=(x[:1],))
     function = REPAIRS[plan.repair]
@@ -279,7 +279,7 @@ def friedman(values: np.ndarray) -> dict[str, Any]:
 
 
 def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) -> dict[str, Any]:
-    """Widths and costs of a network as it was trained and as its checkpoint has it."""
+    """Widths and costs of a network before pruning and in the checkpoint after pruning."""
     trees = {
         "trained": network.tree,
         "pruned": pruning.load_pruned(checkpoint_dir, like=network.tree).params,

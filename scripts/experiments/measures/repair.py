@@ -1,8 +1,8 @@
 """Statistics of repaired networks: accuracies, their errors, and whether criteria differ.
 
 Values of one network, ratio, repair and criterion are `(draws, blocks)`. Blocks are networks, or
-test images of one network, on which a class is found, 1, or not, 0. Draws are those of the images
-that repaired it, each with the same blocks.
+test images of one network with the value 1 if the image is classified correctly, else 0. Each draw
+is a sample of images for the repair; all draws have the same blocks.
 """
 
 import itertools
@@ -23,7 +23,7 @@ Table = dict[Key, Cells]
 
 
 class Mean(NamedTuple):
-    """A mean, its standard error and the degrees of freedom of that."""
+    """A mean, its standard error and the degrees of freedom of the standard error."""
 
     mean: float
     stderr: float
@@ -31,7 +31,7 @@ class Mean(NamedTuple):
 
 
 def pack(found: np.ndarray) -> str:
-    """Yes and no by image as hexadecimal digits, four images each."""
+    """Truth values of images as hexadecimal digits, four images in each digit."""
     return np.packbits(found).tobytes().hex()
 
 
@@ -67,16 +67,16 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 def values_of_criteria(cells: Cells) -> np.ndarray:
     """The values of all criteria but the control, (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
-    draws = min(len(v) for v in values)  # an unfinished run has fewer
+    draws = min(len(v) for v in values)  # an unfinished run has fewer draws
     return np.stack([v[:draws] for v in values])
 
 
 def mean_of(values: np.ndarray) -> Mean:
     """The mean over draws and blocks, and its standard error over both.
 
-    Var = s²(means over draws) / blocks + s²(means over blocks) / draws, which estimates no less
-    than the variance of the mean, as the noise of single values counts in both; degrees of freedom
-    by Welch and Satterthwaite. Of one draw the error is over blocks alone.
+    Var = s²(means over draws) / blocks + s²(means over blocks) / draws, which estimates at least
+    the variance of the mean, because both terms include the noise of single values. The degrees of
+    freedom are by Welch and Satterthwaite. With one draw the error is over blocks alone.
     """
     parts = [
         (means.var(ddof=1) / means.size, means.size - 1)
@@ -90,7 +90,7 @@ def mean_of(values: np.ndarray) -> Mean:
 
 
 def p_value(cells: Cells) -> float | None:
-    """Friedman's test that criteria do not differ; blocks are means over draws."""
+    """The p-value of Friedman's test that criteria do not differ; blocks are means over draws."""
     values = values_of_criteria(cells)
     return friedman(values.mean(1).T)["p"] if len(values) > 2 else None
 
@@ -98,7 +98,7 @@ def p_value(cells: Cells) -> float | None:
 def margin(cells: Cells) -> float | None:
     """The smallest margin within which all pairs of criteria are equivalent.
 
-    By two one-sided tests of the paired difference of means at 5 %.
+    Equivalence is decided by two one-sided tests of the paired difference of means at 5 %.
     """
     pairs = list(itertools.combinations(values_of_criteria(cells), 2))
     if not pairs or not all(np.isfinite(mean_of(a - b).stderr) for a, b in pairs):

@@ -1,8 +1,8 @@
 """Digits networks pruned and repaired without a gradient step.
 
-Of a perceptron and of a small convolutional network with batch norm, for every seed, criterion and
-ratio: test accuracies after each repair, all with the same training images. Merging sees none, and
-clusters and the greedy choice look at no criterion.
+For a perceptron and a small convolutional network with batch norm, and for every seed, criterion
+and ratio, the test accuracy is measured after each repair. All repairs use the same training
+images, except merging, which uses none. Clusters and the greedy choice use no criterion.
 """
 
 import itertools
@@ -33,7 +33,7 @@ Tree = dict[str, dict[str, jax.Array]]
 
 
 def init(key: jax.Array, name: str) -> Tree:
-    """Normalized layers and a head, with running statistics among the arrays."""
+    """Initial arrays of normalized layers and a head, including running statistics."""
     tree, widths = {}, WIDTHS[name]
     window = () if name == "perceptron" else (3, 3)
     keys = jax.random.split(key, len(widths))
@@ -48,7 +48,7 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs, and the tree with the statistics of this batch, which `fresh` normalizes by."""
+    """The outputs, and the tree with the batch's statistics; `fresh` normalizes by these."""
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):
         layer = tree[name]
@@ -98,7 +98,7 @@ def training(steps: int, rate: float) -> Callable[..., Tree]:
 
     def run(tree: Tree, x: jax.Array, y: jax.Array, order: np.ndarray) -> Tree:
         carry = tree, optimizer.init(tree)
-        for rows in order:  # a Python loop: XLA's CPU convolutions are slow inside a scan
+        for rows in order:  # a Python loop, because XLA's CPU convolutions are slow inside a scan
             carry = step(carry, x[rows], y[rows])
         return carry[0]
 
@@ -118,7 +118,7 @@ def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
 
 
 def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """All repairs of a criterion's choice, by name."""
+    """All repaired networks for a criterion's choice of channels, by name."""
     batches = parts(x)
     transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
     folded = cache(lambda: prune().params)
@@ -133,7 +133,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """Methods that choose channels themselves, by name."""
+    """Networks pruned by methods that choose the channels themselves, by name."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)
@@ -148,7 +148,7 @@ def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
-    """Names, trees and seconds."""
+    """The names and trees of an iterator, each with the seconds it took."""
     for name, make in makers.items():
         start = time.perf_counter()
         tree = jax.block_until_ready(make())

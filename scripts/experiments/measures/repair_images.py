@@ -1,9 +1,9 @@
 """A trained ResNet-20 pruned on CIFAR-10 and repaired.
 
-The weights have PyTorch's names, the folder CIFAR-10 in tensorflow-datasets' format. The inner
+The weights have PyTorch's names, and the folder has CIFAR-10 in tensorflow-datasets' format. Inner
 channels of all blocks are removed by every criterion and, as a control, at random. Every repair
-starts from the same network and, of one draw, sees the same training images; other draws have
-others. A row is saved when it is measured, and a second run continues the first.
+starts from the same network. All repairs of one draw use the same training images; each draw has
+its own images. Each row is saved when it is measured, and a second run continues the first.
 """
 
 import itertools
@@ -54,7 +54,7 @@ class Settings(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A network, images that repair it, and what of it is pruned."""
+    """A network, the images for its repair, and the groups of channels that are pruned."""
 
     graph: Any
     tree: Any
@@ -94,7 +94,7 @@ def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
 
 
 def repairs(task: Task) -> Makers:
-    """All repairs for a criterion's choice; none for choices without a criterion."""
+    """All repaired networks for a criterion's choice; none for choices without a criterion."""
     batches = task.batches
     folded = cache(task.prune_draw)
     fresh = partial(recalibrated, task.graph, batches=batches)
@@ -143,7 +143,7 @@ def fine_tuned(graph: Any, tree: Any, train: Examples, rate: float = RATE) -> An
 
 @cache
 def stepping(graph: Any, rate: float) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """An optimizer and a step of it, which is compiled once for trees of the same widths."""
+    """An optimizer and its training step, which is compiled once for trees of the same widths."""
     optimizer = optax.sgd(rate, momentum=0.9)
 
     def loss(params: Any, statistics: Any, x: Any, y: Any) -> Any:
@@ -161,12 +161,12 @@ def stepping(graph: Any, rate: float) -> tuple[optax.GradientTransformation, Cal
 
 
 def network(path: Path | str) -> tuple[Any, Any]:
-    """The network of a weight file: its definition in inference, and its arrays."""
+    """The network of a weight file: its graph for inference, and its arrays."""
     return nnx.split(nnx.view(weight_files.read(Path(path)), use_running_average=True))
 
 
 def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples:
-    """Images as the network takes them, and their labels."""
+    """Standardized images, and their labels."""
     source: Any = tfds.data_source("cifar10", data_dir=data_dir, split=split)
     examples = [source[i] for i in range(start, start + count)]
     x = np.stack([e["image"] for e in examples]).astype("float32") / 255
@@ -188,7 +188,7 @@ def run(
     before: dict[str, Any],
     save: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Measure what a run of the same settings, `before`, has not; each row is saved."""
+    """Measure the rows that `before`, a run of the same settings, lacks; save each row at once."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
     results = resume(settings, before)
@@ -215,7 +215,7 @@ def run(
 
 
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
-    """The beginning of a run, with what an earlier one of the same settings has measured."""
+    """The start of a run, with the measurements of an earlier run of the same settings."""
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
     results = {
@@ -231,9 +231,9 @@ def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
-    """Keys, trees, and what each took: seconds of the processor, MB of memory beyond those before.
+    """Keys and trees, with the processor time and the added memory (MB) that each took.
 
-    What was compiled for an earlier one, of the same widths, is not compiled again.
+    Programs compiled for an earlier tree of the same widths are not compiled again.
     """
     for key, make in makers.items():
         before, start = peak(), time.process_time()
@@ -244,6 +244,6 @@ def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, fl
 
 
 def peak() -> int:
-    """The memory in use, kB, after which a new peak is counted."""
+    """Reset the peak of the process's memory; return the memory in use, in kB."""
     Path("/proc/self/clear_refs").write_text("5")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""The main job: networks of two normalizations trained and measured, claims checked."""
+"""The main job: train and measure networks of two normalizations, and check claims."""
 
 import platform
 import time
@@ -39,7 +39,7 @@ class Report(TypedDict):
 
 
 def units(epochs: int, seeds: int) -> int:
-    """Expected work in epochs: training, and about two epochs a network and six for the checks."""
+    """Expected work in epochs: training, about two for each network, and six for the checks."""
     return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 
 

@@ -1,4 +1,4 @@
-"""Networks that are evaluated, recalibrated and fine-tuned with arrays of any widths.
+"""Evaluation, recalibration and fine-tuning of networks whose arrays have any widths.
 
 A tree holds the parameters and the running statistics of a network.
 """
@@ -22,7 +22,7 @@ from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
-RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500  # at most, for running statistics
+RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500  # maxima for running statistics
 
 
 def trained_networks(
@@ -66,7 +66,7 @@ class View:
 
 
 class Programs(NamedTuple):
-    """The compiled programs of a recipe: training, fine-tuning, inference, at any widths."""
+    """The compiled programs of a recipe for training, fine-tuning and inference at any widths."""
 
     trainer: Trainer
     fine_tuner: Trainer
@@ -76,7 +76,7 @@ class Programs(NamedTuple):
     @classmethod
     def compiled(cls, recipe: Recipe, images: Images, fine_tune: int) -> "Programs":
         mesh = mesh_of(1)
-        # Continued from a fifth of the first learning rate, by the same schedule.
+        # Fine-tuning starts at a fifth of the first learning rate and has the same schedule.
         further = replace(recipe, epochs=fine_tune, learning_rate=recipe.learning_rate / 5)
         training, inference = graphs(recipe, images)
 
