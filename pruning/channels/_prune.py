@@ -1,4 +1,4 @@
-"""Prunes a network: score, cut, recalibrate and fine-tune, in one step or several."""
+"""Prunes a network in one or several steps: scores, cuts, recalibrates and fine-tunes."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -80,7 +80,7 @@ def prune(
 
     The function runs on the host, because shapes change. Each step scores the current, smaller
     network. `params` is not changed in place. With `resize`, channels under a norm, such as a
-    transformer's residual stream, are removed too. The result always runs by
+    transformer's residual stream, are removed too. To run the result, call
     `pruned.apply(pruned.params, *inputs)`.
 
     Args:
@@ -88,40 +88,44 @@ def prune(
         evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
-      ratios: Rising fractions of the channels, each removed after one step: `[0.5]` removes half in
-        one step; see also `iterative(0.5, steps=4)`.
-      budget: In place of ratios, the cost of the result: in (0, 1) as a share of the cost of the
-        whole network, from 1 on as the cost itself. For several steps, falling budgets.
-      cost: A function that chooses the cost of a `Cost`, such as `lambda cost: cost.parameters`. By
-        default multiply-accumulates at `inputs`.
-      batch_sizes: Batch sizes to time, such as `[32]` for
-        `cost=lambda cost: cost.timings[32].milliseconds`. Each step compiles and times a few
-        networks.
+      ratios: Rising fractions. After each step, the next fraction of all channels is removed in
+        total: `[0.5]` removes half in one step. See also `iterative(0.5, steps=4)`.
+      budget: The largest cost of the result, in place of ratios. A number below 1 is a share of the
+        cost of the whole network; a number of 1 or more is the cost itself. For several steps, pass
+        a list of falling budgets.
+      cost: A function that reads one number from a `Cost`, such as `lambda cost: cost.parameters`.
+        The default is multiply-accumulates at `inputs`.
+      batch_sizes: Batch sizes at which the network is timed, such as `[32]` for `cost=lambda cost:
+        cost.timings[32].milliseconds`. Each step then compiles and times a few networks.
       score: Scores the channels of each group, such as
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
       select: Chooses the channels to keep by their scores: `select_layerwise` for ratios,
         `select_within` for a budget, or another function, such as `partial(select_globally,
         min_channels=8)`. If the `partial` sets `cost`, `price` or `round_to`, its values are used.
-      round_to: The number of kept channels is a multiple of this number, or all: in every group, or
-        by the names of layers, `{"mlp": 128, "attention": 8}`.
+      round_to: The number of kept channels of a group is a multiple of this number, or the group
+        keeps all channels. Pass one number, or numbers by the names of layers, such as `{"mlp":
+        128, "attention": 8}`.
       equal_repeats: Whether groups that repeat keep the same number of channels, for checkpoint
         formats with one width for all layers. Groups repeat if they have equal sizes and the names
-        of their arrays differ only in numbers. For `select` they are one group, with the mean of
-        their sorted scores.
-      exclude: Layers that keep all filters, by whole parts of the paths of their arrays.
-      refine: Maps `(apply, params, groups, keep)` to a better `keep` with the same numbers of
-        channels, after `select`: `partial(swap_channels, batches=[(images,), ...])`.
+        of their arrays differ only in numbers. `select` gets groups that repeat as one group, with
+        the mean of their sorted scores.
+      exclude: Names of layers that keep all filters: whole parts of the paths of their arrays.
+      refine: A function that is called after `select` and maps `(apply, params, groups, keep)` to a
+        better `keep` with the same numbers of channels, such as `partial(swap_channels,
+        batches=[(images,), ...])`.
       fold: Whether the constant outputs of removed channels are added to the next biases.
-      repair: In place of folding, maps `(apply, params, groups, keep)` to a tree of the same shapes
-        whose channels are then removed: `partial(least_squares, batches=[(images,), ...])`.
-      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Needed if
-        `apply` does not take its widths from `params`, or computes something else at new widths.
+      repair: A function that replaces folding. It maps `(apply, params, groups, keep)` to a tree of
+        the same shapes, from which the channels are then removed. An example is
+        `partial(least_squares, batches=[(images,), ...])`.
+      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. This is
+        needed if `apply` does not take its widths from `params`, or computes something else at new
+        widths.
       recalibrate: Maps the smaller tree to a tree with new running statistics, after each removal,
         for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: Trains the smaller tree after each removal; its arguments are this tree and the
         step, from 0.
-        With `resize` both are also called with a `Pruned`, whose `groups` and `keep` are those for
-        `resized(train, groups, keep)`.
+        With `resize`, `recalibrate` and `fine_tune` get a `Pruned` as an additional argument. Pass
+        its `groups` and `keep` to `resized(train, groups, keep)`.
       callback: Called after each step with its number from 0 and the `Pruned` so far, to log it.
       checkpoint_dir: Folder for a checkpoint of the latest step, from which an interrupted run
         resumes; `load_pruned` reads it.
@@ -130,12 +134,13 @@ def prune(
       TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a function
         takes other arguments.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
-        and leaves its running ones; `ratios` do not rise within (0, 1), the budget does not fall
-        above 0 or is less than the network of the fewest channels costs; no channel can be removed,
-        a name of `exclude` or `round_to` matches none, a score is NaN or not one a channel; `apply`
-        cannot be traced, or without `resize` does not take its widths from `params` or computes
-        something else there; `recalibrate` or `fine_tune` returns a tree of other shapes;
-        `checkpoint_dir` holds a run of other ratios or of another network.
+        instead of running statistics. `ratios` do not rise or do not lie in (0, 1). Budgets do not
+        fall, are not positive, or are less than the cost of the network with the fewest channels.
+        No channel can be removed. A name of `exclude` or `round_to` matches no layer. A score is
+        NaN, or a group does not have one score for each channel. `apply` cannot be traced. Without
+        `resize`, `apply` does not take its widths from `params`, or computes something else at the
+        smaller widths. `recalibrate` or `fine_tune` returns a tree of other shapes.
+        `checkpoint_dir` holds a run with other ratios or of another network.
 
     Example:
       >>> import jax
@@ -198,7 +203,7 @@ def _repair_or_fold(
     fold: bool,
     repair: Callable[..., Tree] | None,
 ) -> Tree:
-    """The tree before the removal, repaired or with constants folded."""
+    """The tree before the removal, after `repair` or the folding of constants."""
     if repair is not None:
         return repair(pruned.apply, pruned.params, groups, keep)
     if not fold:
@@ -217,7 +222,7 @@ def _result(
 
 
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The kept ones of all channels, given the kept ones among those left before."""
+    """The masks of all channels, given earlier masks and masks of the channels that were left."""
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
         mask[mask] = new
@@ -232,7 +237,7 @@ def _check_functions(
     fine_tune: Callable[..., Tree],
     resize: bool,
 ) -> None:
-    """Raise unless functions take the arguments that they will get, before any computation."""
+    """Raise before any computation if a function does not take the arguments that it will get."""
     pruned = (None,) if resize else ()
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
     check_takes(score, "score", like, params, ())
@@ -250,7 +255,7 @@ def _check_functions(
 def _groups(
     apply: Apply, params: Tree, inputs: Tree, exclude: Sequence[str], resize: bool
 ) -> tuple[ChannelGroup, ...]:
-    """The groups to prune; raises with the reasons if there are none."""
+    """The groups to prune; if there are no groups, an error gives the reasons."""
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
@@ -261,7 +266,7 @@ def _groups(
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
-    """The reasons why no channel can be removed, one line of the model each."""
+    """The reasons why no channel can be removed; each names one line of the model."""
     inside = [report for report in reports if report.primitive not in ("input", "output")]
     outputs = [report for report in reports if report.primitive == "output"]
     found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
@@ -277,7 +282,7 @@ def _shapes(params: Tree) -> list[tuple[int, ...]]:
 
 
 def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
-    """`params`, if it has the shapes that a function of this name was given."""
+    """`params`, if it has the shapes of `given`; otherwise an error names the function."""
     if (found := _shapes(params)) != (shapes := _shapes(given)):
         got = "None" if params is None else f"{found}"
         raise ValueError(
@@ -294,7 +299,7 @@ def _selector(
     equal_repeats: bool,
     costs: Mapping[str, Any],
 ) -> Callable[..., Masks]:
-    """`select` with all its options; options that the caller's `partial` sets have priority."""
+    """`select` with all its options; options in the caller's `partial` have priority."""
     default = select_within if option == "budget" else select_layerwise
     given = partial(default if select is None else select)
     if option == "budget" and given.func in (select_layerwise, select_globally):
@@ -337,7 +342,7 @@ def _keywords(select: Select | None) -> Mapping[str, Any]:
 def _goals(
     targets: Sequence[int | float], groups: Sequence[ChannelGroup], costs: Mapping[str, Any]
 ) -> list[int | float]:
-    """Ratios unchanged, and budgets below 1 as shares of the whole network's cost."""
+    """The ratios, or the budgets as costs; a budget below 1 is a share of the whole cost."""
     if "cost" not in costs:
         return list(targets)
     whole = costs["cost"]([group.size for group in groups])
@@ -357,7 +362,7 @@ def _as_list(numbers: Any, name: str) -> list[int | float]:
 def _targets(
     ratios: list[int | float], budgets: list[int | float]
 ) -> tuple[str, list[int | float]]:
-    """The name of the argument that `select` takes, and its value after each step."""
+    """The name of the argument of `select`, `ratio` or `budget`, and its value for each step."""
     if not budgets:
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")
@@ -386,7 +391,7 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
 
 
 def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
-    """The scores of all channels; −∞ for channels that are removed already."""
+    """The scores of all channels; channels that were removed earlier have the score −∞."""
     all_scores = []
     for vector, mask in zip(scores, keep, strict=True):
         scattered = np.full(mask.shape, -np.inf, vector.dtype)

@@ -1,4 +1,4 @@
-"""Detects a network in training mode, which computes statistics of the batch.
+"""Detects that a network is in training mode and computes statistics of the batch.
 
 A batch norm in training normalizes by the statistics of the batch, and updates running statistics
 for later evaluations. If a program computes such an update but does not return it, the network is
@@ -18,7 +18,7 @@ from pruning.channels._program.interpret import interpret, trace_apply
 
 
 def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None:
-    """Raise if statistics of the batch are mixed into parameters, and the mixture is lost."""
+    """Raise if the program mixes statistics of the batch into parameters and drops the result."""
     program, _ = trace_apply(apply, params, inputs)
     paths = describe(params).paths
     lost = _lost_averages(program, len(paths))
@@ -34,9 +34,10 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 
 @dataclass(eq=False)
 class _Value:
-    """Facts about a value: the parameters of its size, if it is made only of these.
+    """Facts about a value: the parameters of its size from which it is computed, if no others.
 
-    `is_reduced`: it is made of sums over activations, of parameters and of numbers.
+    `is_reduced`: the value is computed from sums over activations, from parameters and from
+    numbers.
     """
 
     size: int
@@ -46,7 +47,7 @@ class _Value:
 
 
 def _lost_averages(program: ClosedJaxpr, count: int) -> set[int]:
-    """Which of the first `count` operands are added to statistics, in sums that no output needs."""
+    """Which of the first `count` arguments are added to statistics in sums that no output needs."""
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
     inputs = [_Value(size, is_active=True) for size in sizes[count:]]

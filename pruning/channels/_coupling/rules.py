@@ -83,7 +83,7 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
-    """A power of an operand; at zero it is zero (exponent > 0) or singular (exponent < 1)."""
+    """A power: zero at zero operands if the exponent is positive, singular if it is below one."""
 
     def zero(eqn: Equation, sets: UnionFind, values: Any, result: ChannelIds) -> Any:
         found = exponent(eqn, [v.number for v in values])

@@ -1,1 +1,1 @@
-"""Traced programs: calls, lines in the model, interpretation and products."""
+"""Reads and evaluates traced programs: calls, lines of the model, and products with kernels."""

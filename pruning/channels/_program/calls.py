@@ -1,9 +1,9 @@
-"""The programs that an equation calls, in JAX's present and next tracing.
+"""Finds the programs that an equation calls, in JAX's present and next tracing.
 
 A call is an equation that only runs another program: `jit`, `jax.checkpoint`, and functions with a
 derivative rule of their own. The program is a parameter of the equation. With the flags
 `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes such calls as a `HiPrim`, and
-`expand` returns the program. This module reads calls and evaluates equations.
+`expand` returns the program. This module reads both kinds of calls and evaluates equations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +36,8 @@ HI_KINDS = {"RematTraced": "checkpoint", "CustomJVPTraced": "custom_jvp"}
 class Call(NamedTuple):
     """The program that an equation calls.
 
-    `kind` is `jit`, or says what derivative the call has: `checkpoint`, `custom_jvp`, `custom_vjp`;
-    `options` are those of a checkpoint.
+    `kind` is `jit`, or names the derivative of the call: `checkpoint`, `custom_jvp` or
+    `custom_vjp`. `options` are the options of a checkpoint.
     """
 
     program: Program
@@ -67,7 +67,7 @@ def program_of(eqn: Equation) -> Program | None:
 
 
 def subprograms(eqn: Equation) -> list[Program]:
-    """The programs inside an equation: what it calls, its branches, the body of its loop."""
+    """The programs inside an equation: a called program, the branches, or the body of a loop."""
     if (program := program_of(eqn)) is not None:
         return [program]
     leaves = jax.tree.leaves(eqn.params, is_leaf=_is_program)
@@ -99,17 +99,17 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 def evaluate_equation(
     eqn: Equation, arrays: Sequence[Any], params: Mapping[str, Any] | None = None
 ) -> list[Any]:
-    """The results of an equation for these operands, with its own parameters or given ones."""
+    """The results of an equation for these operands, with its own parameters or with `params`."""
     params = eqn.params if params is None else params
     results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def trace_tangents(eqn: Equation) -> ClosedJaxpr:
-    """The results of an equation and their tangents, for operands and their tangents.
+    """A program that maps operands and their tangents to results and their tangents.
 
-    Only floating operands and results have tangents. `jax.jvp` traces the equation, so rules by
-    `jax.custom_jvp` are followed.
+    Only floating operands and results have tangents. The equation is traced by `jax.jvp`, which
+    follows rules by `jax.custom_jvp`.
     """
     operands = [v.aval for v in eqn.invars]
 
@@ -125,8 +125,9 @@ class Transpose(NamedTuple):
     """The two programs of a derivative in the backward pass.
 
     Attributes:
-      forward: The results of the equation and residuals.
-      backward: The cotangents of the floating operands, of residuals and those of floating results.
+      forward: Computes the results of the equation, and residuals.
+      backward: Computes the cotangents of the floating operands, from residuals and the cotangents
+        of the floating results.
     """
 
     forward: ClosedJaxpr
@@ -152,7 +153,7 @@ def trace_cotangents(eqn: Equation) -> Transpose:
 
 
 def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-    """The tangents of all `primals`, from those of the floating-point ones."""
+    """The tangents of all `primals`, given the tangents of the floating-point `primals`."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]
@@ -175,8 +176,8 @@ def is_floating(x: Any) -> bool:
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[ClosedJaxpr, Any]:
     """The program of a function, and the shapes of its result.
 
-    Scans are traced in the present way, because JAX cannot yet differentiate the next way, which
-    writes into references.
+    Scans are traced in the present way. The next way writes into references, and JAX cannot yet
+    differentiate these.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)
     if not scan3:

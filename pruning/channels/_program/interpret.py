@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[ClosedJaxpr, Tree]:
-    """The program of `apply(params, *inputs)` of its leaves in order, and its result."""
+    """The program of `apply(params, *inputs)`, a function of leaves in order, and its result."""
     try:
         return trace(apply, params, *inputs)
     except Exception as error:
@@ -44,10 +44,10 @@ def interpret(
     *,
     enter: Callable[[Equation], Program | None] = program_of,
 ) -> list[T]:
-    """The results of `program`, from `constant(array)` and `step(eqn, operands)`.
+    """The results of `program`; `constant(array)` and `step(eqn, operands)` make the values.
 
-    Calls are entered, so `step` sees only calls for which `enter` is None. A value is released
-    after its last reader.
+    The interpreter evaluates the equations inside calls one by one. `step` gets a whole call only
+    if `enter` returns None for the call. A value is released after its last reader.
     """
     closed = closed_jaxpr(program)
     readers = {v: eqn for eqn in closed.jaxpr.eqns for v in eqn.invars if not is_literal(v)}
@@ -82,7 +82,7 @@ def live_program(program: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def enter_none(eqn: Equation) -> None:
-    """For a step that handles all calls itself."""
+    """Enter no call; for a step that handles all calls itself."""
 
 
 def is_literal(variable: Variable) -> TypeGuard[Literal]:

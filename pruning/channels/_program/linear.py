@@ -1,8 +1,8 @@
-"""A convolution, or a product with a kernel, as matrix products: one for each channel group.
+"""Writes a convolution or a product with a kernel as one matrix product for each channel group.
 
-Rows of inputs times the matrix of the kernel are the outputs: of shapes (groups, rows, inputs),
-(groups, inputs, outputs) and (groups, rows, outputs). The matrix has the elements of the kernel in
-another order. Padding, strides, dilation and grouped convolutions are in the inputs.
+Rows of inputs, (groups, rows, inputs), times the matrix of the kernel, (groups, inputs, outputs),
+are the outputs, (groups, rows, outputs). The matrix has the elements of the kernel in another
+order. Padding, strides, dilation and grouping are applied to the inputs.
 """
 
 import math
@@ -20,7 +20,7 @@ Axes = tuple[int, ...]
 
 
 class Product(NamedTuple):
-    """`dot_general` with its axes: batch, rows or outputs, and contracted."""
+    """`dot_general` with its axes of three kinds: batch, rows or outputs, and contracted."""
 
     of_inputs: tuple[Axes, Axes, Axes]
     of_kernel: tuple[Axes, Axes, Axes]
@@ -38,7 +38,7 @@ class Product(NamedTuple):
         return _matrices(y, *self.of_outputs)
 
     def squares(self, x: Array) -> Array:
-        """Σ x² of what each input of the matrix multiplies, (groups, inputs)."""
+        """Σ x² of the values that each input of the matrix multiplies, (groups, inputs)."""
         return jnp.square(self.inputs(x)).sum(1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
@@ -58,7 +58,7 @@ class Convolution(NamedTuple):
     groups: int
 
     def inputs(self, x: Array) -> Array:
-        """Every window of the inputs as a row; elements of a channel are neighbours."""
+        """Every window of the inputs as a row; elements of one channel are next to each other."""
         x = x.transpose(self.axes[0])
         edges = zip(self.padding, self.input_dilation, strict=True)
         config = [(0, 0, 0), (0, 0, 0), *((low, high, n - 1) for (low, high), n in edges)]
@@ -88,7 +88,7 @@ class Convolution(NamedTuple):
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
     def squares(self, x: Array) -> Array:
-        """Σ x² of the map that each input of the matrix is of, (groups, inputs)."""
+        """Σ x² of the map that each input of the matrix reads, (groups, inputs)."""
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
 
@@ -101,7 +101,7 @@ Linear = Product | Convolution
 
 
 def convolution_of(eqn: Equation, side: int) -> Linear | None:
-    """`conv_general_dilated` as matrix products; None with batch groups or images as the kernel."""
+    """A convolution as matrix products; None with batch groups or if `side` is not the kernel."""
     params, numbers = eqn.params, eqn.params["dimension_numbers"]
     if side != 1 or params["batch_group_count"] > 1:
         return None

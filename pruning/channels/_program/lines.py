@@ -1,4 +1,4 @@
-"""The lines of a model in which equations and errors arise."""
+"""Finds the lines of a model in which equations and errors arise."""
 
 import sys
 import sysconfig
@@ -18,7 +18,7 @@ FRAMEWORKS = """
 
 
 def line_of(equations: Sequence[Equation]) -> str:
-    """The line of the last equation, or of the innermost equation around it that has one.
+    """The line of the last equation, or of the innermost equation around it that has a line.
 
     If possible, this is the innermost line outside of JAX and of frameworks that use JAX.
     """
@@ -39,7 +39,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The line as the end of a sentence."""
+    """The line in words, to end a sentence."""
     return f" at {line}" if line else ""
 
 
@@ -51,7 +51,7 @@ def _of_library(filename: str) -> bool:
 
 @cache
 def _folders(modules: int) -> tuple[str, ...]:
-    """The folders of loaded frameworks, wherever they are, and of this library."""
+    """The folders of this library and of the loaded frameworks."""
     loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
     files = (getattr(module, "__file__", None) for module in loaded)
     return (f"{Path(__file__).parents[1]}/", *(f"{Path(file).parent}/" for file in files if file))

@@ -1,1 +1,1 @@
-"""Removes channels from the arrays of a model; runs, compares and saves the smaller program."""
+"""Removes channels from the arrays of a model, and runs, compares and saves the smaller model."""

@@ -1,6 +1,7 @@
-"""Checkpoints of pruned networks: small arrays, and kept indices and widths as metadata.
+"""Writes and reads checkpoints of pruned networks.
 
-Written by Orbax; read without the network that was pruned.
+Orbax writes the small arrays, with the kept indices and the widths as metadata. To read a
+checkpoint, the network before pruning is not needed.
 """
 
 import itertools
@@ -20,7 +21,7 @@ from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
-UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step that was not saved completely
+UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of the folder of a step whose saving was interrupted
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""
 
@@ -32,10 +33,10 @@ class Pruned(NamedTuple):
 
     Attributes:
       params: The smaller tree.
-      groups: Channels of the large network that could be removed.
+      groups: The groups of channels of the large network.
       keep: For each group, which of its channels were kept.
-      apply: Runs the smaller tree, `apply(params, *inputs)`: the function that was pruned, or with
-        `resize` the program of the large network by `resized`.
+      apply: The function that runs the smaller tree, `apply(params, *inputs)`. This is the function
+        that was pruned, or, with `resize`, its result of `resized`.
     """
 
     params: Tree
@@ -52,7 +53,7 @@ class Pruned(NamedTuple):
 
 
 class _Fixed:
-    """The parts of a `Pruned` that are not arrays; they are equal if they are the same objects."""
+    """The parts of a `Pruned` that are not arrays; they are compared by identity."""
 
     def __init__(self, parts: tuple[Any, ...]):
         self.parts = parts
@@ -74,11 +75,11 @@ jax.tree_util.register_pytree_with_keys(
 def save_pruned(
     checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
 ) -> None:
-    """Write a checkpoint to `checkpoint_dir` from the host; it replaces an earlier one.
+    """Write a checkpoint to `checkpoint_dir` from the host, in place of an earlier checkpoint.
 
     Args:
-      checkpoint_dir: Folder of the checkpoint, which is made if it does not exist.
-      pruned: A result of `prune`, or a `Pruned` that you made.
+      checkpoint_dir: Folder of the checkpoint; it is created if it does not exist.
+      pruned: A result of `prune`, or another `Pruned`.
       step: Number of pruning steps so far; only the latest step is kept.
       ratios: The schedule of ratios or budgets; `prune` resumes only with the same schedule.
     """
@@ -109,16 +110,16 @@ def load_pruned(
 
     Args:
       checkpoint_dir: Folder of the checkpoint.
-      apply: The function that was pruned. Without it, the result has arrays and kept channels but
-        cannot run.
+      apply: The function that was pruned. Without `apply`, the result has arrays and kept channels
+        but cannot run.
       like: A tree of arrays or shapes with the structure of the result, at the saved widths or at
-        those before pruning, such as `nnx.state(nnx.eval_shape(build))`. Not needed for
-        dictionaries, lists and tuples. Without it, other trees become dictionaries, by the parts of
-        their paths.
+        the widths before pruning, such as `nnx.state(nnx.eval_shape(build))`. Dictionaries, lists
+        and tuples do not need `like`. Without `like`, other trees become dictionaries whose keys
+        are the parts of the paths.
 
     Raises:
-      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. The
-        result's `apply` raises it if no `apply` was given.
+      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. If no
+        `apply` was given, a call of the result's `apply` raises it.
     """
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 
@@ -145,7 +146,7 @@ def _missing(*_: Any) -> Any:
 
 
 def _group(group: ChannelGroup, mask: np.ndarray) -> dict[str, Any]:
-    """A group and its kept channels as JSON; equal indices are written once."""
+    """A group and its kept channels as JSON; indices that several arrays share appear once."""
     tables: dict[bytes, int] = {}
     positions = []
     for path, axis, indices, *flags in group.positions:
@@ -169,7 +170,7 @@ def _read_group(written: dict[str, Any], parameters: Parameters) -> tuple[Channe
 
 
 def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
-    """The groups of a checkpoint; checkpoints of version 0.1 have one for each cut axis."""
+    """The groups of a checkpoint; version 0.1 wrote one group for each axis that was cut."""
     if "groups" in metadata:
         return metadata["groups"]
     metadata["resized"] = False  # version 0.1 did not write this entry
@@ -187,7 +188,7 @@ def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _structure(tree: Tree) -> Any:
-    """The structure of a tree of dictionaries, lists and tuples as JSON; None for other trees."""
+    """The structure of a tree as JSON; None if it has more than dictionaries, lists and tuples."""
     counter = itertools.count()
     numbered = jax.tree.map(lambda _: next(counter), tree)
 
@@ -224,7 +225,7 @@ def resume(
 ) -> tuple[Pruned, int] | None:
     """The network that an earlier `prune` with these arguments saved, and its number of steps.
 
-    `start` is the whole network, `apply` the function that is pruned.
+    `start` is the whole network. `apply` is the function that is pruned.
     """
     found = checkpoint_dir.iterdir() if checkpoint_dir.is_dir() else ()
     if all(path.name.endswith(UNFINISHED) for path in found):

@@ -1,7 +1,8 @@
-"""Compares the programs of a network at two widths: equal except for shapes, or not.
+"""Checks whether the programs of a network at two widths are equal except for shapes.
 
-A shape may decide what is computed: for example, a projection that is skipped if shapes are equal,
-or a gain that depends on a width. Then the smaller network runs, but computes something else.
+A shape may change the computation: for example, a model may skip a projection if two shapes are
+equal, or use a gain that depends on a width. Then the smaller network runs, but computes something
+else.
 """
 
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def check_program(
 
     Raises:
       ValueError: `apply` does not take its widths from `params`, or computes something else at
-        the smaller widths; the sentence names the first difference and the line of the model.
+        the smaller widths; the message names the first difference and the line of the model.
     """
     try:
         small, _ = trace(apply, params, *inputs)
@@ -75,9 +76,9 @@ def check_program(
 def difference(
     sizes: Sizes, large: Program, small: Program, arguments: Sequence[ChannelIds]
 ) -> str:
-    """The first difference between `small` and `large`, equation by equation; "" if none."""
+    """The first difference between the equations of `small` and `large`; "" if they are equal."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
-    # For each variable of the large program: its ids, and the variable of the small program.
+    # For each variable of the large program: its ids, and the same variable in the small program.
     ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
@@ -137,7 +138,7 @@ def _of_equation(
 
 
 def _dependent_axes(eqn: Equation, k: int) -> Sequence[int]:
-    """The axes of operand `k` whose size changes the result, even if nothing varies along them."""
+    """The axes of operand `k` whose size changes the result, even if the operand is constant."""
     summed = rule_of(eqn).summed
     if summed is None and not subprograms(eqn):
         return range(len(shape_of(eqn.invars[k])))
@@ -155,7 +156,7 @@ def _same_constant(x: Any, y: Any) -> bool:
 
 
 def _equal(x: Any, y: Any) -> bool:
-    """Whether numbers or names are equal; NaN equals NaN."""
+    """Whether two numbers or names are equal; NaN counts as equal to NaN."""
     pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
     return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 

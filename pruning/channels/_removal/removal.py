@@ -1,7 +1,7 @@
 """Removes channels from the arrays of a model, or sets them to zero.
 
-Trees are cut by the names of their arrays, so the state of an optimizer, such as optax's
-momentum, is cut by the same call. Channels that are kept have their order and their values.
+Arrays of a tree are matched to parameters by name, so the same call cuts the state of an optimizer,
+such as optax's momentum. Kept channels keep their order and their values.
 """
 
 import math
@@ -33,25 +33,28 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
     If the program of the model is the same at the smaller widths, the smaller tree gives the same
     outputs as `mask_channels`, to rounding. This function does not check the program. To check it,
     call `check_program`; to run any model, use `resized`. Functions and modules that take their
-    widths from the arrays run as they are. Most modules of `flax.nnx` do so after
-    `jaxnorm.nnx.fit_widths`. Build modules of `flax.linen` with the `widths` of the result. `keep`
-    decides shapes and is read on the host; `params` may be traced, or be `jax.ShapeDtypeStruct`.
-    Sharded arrays keep their sharding, but are replicated along an axis that the mesh no longer
-    divides.
+    widths from the arrays run on the smaller tree without a change. Most modules of `flax.nnx` do
+    so after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the `widths` of
+    the result. `keep` decides shapes, so it is read on the host. `params` may be traced, or be a
+    tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh no longer
+    divides an axis evenly, the array is replicated along this axis.
 
     Args:
       params: The tree that the groups were read from, or any tree with arrays of the same names and
-        shapes, such as the state of an optimizer, also the factored states of Adafactor and SM3. An
-        array of another tree is cut like the parameter with the same end of its path, without the
-        first name at most. Scalars are not changed. Adafactor needs a new state if another axis of
-        a kernel becomes the longest, or if an axis becomes too short to factor.
+        shapes, such as the state of an optimizer. The factored states of Adafactor and SM3 are cut
+        too. An array of another tree is cut like the parameter whose path has the same end; only
+        the first name of the parameter's path may be missing. Scalars are not changed. Adafactor
+        needs a new state if another axis of a kernel becomes the longest, or if an axis becomes too
+        short to factor.
       groups: All or some of `coupled_channels`.
-      keep: For each group, a boolean vector of its channels: those to keep, at least one.
+      keep: For each group, a boolean vector, true at the channels to keep. At least one must be
+        true.
 
     Raises:
       TypeError: A vector of `keep` is not boolean, or traced.
       ValueError: `keep` does not fit the groups or keeps no channel; an array of `params` has
-        another shape than the groups were read from, or does not belong to the groups.
+        another shape than the array that the groups were read from, or does not belong to the
+        groups.
 
     Example:
       >>> from pruning import coupled_channels
@@ -74,7 +77,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        taken = np.asarray(leaf).take(indices, axis)  # nothing to compile
+        taken = np.asarray(leaf).take(indices, axis)  # NumPy, so nothing is compiled
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
@@ -87,11 +90,11 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
-    All later layers then see zero for a removed channel, also after its nonlinearity, because its
-    inputs of the next kernel are zero too. If the model divides by an array, or takes its root or
-    logarithm, this array is not set to zero, so all values and derivatives are finite. `keep` may
-    be traced. Arguments and errors are those of `remove_channels`, but a group may lose all
-    channels.
+    All later layers then get zero from a removed channel, also after the nonlinearity, because the
+    weights of the next kernel that read the channel are zero too. If the model divides by an array,
+    or takes its root or logarithm, this array is not set to zero, so all values and derivatives are
+    finite. `keep` may be traced. Arguments and errors are those of `remove_channels`, but a group
+    may lose all channels.
     """
 
     def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
@@ -137,7 +140,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
-        # The last entry is for elements of no channel of the group.
+        # The last entry is for elements that belong to no channel of the group.
         of_channel = _library(vector).append(vector, True)
         for p in positions:
             key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
@@ -158,7 +161,7 @@ def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
 
 
 def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
-    """The sharding of an array after an axis changed its size; an uneven axis is not sharded."""
+    """The sharding of an array after an axis changed its size; an uneven axis is replicated."""
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         single = isinstance(sharding, SingleDeviceSharding) and getattr(leaf, "committed", True)
@@ -172,14 +175,14 @@ def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
 
 
 def _library(*arrays: Any) -> Any:
-    """NumPy for NumPy's arrays, `jax.numpy` for JAX's."""
+    """NumPy if the arrays are NumPy's, or `jax.numpy` if they are JAX's."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def widths(params: Tree) -> dict[str, int]:
-    """The number of outputs of each layer by name: the size of its kernel's last axis.
+    """The number of outputs of each layer by name, which is the size of its kernel's last axis.
 
-    Build a `flax.linen` module with these numbers to use a pruned tree.
+    To use a pruned tree, build a `flax.linen` module with these numbers.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
@@ -194,7 +197,7 @@ def widths(params: Tree) -> dict[str, int]:
 
 
 def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
-    """Raise unless `keep` has one boolean vector for each group, of its size."""
+    """Raise unless `keep` has one boolean vector for each group, of the size of the group."""
     if len(keep) != len(groups):
         raise ValueError(f"keep must hold {len(groups)} vectors, one a group; got {len(keep)}")
     if len({group.parameters for group in groups}) > 1:
@@ -223,10 +226,10 @@ def name(group: ChannelGroup) -> str:
 
 
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
-    """The positions of the filters that make a group's channels: axes that are not summed over.
+    """The positions of the filters that make a group's channels: the axes without a sum.
 
-    If all axes are summed over, as between two factors of a matrix, the result has all positions.
-    If a channel has one number in each array, all arrays are kernels.
+    If the model sums over all axes, as between two factors of a matrix, the result has all
+    positions. If a channel has one number in each array, all arrays are kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
@@ -240,7 +243,7 @@ def _along_channels(
     groups: Sequence[ChannelGroup],
     masks: KeepMasks,
 ) -> Tree:
-    """`tree` after `change(leaf, axis, mask)` for every array and axis of channels."""
+    """`tree` after a call of `change(leaf, axis, mask)` for every array and axis with channels."""
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -252,7 +255,7 @@ def _along_channels(
 
 
 class Owner(NamedTuple):
-    """The parameter after which an array is cut, and the axes of it that the array has."""
+    """The parameter to which an array belongs, and the axes of the parameter that the array has."""
 
     path: str
     axes: tuple[int, ...]
@@ -275,7 +278,7 @@ def _owner(
     end, candidates = _longest_end(path, by_end)
     before, _, last = path.rpartition("/")
     inner, factors = _longest_end(before, by_end)
-    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # of SM3
+    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # for SM3
         (owner,), axis = factors, int(last)
         if shape == shapes[owner][axis : axis + 1]:
             return Owner(owner, (axis,))
@@ -295,9 +298,10 @@ def _owner(
 
 
 def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
-    """Axes that an array of these names may have.
+    """The axes of a parameter that an array with these names may have.
 
-    An array of Adafactor's state lacks the longest or the second longest axis, or is not used.
+    An array of Adafactor's state lacks the longest or the second longest axis, or is an unused
+    placeholder.
     """
     whole = tuple(range(len(shape)))
     yield whole
@@ -310,8 +314,9 @@ def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
-    """The longest end of `path` that is of a parameter, but for its first name at most, and which
-    parameters these are.
+    """The longest end of `path` with which paths of parameters end, and these parameters.
+
+    Only the first name of a parameter's path may be missing in this end.
     """
     ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
     return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

@@ -1,8 +1,8 @@
-"""Runs the program of a network on smaller arrays: adapts its shapes, keeps its constants.
+"""Runs the program of a network on smaller arrays, with smaller shapes and the same constants.
 
 The network is traced at its original widths, and its program is evaluated on the smaller arrays.
-Shapes in the program become those of the remaining channels. Numbers that were computed from a
-shape, such as 1/√width, do not change.
+Shapes in the program become the shapes of the arrays with the remaining channels. Numbers that were
+computed from a shape, such as 1/√width, do not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,20 +52,20 @@ from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broad
 
 
 class Sized(NamedTuple):
-    """A smaller array, the ids of the large one, and the value of removed channels if nonzero."""
+    """A smaller array, the ids of the large array, and the value of removed channels if nonzero."""
 
     array: Any
     ids: ChannelIds
     fill: Callable[[int], Any] | None = None
 
     def removed(self, axis: int) -> Any:
-        """The common value of channels removed along an axis, of size 1, if they are equal."""
+        """The common value of the removed channels along an axis; the axis then has size 1."""
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        if self.ids.zero is not None:  # a part may lose all channels
+        if self.ids.zero is not None:  # zero; a part may lose all channels
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # therefore removed channels are not uniform
+        assert self.fill is not None  # removed channels have no common value
         return self.fill(axis)
 
 
@@ -78,29 +78,31 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    Use it if `apply` itself fails or computes something else at the smaller widths: for
-    `flax.linen`, widths in the code, depthwise convolutions, attention, norms over channels, and
-    programs that depend on a shape. Sums over channels include the values of removed channels.
-    `apply` is traced at the old widths, without their arrays. The result can be compiled,
-    differentiated and batched; rules by `jax.custom_jvp` and `jax.custom_vjp` are kept.
+    Use it if `apply` itself fails or computes something else at the smaller widths. Examples are
+    modules of `flax.linen`, widths in the code, depthwise convolutions, attention, norms over
+    channels, and programs that depend on a shape. Sums over channels include the values of removed
+    channels. `apply` is traced at the old widths, but arrays of the old widths are not needed. The
+    returned function can be compiled, differentiated and batched, and follows rules by
+    `jax.custom_jvp` and `jax.custom_vjp`.
 
     `apply` need not be the function that the groups were read from; it may be a training step, for
-    example. Random bits are drawn for the whole width and cut, so dropout equals that of the masked
-    network. Results with channels, such as hidden activations, gradients or new statistics of a
-    batch norm, have only the remaining channels.
+    example. Random bits are drawn for the whole width and then cut, so dropout drops the same
+    elements as in the masked network. Results with channels, such as hidden activations, gradients
+    or new statistics of a batch norm, have only the remaining channels.
 
     Args:
       apply: A function of the tree that the groups were read from, and of inputs.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, read on the host.
-      states: The first inputs, as arrays or shapes at the whole width, if they have channels: a
-        key-value cache, running statistics, or the carry of a recurrence. The function accepts them
-        at the small width or at the whole width, and returns them at the small width. Removed
-        channels in them count as zero.
+      states: Inputs that have channels, as arrays or shapes at the whole width, such as a key-value
+        cache, running statistics, or the carry of a recurrence. They must be the first inputs. The
+        returned function accepts states at the small or at the whole width, and returns states at
+        the small width. Removed channels of states count as zero.
 
     Raises:
-      ValueError: `keep` does not fit the groups; of the function, `apply` cannot be traced, needs
-        channels that were removed, or couples them with others; a state has another shape.
+      ValueError: `keep` does not fit the groups. The returned function raises it if `apply` cannot
+        be traced, needs removed channels, or couples removed channels with kept channels, or if a
+        state has another shape.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels
@@ -164,7 +166,7 @@ def _shape(x: Any) -> Any:
 def _narrow(
     sizes: Sizes, whole: Sequence[Any], states: Sequence[Tree], ids: Sequence[ChannelIds]
 ) -> list[Any]:
-    """The leaves of states without removed channels, given at either width."""
+    """The leaves of states without removed channels; states are given at either width."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
         raise ValueError(
@@ -246,7 +248,7 @@ class Resizing:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
     def call(self, eqn: Equation, call: Call, values: Sequence[Sized]) -> list[Sized]:
-        """A call, with its checkpoint or its custom derivative rule."""
+        """The results of a call, with its checkpoint or its custom derivative rule."""
         if call.kind == "jit":
             return self.run(call.program, values)
         operands, arrays = [v.ids for v in values], [v.array for v in values]
@@ -279,7 +281,7 @@ class Resizing:
         self, eqn: Equation, operands: list[ChannelIds], results: Sequence[ChannelIds]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
-        transpose: list[Transpose] = []  # traced when it is differentiated
+        transpose: list[Transpose] = []  # filled when the rule is differentiated
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 
@@ -341,7 +343,7 @@ class Resizing:
         return list(map(Sized, [*end, *layers], results))
 
     def shard(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
-        """A program for one device of a mesh."""
+        """The results of a `shard_map`, whose program runs on each device of a mesh."""
         (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
         (program,), params = subprograms(eqn), eqn.params
 

@@ -1,4 +1,4 @@
-"""Shapes of a traced program after channels were removed from its parameters."""
+"""Computes the shapes of a traced program after channels were removed from its parameters."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,7 +27,7 @@ def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
 
 
 class Sizes:
-    """The sizes of a program's arrays without the channels that `masks` remove."""
+    """Computes sizes of a program's arrays without the channels that `masks` remove."""
 
     def __init__(self, channels: TracedChannels, masks: KeepMasks):
         self.sets, paths = channels.sets, channels.parameters.paths
@@ -50,13 +50,13 @@ class Sizes:
         return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:
-        """Which ids remain; ids of a loop's state, which are new, by their present sets."""
+        """Which ids remain; ids of a loop's state are new, and their present sets decide."""
         return ~self.sets.is_removed(ids)
 
     def tables(
         self, eqn: Equation, arrays: Sequence[Any], values: Sequence[ChannelIds]
     ) -> list[Any]:
-        """The operands; constants that vary along channels are cut to the channels left."""
+        """The operands; constants that vary along channels are cut to the remaining channels."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         return list(map(self._table, arrays, values, self.sets.give_constants_ids(values)))
@@ -81,12 +81,12 @@ class Sizes:
 
 
 def first(array: Any, shape: Shape) -> Any:
-    """The leading indices of each axis, as many as in `shape`: the rest of a broadcast constant."""
+    """The first `shape[k]` indices along each axis k, enough of a constant along free axes."""
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 
 def trim_broadcast(eqn: Equation, arrays: Sequence[Any], shape: Shape) -> list[Any]:
-    """The operands, cut to the length of the result along common axes.
+    """The operands, cut to the length of the result along axes that they share with the result.
 
     A broadcast operand may be longer than another operand.
     """

@@ -1,4 +1,4 @@
-"""Folds batch norm of a model in evaluation into the kernels before it."""
+"""Folds the batch norms of a model in evaluation into the kernels before them."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -52,29 +52,29 @@ ANOTHER = (
 def fold_batch_norms(
     apply: Apply, params: Tree, *inputs: Tree
 ) -> tuple[Callable[..., Any], Arrays]:
-    """Fold the batch norms into other arrays; returns a function without them, and its arrays.
+    """Fold batch norms into other arrays; returns a function without batch norms and its arrays.
 
-    Batch norm with running statistics scales and shifts the channels of a kernel by parameters. The
-    function moves the scale into the kernel, and all shifts, including the bias, into one vector.
-    This works across modules, calls, transpositions and changes of dtype, and for grouped,
+    Batch norm with running statistics scales and shifts the outputs of a kernel by parameters.
+    `fold_batch_norms` moves the scale into the kernel, and all shifts, including the bias, into one
+    vector. This works across modules, calls, transpositions and changes of dtype, and for grouped,
     depthwise and transposed convolutions. Four kinds of norms are not folded: a norm before its
     kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere, and a norm
     inside a loop or a branch. Outputs are the same, to rounding in the dtype of the kernels.
 
     Args:
-      apply: As in `coupled_channels`: a model in evaluation.
+      apply: As in `coupled_channels`: a model in evaluation mode.
       params: Any tree of arrays, running statistics included.
-      inputs: The other arguments of `apply`: of any batch size, shapes are enough.
+      inputs: The other arguments of `apply`, or their shapes, at any batch size.
 
     Returns:
       A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in
-      `params`, for `cost`, `prune` and `jax.export` as any other model. A kernel keeps its path,
-      with a number if this path is taken; its shift has the same path with `_shift` at the end.
-      Arrays that are no longer needed are left out.
+      `params`, which `cost`, `prune` and `jax.export` accept like any other model. A kernel keeps
+      its path; if this path is taken, a number is added. Its shift has the same path with `_shift`
+      at the end. Arrays that the function does not need are left out.
 
     Raises:
-      ValueError: Nothing can be folded, or `apply` cannot be traced. `run` raises it if `apply` is
-        another program at its inputs.
+      ValueError: Nothing can be folded, or `apply` cannot be traced. `run` raises it if its inputs
+        give another program of `apply`.
 
     Example:
       >>> def layer(p, x):
@@ -143,7 +143,7 @@ def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Any:
 
 
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
-    """A path for each folded kernel: its own, if that path and the shift's are free."""
+    """A path for each folded kernel: its own path, if this path and the shift's path are free."""
     found: list[str] = []
     for path in kernels:
         names = (f"{path or 'kernel'}{end}" for end in ("", *(f"_{k}" for k in range(2, 10**6))))
@@ -157,7 +157,7 @@ def _compute(array: Any) -> Value:
 
 
 class Unfolded:
-    """Evaluates a program with folded chains; arrays are computed when they are needed."""
+    """Evaluates a program with folded chains; each array is computed when it is needed."""
 
     def __init__(
         self,
@@ -167,8 +167,8 @@ class Unfolded:
         eager: bool = False,
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
-        self.used: set[int] = set()  # parameters that are read without folding
-        self.reads: Counter[Variable] = Counter()  # of each variable
+        self.used: set[int] = set()  # parameters that something outside folded chains reads
+        self.reads: Counter[Variable] = Counter()  # for each variable
         self.seen: set[int] = set()
 
     def leaf(self, i: int, shape: Sequence[int]) -> Value:
@@ -185,7 +185,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter=enter_none)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
-        """The values; a chain ends at a value that is read more than once."""
+        """The values; if a value is read more than once, its chain ends there."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
@@ -201,7 +201,7 @@ class Unfolded:
         return self.unshare(eqn.outvars, results)
 
     def given(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
-        """A value computed from parameters and constants only."""
+        """The results of an equation whose operands are made of parameters and constants only."""
 
         @cache
         def arrays() -> list[Any]:

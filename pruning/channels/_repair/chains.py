@@ -1,7 +1,7 @@
-"""Chains of scales and shifts after a convolution or product, such as batch norm.
+"""Finds chains of scales and shifts after a convolution or product, such as batch norm.
 
-A chain begins with a kernel. It continues while each channel is multiplied by its own number, or
-such a number is added, and the numbers depend only on parameters and constants.
+A chain begins with a kernel. It continues while an equation multiplies each channel by a number or
+adds a number to each channel. The numbers must depend only on parameters and constants.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,10 +21,10 @@ class Value(NamedTuple):
     """An array of a program that is computed when it is needed.
 
     Attributes:
-      array: Computes it, once.
-      given: Whether it is made of parameters and constants alone.
-      leaves: The parameters that it is made of, by number, if it is given.
-      varies: The axes along which elements may differ, if it is given.
+      array: A function that computes the array, only once.
+      given: Whether the array is computed from parameters and constants only.
+      leaves: The numbers of the parameters from which the array is computed, if it is given.
+      varies: The axes along which elements may differ, if the array is given.
       leaf: The parameter that the array equals, up to shape and dtype.
       chain: The chain that computes the array, if there is one.
     """
@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An equation of a chain, which continues from operand `side`; `axis` holds the channels."""
+    """An equation of a chain; the chain enters by operand `side`, and `axis` holds the channels."""
 
     eqn: Equation
     values: Sequence[Value]
@@ -47,12 +47,12 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A product with a kernel, the scales and shifts after it, and changes of shape between.
+    """A product with a kernel, and the scales, shifts and changes of shape after it.
 
     Attributes:
-      links: In order; of the first, `side` is the kernel.
+      links: The equations in order. In the first link, operand `side` is the kernel.
       kernel_axis: The axis of the kernel's outputs.
-      scaled: Whether parameters scale it.
+      scaled: Whether parameters scale the outputs of the kernel.
     """
 
     links: tuple[Link, ...]
@@ -61,7 +61,7 @@ class Chain(NamedTuple):
 
 
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain that starts here: a product of activations with a kernel of one output axis."""
+    """The chain that this equation starts, if it multiplies activations by a suitable kernel."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -76,7 +76,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand with this equation added, if the equation can continue it."""
+    """The chain of an operand with this equation at the end, if the equation can continue it."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None
@@ -110,7 +110,7 @@ def fold_chain(
 
 
 def _apply_link(link: Link, y: Array) -> Array:
-    """The number that a link makes of one number for each channel."""
+    """The numbers after a link, given one number for each channel before the link."""
 
     def operand(k: int, value: Value) -> Array:
         if k == link.side:
@@ -128,7 +128,7 @@ def along_axis(vector: Array, axis: int, ndim: int) -> Array:
 
 
 def varying(eqn: Equation, values: Sequence[Value]) -> frozenset[int]:
-    """The axes along which the first result of given values may vary."""
+    """The axes along which the first result of an equation may vary, if its operands are given."""
     rule, every = rule_of(eqn), frozenset(nontrivial(shape_of(eqn.outvars[0])))
     if not (rule.elementwise or rule.layout):
         return every

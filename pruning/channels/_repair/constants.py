@@ -30,11 +30,12 @@ from pruning.channels._repair.parameters import Addend, Fact, facts_of
 
 
 class Value(NamedTuple):
-    """An array of the program twice: with the removed channels' filters at zero, and masked.
+    """An array of the program in two networks: with zero filters, and with masked channels.
 
     Attributes:
-      zeroed: With what follows the filters still there.
-      masked: With all positions of removed channels at zero.
+      zeroed: The array if only the filters of removed channels are zero, and later parameters are
+        kept.
+      masked: The array if all positions of removed channels are zero.
     """
 
     zeroed: Any
@@ -50,12 +51,14 @@ def fold_constants(
 ) -> Tree:
     """Fold the constants of removed channels into the biases after them.
 
-    The filters of a removed channel count as zero, and activations as their running mean if it is
-    subtracted. The output is then relu(β), with the last bias β. Its contribution to the next sums
-    is added to the first parameter that is added to them (a bias) or subtracted (a running mean).
-    It is dropped if there is no such parameter before the next nonlinearity, inside a loop, for
-    groups with a divisor or a logarithm, which has no value at zero filters, and under a norm over
-    channels, where it depends on the inputs. If the next kernel is padded with zeros, the
+    The filters of a removed channel count as zero. If a running mean is subtracted from
+    activations, the activations count as equal to this mean. The output of the channel is then a
+    constant, such as relu(β) with the last bias β. The next sums receive a contribution of this
+    constant. The contribution is added to the first parameter that is added to the sums (a bias) or
+    subtracted from them (a running mean). In four cases, the contribution is dropped: if there is
+    no such parameter before the next nonlinearity; inside a loop; for groups with a divisor or a
+    logarithm, which has no value at zero filters; and under a norm over channels, because the
+    contribution then depends on the inputs. If the next kernel is padded with zeros, the
     contribution is smaller along the edges of an image, and its mean over the image is added.
     Otherwise the folding is exact.
 
@@ -63,11 +66,12 @@ def fold_constants(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, which comes next: read on the host.
-      inputs: The other arguments of `apply`: images of any kind, as the constants are the same.
+      keep: As in `remove_channels`, which is the next step; read on the host.
+      inputs: The other arguments of `apply`, with any values, because the constants do not depend
+        on them.
 
     Returns:
-      A tree of the same shapes, in which only vectors that are added have changed.
+      A tree of the same shapes. Only vectors that are added or subtracted have changed.
 
     Raises:
       ValueError: As `remove_channels`, or `apply` cannot be traced at these arguments.
@@ -98,7 +102,7 @@ def fold_constants(
     program, _ = trace_apply(apply, params, inputs)
     paths, shapes = describe(params)
     folding = Folding(paths, leaves, masks, facts_of(program, shapes))
-    # Without jit, which would compile at every call.
+    # This runs without jit, which would compile at every call.
     interpret(program, values, lambda x: Value(x, x), folding.step)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
@@ -110,7 +114,7 @@ def _array(x: Any) -> Any:
 
 
 class Folding:
-    """Evaluates both networks at once, with the changes that make them equal."""
+    """Evaluates both networks at once, and changes parameters of the second to make both equal."""
 
     def __init__(
         self,
@@ -133,7 +137,7 @@ class Folding:
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
         """A sum of activations and a parameter that takes the mean difference of both networks.
 
-        If a running mean is subtracted, the constant output of removed channels is their mean.
+        If the sum subtracts a running mean, the constant output of removed channels is this mean.
         """
         leaf, removed = addend.leaf, self.removed(addend.leaf)
 
@@ -143,8 +147,8 @@ class Folding:
         if subtracted:
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
-            # This sum is complete, and a change of the parameter would alter it. So no other
-            # sum may change the parameter.
+            # This sum needs no change, and a change of the parameter would alter it. So the
+            # parameter is not changed for another sum.
             self.changes[leaf] = jnp.zeros_like(removed)
             return Value(zeroed, masked)
         if leaf not in self.changes:
@@ -152,7 +156,7 @@ class Folding:
         return Value(zeroed, masked + spread(self.changes[leaf]))
 
     def removed(self, leaf: int) -> Array:
-        """One where a parameter belongs to a removed channel, else zero."""
+        """An array that is one where a parameter belongs to a removed channel, else zero."""
         array = self.leaves[leaf]
         removed = removed_elements(array, self.paths[leaf], self.masks)
         return jnp.asarray(removed, jnp.asarray(array).dtype)

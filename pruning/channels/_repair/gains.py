@@ -1,8 +1,8 @@
-"""The factors by which a traced network multiplies kernel outputs, such as those of batch norm.
+"""Finds the factors by which a traced network multiplies kernel outputs, such as in batch norm.
 
 Up to the next nonlinearity or sum of activations, outputs y of a kernel become
-gain ⊙ (y + before) + after: `before` are parameters such as a running mean, and the gain is made of
-others, such as a scale and a running variance.
+gain ⊙ (y + before) + after: `before` are parameters such as a running mean. The gain is computed
+from other parameters, such as a scale and a running variance.
 """
 
 from collections.abc import Sequence
@@ -24,13 +24,14 @@ class Gain(NamedTuple):
 
     Attributes:
       kernel: The kernel of the outputs; None for a value made of parameters.
-      array: The value, or what outputs were multiplied by, in their shape.
-      deviation: The same with every running variance under a root at one, so it is the gain
-        times the running standard deviation.
-      before: Parameters that were added to the outputs, or subtracted, before all else.
-      leaves: Parameters that `array` is made of.
+      array: The value if it is made of parameters. Otherwise the factors that multiplied the
+        outputs, in the shape of the outputs.
+      deviation: `array` if every running variance under a root is replaced by one. So `deviation`
+        is the gain times the running standard deviation.
+      before: Parameters that were added to the outputs, or subtracted, before the first factor.
+      leaves: The parameters from which `array` is computed.
       variances: The parameters of `leaves` that are under a root.
-      addend: The parameter that was added to make the value, if there is one.
+      addend: The parameter that the last sum added, if there is one.
     """
 
     kernel: Kernel | None = None
@@ -57,7 +58,7 @@ class Gain(NamedTuple):
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
-        """One number for each output, in the shape of a parameter that is added to the outputs."""
+        """`factor`, one number for each output, in the shape of a parameter that is added."""
         zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
         return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)
@@ -67,10 +68,10 @@ NO_GAIN = Gain()
 
 
 def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> dict[int, Gain]:
-    """For each kernel (by number), its gains in a program without dead code.
+    """For each kernel (by number), its gain in a program without dead code.
 
-    Kernels are left out if their outputs are also read without the gain, or if anything but one
-    parameter is added before.
+    A kernel is left out if its outputs are also read without the gain, or if anything except one
+    parameter is added to the outputs before the gain.
     """
     found = Gains(leaves, facts)
     parameters = [
@@ -88,7 +89,7 @@ class Gains:
     def __init__(self, leaves: Sequence[Array], facts: Sequence[Fact]):
         self.leaves, self.facts = leaves, iter(facts)
         self.latest: dict[int, Gain] = {}
-        self.ended: set[int] = set()  # kernels whose outputs something else reads
+        self.ended: set[int] = set()  # kernels whose outputs another equation reads
 
     def step(self, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
         fact = next(self.facts)
@@ -158,7 +159,7 @@ class Gains:
 
 
 def together(values: Any) -> tuple[frozenset[int], frozenset[int]]:
-    """The parameters of all values, and those under a root."""
+    """The parameters of all values, and the parameters under a root."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())
     return frozenset().union(*leaves), frozenset().union(*variances)

@@ -1,9 +1,9 @@
 """Restores accuracy without a gradient step: solves the kernels after removed channels on data.
 
 The whole network and the network with removed channels at zero are evaluated on the same inputs.
-Layer by layer, a linear least-squares problem gives a new kernel of the second network: its
-outputs, on inputs from the repaired layers before it, are nearest to the outputs of the whole
-network. Luo et al. (2017), ThiNet; He et al. (2017).
+Layer by layer, a linear least-squares problem gives a new kernel of the second network. Its inputs
+come from the layers that are already repaired, and its outputs are nearest to the outputs of the
+whole network. Luo et al. (2017), ThiNet; He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence
@@ -48,37 +48,39 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Tree:
-    """Solve the kernels after removed channels on data, before `remove_channels`.
+    """Solve the kernels after removed channels on data; call it before `remove_channels`.
 
     The function solves every convolution and every product with a kernel whose inputs change, in
     the order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all
     positions, where x̃ are the inputs in the repaired network so far, y the outputs in the whole
-    network, and W₀ the old kernel. If a bias is added to the outputs, or a running mean subtracted,
-    the mean error moves into this parameter. The ridge λ is one of `ridge` times the mean of Σ x̃²;
-    the last quarter of the batches chooses it, and W is then solved on all batches. On these
-    batches, W is never further from the outputs of the whole network than W₀.
+    network, and W₀ the old kernel. If a bias is added to the outputs, or a running mean is
+    subtracted, this parameter takes up the mean error. The ridge λ is one of `ridge` times the mean
+    of Σ x̃²; the last quarter of the batches chooses it, and W is then solved on all batches. On
+    these batches, the outputs of W are never further from the outputs of the whole network than the
+    outputs of W₀.
 
-    Kernels are solved group by group by Cholesky's factors, on the host in float64. Second moments
-    are computed on the devices of the batches. Activations of both networks that are needed later
-    are in memory for all batches at once.
+    Kernels are solved group by group by Cholesky factorization, on the host in float64. Second
+    moments are computed on the devices of the batches. The activations of both networks that later
+    equations need are in memory for all batches at once.
 
     Args:
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, which comes next: read on the host.
-      batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes;
-        some hundred images together.
+      batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes. A
+        few hundred images in total are enough.
       ridge: The values to choose from.
 
     Returns:
-      A tree of the same shapes. Parameters of removed channels are zero or what they were.
+      A tree of the same shapes. Parameters of removed channels are zero or unchanged.
 
     Raises:
-      ValueError: `batches` is empty, or one where `ridge` is to be chosen; their shapes differ;
-        a kernel with removed inputs is read inside a loop or more than once, or computed from
-        others; second moments are not finite, or too few rows for a `ridge` of zero; otherwise
-        as `remove_channels`, or `apply` cannot be traced at these arguments.
+      ValueError: `batches` is empty, or has only one batch although there are several values of
+        `ridge`. The shapes of batches differ. A kernel with removed inputs is read inside a loop or
+        more than once, or is computed from other parameters. Second moments are not finite, or
+        there are too few rows for a `ridge` of zero. `apply` cannot be traced at these arguments.
+        Other errors are as in `remove_channels`.
       TypeError: As `remove_channels`.
 
     Example:
@@ -143,7 +145,7 @@ def _repair(
 
 
 def check_batches(batches: Batches) -> None:
-    """Raise unless there are batches, all with equal shapes."""
+    """Raise unless there is a batch and all batches have equal shapes."""
     if not len(batches):
         raise ValueError("batches must hold one at least; got none")
     for batch in batches:
@@ -154,7 +156,7 @@ def check_batches(batches: Batches) -> None:
 
 
 class Repair:
-    """Evaluates both networks on all batches at once, and repairs the second on the way."""
+    """Evaluates both networks on all batches at once, and repairs the kernels of the second."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Plans for merging channels: how much of each channel is carried to each kept one."""
+"""Plans for merging channels: how much of each channel is moved to each kept channel."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,10 @@ Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
 
 
 def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """A plan that merges channels within clusters, as many clusters as `keep` keeps channels.
+    """A plan that merges channels within clusters; there are as many clusters as kept channels.
 
-    Ward's hierarchical clustering: of `keep` only the number counts.
+    The clusters are from Ward's hierarchical clustering. Only the number of channels that `keep`
+    keeps matters.
 
     Raises:
       ValueError: `keep` keeps none.
@@ -41,7 +42,8 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
 def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
     """The plan of `jaxnorm.shift.transport_plan` from all channels to the kept ones.
 
-    All channels have the same mass and all kept ones too, so as much is merged into each.
+    All channels have the same mass, and all kept channels have the same mass. So every kept channel
+    receives the same total.
 
     Raises:
       ValueError: `keep` keeps none, or `features` are not finite.

@@ -1,12 +1,12 @@
-"""Restores accuracy without data: merges removed channels into similar kept ones.
+"""Restores accuracy without data: merges removed channels into similar kept channels.
 
 If two channels are equal, one channel can replace both: the next kernels add the weights of both.
 If two channels are similar, the mean of their filters nearly replaces both. A plan T says how much
 of channel i is moved to kept channel j. Filters and biases become means with the weights
 T[i, j] / Σᵢ T[i, j], and the rows of the next kernels become sums with the weights
-T[i, j] / Σⱼ T[i, j]. The mean of different filters has a smaller variance, so filters before a
-running variance are scaled up to this variance. Wang et al. (2025), Theus et al. (2024), Jordan et
-al. (2023).
+T[i, j] / Σⱼ T[i, j]. The outputs of a mean of different filters have a smaller variance. So if a
+running variance follows filters, the merged filters are scaled up to this variance. Wang et al.
+(2025), Theus et al. (2024), Jordan et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,13 +40,15 @@ def merge_channels(
     inputs: Sequence[Tree],
     plan: Plans = clusters,
 ) -> Tree:
-    """Merge removed channels of `params` into similar ones, before `remove_channels`.
+    """Merge removed channels of `params` into similar ones; call it before `remove_channels`.
 
-    Channels are compared by their filters and biases. A filter is divided by its length and
-    multiplied by its gain and its running standard deviation, if it has them. For white inputs,
-    differences are then differences of the inputs of the nonlinearity. Running means become those
-    of the merged filters. Merged filters are scaled so that, for white inputs, their variance is
-    the mean of the running variances. Equal channels are merged without loss.
+    Channels are compared by their filters and biases. If a running variance follows a filter, the
+    filter is divided by its length and multiplied by its gain and by the running standard
+    deviation. Without a running variance, the filter is only multiplied by its gain. For white
+    inputs, the differences of these filters are the differences of the inputs of the nonlinearity.
+    Running means become the running means of the merged filters. Merged filters are scaled so that,
+    for white inputs, their variance is the mean of the running variances. Equal channels are merged
+    without loss.
 
     Args:
       apply: As in `coupled_channels`.
@@ -54,18 +56,20 @@ def merge_channels(
       groups: All or some of `coupled_channels`.
       keep: As in `remove_channels`, which comes next: read on the host.
       inputs: The other arguments of `apply`; only their shapes matter.
-      plan: Maps features of the channels of a group, (n, d), and the mask of those that are kept,
-        k of n, to T, (n, k), without rows or columns of zeros: `clusters`, `transport`.
+      plan: A function such as `clusters` or `transport`. Its arguments are the features of the
+        channels of a group, (n, d), and the mask of the k kept channels, (n,). It returns T, (n,
+        k), without rows or columns of zeros.
 
     Returns:
-      A tree of the same shapes. Parameters of removed channels are what they were.
+      A tree of the same shapes. Parameters of removed channels are unchanged.
 
     Raises:
-      ValueError: Something else than kernels sums over channels with removed ones: a norm over
-        them, or a product of queries with keys; a kernel with removed inputs is read inside a loop
-        or more than once, or computed from others; filters are not finite; a plan has another
-        shape, negative or infinite numbers, or a row or a column of zeros; the groups are not of
-        `params`; otherwise as `remove_channels`, or `apply` cannot be traced at these arguments.
+      ValueError: An operation without a kernel sums over channels of which some are removed, such
+        as a norm, or a product of queries with keys. A kernel with removed inputs is read inside a
+        loop or more than once, or is computed from other parameters. Filters are not finite. A plan
+        has another shape, negative or infinite numbers, or a row or a column of zeros. The groups
+        were not read from `params`. `apply` cannot be traced at these arguments. Other errors are
+        as in `remove_channels`.
       TypeError: As `remove_channels`.
 
     Example:
@@ -131,7 +135,7 @@ class Merge(NamedTuple):
     plan: np.ndarray
 
     def along(self, x: np.ndarray, position: Position) -> np.ndarray:
-        """`x` merged along an axis: sums of inputs, means of outputs."""
+        """`x` merged along an axis, by sums of inputs and means of outputs."""
         weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
         x = x.copy()
         rows = np.moveaxis(x, position.axis, 0)
@@ -176,7 +180,7 @@ class Merging:
         return np.concatenate(columns, 1)
 
     def filters(self, i: int) -> np.ndarray:
-        """A parameter; a kernel with a gain is multiplied by it."""
+        """Parameter `i`; a kernel with a gain is multiplied by this gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)
@@ -188,7 +192,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """All arrays merged, except kernels with a gain and what is added before it."""
+        """All arrays merged, except kernels with a gain and parameters that are added before it."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -197,7 +201,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """A parameter; a scale gets the signs of the gains, which move into the filters."""
+        """Parameter `i`; a scale is multiplied by the signs of its gains, which filters take up."""
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:
             return x
@@ -237,7 +241,7 @@ class Merging:
     def growth(self, i: int, after: Gain) -> np.ndarray:
         """The factor by which merged filters are too short for the running variance.
 
-        The factor is one if they are zero, or without a running variance.
+        The factor is one if the merged filters are zero, or if there is no running variance.
         """
         if not after.variances:
             return np.ones((1, 1, 1))
@@ -247,14 +251,14 @@ class Merging:
         return np.where(length > 0, _quotient(deviation, length), 1)
 
     def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
-        """`x`, shaped like parameter `i`, merged along all axes or along those of outputs only."""
+        """`x`, shaped like parameter `i`, merged along all axes or only along axes of outputs."""
         if jnp.issubdtype(x.dtype, jnp.floating):
             for merge, position in self.positions(i, incoming=incoming):
                 x = merge.along(x, position)
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The axes of a parameter that are merged: all axes, or those of outputs only."""
+        """The axes of a parameter that are merged: all axes, or only the axes of outputs."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):
@@ -272,5 +276,5 @@ def _length(matrix: np.ndarray) -> np.ndarray:
 
 
 def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x / y, zero where y is."""
+    """x / y, or zero where y is zero."""
     return np.where(y != 0, x / np.where(y != 0, y, 1), 0)

@@ -1,7 +1,7 @@
 """Second moments of a kernel's inputs and outputs, and the least-squares kernels from them.
 
-Moments are taken on the device about the mean of a batch, in float32 at least, and merged on the
-host in float64. Shapes are those of `_kernels`, with the axis of groups first.
+Moments about the mean of a batch are computed on the device, in at least float32, and merged on the
+host in float64. Shapes are as in `pruning.channels._program.linear`, with the axis of groups first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,11 +21,11 @@ class Moments(NamedTuple):
     """Statistics of rows of inputs x and wanted outputs y: count, means, and sums about the means.
 
     Attributes:
-      rows: Their number.
-      x: Mean, (groups, inputs).
-      y: Mean, (groups, outputs).
-      xx: Σ x xᵀ, (groups, inputs, inputs).
-      xy: Σ x yᵀ, (groups, inputs, outputs).
+      rows: The number of rows.
+      x: Mean of x, (groups, inputs).
+      y: Mean of y, (groups, outputs).
+      xx: Σ x xᵀ about the mean, (groups, inputs, inputs).
+      xy: Σ x yᵀ about the means, (groups, inputs, outputs).
     """
 
     rows: int
@@ -35,7 +35,7 @@ class Moments(NamedTuple):
     xy: np.ndarray
 
     def about(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Σ x xᵀ and Σ x yᵀ about a point."""
+        """Σ x xᵀ and Σ x yᵀ about the point (x, y) instead of the means."""
         dx, dy = self.x - x, self.y - y
         xx = self.xx + self.rows * dx[:, :, None] * dx[:, None, :]
         return xx, self.xy + self.rows * dx[:, :, None] * dy[:, None, :]
@@ -57,7 +57,7 @@ def _sums(linear: Linear, x: Array, y: Array) -> tuple[Array, ...]:
 
 
 def merge(parts: Iterable[Moments]) -> Moments:
-    """The moments of all rows of several sets, Chan et al. (1979)."""
+    """The moments of all rows of several sets of rows, Chan et al. (1979)."""
     return reduce(_both, parts)
 
 
@@ -73,7 +73,7 @@ Equations = tuple[np.ndarray, np.ndarray]
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
-    """The normal equations, with a constant if `center` is given, else about zero."""
+    """The normal equations, with a constant term if `center` is given, or without it."""
     if center is None:
         return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
     return rows.about(center.x, center.y)
@@ -89,8 +89,8 @@ def ridge_solution(
 ) -> np.ndarray:
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
-    λ is one of `ridge` times the mean of Σ x², the one whose W, solved on the first rows alone, has
-    the smallest error on the held-out rows.
+    λ is one of `ridge` times the mean of Σ x². For each candidate, W is solved on the first rows
+    only. The candidate with the smallest error on the held-out rows is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
@@ -111,7 +111,7 @@ def ridge_solution(
 def scale_outputs(
     kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool
 ) -> np.ndarray:
-    """The kernel times a number for each output, which minimizes Σ (a w·x − y)² over all rows."""
+    """The kernel times a number a for each output that minimizes Σ (a w·x − y)² over all rows."""
     xx, xy = all_equations(first, held, shifted)
     square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
     product = np.sum(kernel * xy, 1, keepdims=True)
@@ -127,8 +127,8 @@ def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equati
 
 
 def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
-    """The kernel at a ridge, by Cholesky factors; inputs that never vary keep their row."""
-    import scipy.linalg  # a slow import that only repairs need
+    """The kernel at a ridge, by Cholesky factors; the row of an input that never varies is kept."""
+    import scipy.linalg  # imported here, because the import is slow and only repairs need it
 
     solution = kernel.copy()
     for w, xx, xy in zip(solution, *normal, strict=True):

@@ -1,8 +1,8 @@
-"""Facts about the use of parameters in a traced network, which all repairs read.
+"""Collects facts about the use of parameters in a traced network, which all repairs read.
 
-One pass over the program finds, for every equation in the order in which `interpret` comes to them,
-whether it computes from parameters alone, which parameter its result is a sum of, and which kernel
-it multiplies activations by.
+One pass over the program visits the equations in the order of `interpret`. For each equation, the
+pass finds whether it computes from parameters only, which parameter it adds, and by which kernel it
+multiplies activations.
 """
 
 import math
@@ -49,10 +49,11 @@ class Kernel(NamedTuple):
 
     Attributes:
       side: The number of the operand that is the kernel.
-      addend: The parameter that it is, but for the order of its elements, or a sum of.
+      addend: The parameter that the kernel equals up to the order of elements, or that is a term of
+        the kernel if it is a sum.
       linear: The matrix product.
-      alone: Whether it is the parameter and no sum.
-      shifted: Whether a parameter is added to what it makes, which is read for nothing else.
+      alone: Whether the kernel is the parameter itself and not a sum.
+      shifted: Whether a parameter is added to the outputs, and nothing else reads the outputs.
     """
 
     side: int
@@ -62,11 +63,11 @@ class Kernel(NamedTuple):
     shifted: bool = False
 
     def matrix(self, kernel: Array) -> Array:
-        """The matrix of the parameter, or of a change of it."""
+        """The matrix of the parameter, or the matrix of a change of the parameter."""
         return self.linear.matrix(self.addend.spread(kernel))
 
     def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
-        """The array of a parameter from its `matrix`: only the order differs."""
+        """The array of a parameter from its `matrix`; only the order of elements differs."""
         zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
         return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
 
@@ -75,9 +76,10 @@ class Fact(NamedTuple):
     """The use of parameters in an equation.
 
     Attributes:
-      given: Whether it computes from parameters and constants alone.
-      addend: The parameter that its first result is a sum of, the first where there are two.
-      kernel: The kernel that it multiplies activations by.
+      given: Whether the equation computes from parameters and constants only.
+      addend: The parameter that is a term of the first result; the first parameter if there are
+        two.
+      kernel: The kernel by which the equation multiplies activations.
       once: Whether no other equation reads the parameter.
     """
 
@@ -98,7 +100,7 @@ class Fact(NamedTuple):
 
 
 class Role(NamedTuple):
-    """What a value is made of, as in `Fact`; `maker` is the equation of the kernel behind it."""
+    """The origin of a value, as in `Fact`; `maker` is the equation whose kernel made the value."""
 
     given: bool
     addend: Addend | None = None
@@ -110,7 +112,7 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
     """The facts of each equation of a program whose first arguments are parameters."""
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # for each parameter
-    sums: dict[int, int] = {}  # for each equation of a kernel, the sum that follows
+    sums: dict[int, int] = {}  # for each equation with a kernel, the sum after the equation
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)

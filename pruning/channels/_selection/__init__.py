@@ -1,1 +1,1 @@
-"""Scores of channels, and the choice of channels by scores."""
+"""Scores channels, and chooses channels by scores."""

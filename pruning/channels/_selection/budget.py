@@ -1,6 +1,7 @@
 """Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
-This is a knapsack problem: lose as little as possible of the scores, at a cost within the budget.
+This is a knapsack problem: the lost scores should be as small as possible, at a cost within the
+budget.
 """
 
 import heapq
@@ -37,32 +38,36 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    The algorithm is greedy. Each step removes the lowest channels of the group whose loss, divided
-    by the cost that they save at the current widths, is smallest. The first widths within the
-    budget are selected. Without `price`, the largest steps that still fit are then undone, so the
-    unused budget is less than the next step of any group that lost channels. The loss of a group is
-    −log of the share of its scores that is kept. So scores of layers need no common unit, and
-    channels of a layer that has lost many count more, because a bottleneck harms the whole network.
-    If the cost is a sum over groups in which further channels save no more than earlier ones, the
-    loss exceeds the smallest possible loss by at most the last step, Dantzig (1957). Layers between
-    two groups make no such sum; there the algorithm is a heuristic.
+    The algorithm is greedy. Each step chooses the group for which the loss divided by the saved
+    cost at the current widths is smallest, and removes the channels of this group with the lowest
+    scores. The first widths within the budget are selected. Without `price`, the largest steps that
+    still fit are then undone, so the unused budget is less than the next step of any group that
+    lost channels. The loss of a group is −log of the share of its scores that is kept. So scores of
+    different layers need no common unit. If a layer has lost many channels, the loss of another
+    channel counts more, because a bottleneck harms the whole network. Suppose that the cost is a
+    sum over groups, and that later channels of a group save no more than earlier ones. Then the
+    loss exceeds the smallest possible loss by at most the loss of the last step, Dantzig (1957). If
+    layers connect two groups, the cost is not such a sum, and the algorithm is a heuristic.
 
-    Computed on the host. With `price`, steps are chosen by `price`, and `cost` is called only a
-    logarithmic number of times, so it may compile and measure.
+    The choice is computed on the host. With `price`, steps are chosen by `price`, and `cost` is
+    called only a logarithmic number of times, so it may compile and measure.
 
     Args:
-      scores: One vector a group, not negative; −∞ for channels that are removed already.
-      budget: In the unit of `cost`.
+      scores: One vector of nonnegative scores for each group; −∞ for channels that were removed
+        earlier.
+      budget: The largest allowed cost, in the unit of `cost`.
       cost: A function from the width of each group to the cost of the network, such as
         `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. A wider
         network must not cost less.
-      price: A cheaper function that prices steps, such as multiply-accumulates for a `cost` in
-        milliseconds; by default `cost`.
-      widths: For each group, the allowed widths besides its own, such as those that `widths_for`
-        finds worth having; by default all.
-      min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
+      price: A cheaper function that estimates the cost of steps, such as multiply-accumulates for a
+        `cost` in milliseconds. The default is `cost`.
+      widths: For each group, the allowed widths in addition to its whole width, such as the widths
+        that `widths_for` finds worth having. By default, all widths are allowed.
+      min_channels: At least this many channels of a group are kept. A smaller group keeps all
+        channels.
       round_to: As in `select_layerwise`.
-      normalize: False compares scores as they are: the loss is their sum, over all groups.
+      normalize: If false, scores are compared without normalization: the loss is the sum of the
+        lost scores over all groups.
 
     Raises:
       ValueError: `cost` exceeds the budget at the fewest channels; an option is out of range; a
@@ -103,7 +108,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """The value of keeping the best 0, 1, 2, ... channels that are left, by their scores."""
+    """The value of keeping the best 0, 1, 2, ... of the channels that are left, by their scores."""
     descending = ascending[ascending > -np.inf][::-1]
     if not normalize:
         return np.cumsum([0.0, *descending])
@@ -125,9 +130,9 @@ def _largest(ascending: Int[np.ndarray, " n"], width: int) -> Bool[np.ndarray, "
 
 
 class Step(NamedTuple):
-    """A narrower group, ordered by its loss over its saving.
+    """A step that makes a group narrower; steps are ordered by loss divided by saving.
 
-    `number`: which of its steps this is; `widths` and `price`: after it.
+    `number` counts the steps of the group. `widths` and `price` are the values after the step.
     """
 
     rate: float
@@ -144,7 +149,7 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths after each step, from the widest to the narrowest.
 
-    A step is priced again when it seems the best, as it saves less after others.
+    A step may save less after other steps. So a step is priced again when it seems to be the best.
     """
     path = [tuple(own.size - 1 for own in values)]
     now = price(path[0])
@@ -176,7 +181,7 @@ def _undo_steps(
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
-    """The last widths of a path, after undoing steps that fit the budget, largest first."""
+    """The last widths of a path, after the largest steps that fit the budget are undone."""
     widths = path[-1]
     steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:

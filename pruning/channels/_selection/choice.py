@@ -1,6 +1,7 @@
 """Chooses channels of coupled groups by a ratio, from scores of the filters that make them.
 
-The lowest scores are removed first, ties as in `order`. A group's scores are one number a channel.
+The channels with the lowest scores are removed first; `order` breaks ties. A group has one score
+for each channel.
 """
 
 import math
@@ -46,7 +47,7 @@ def channel_scores(
       reduce: `jnp.sum`, `jnp.mean`, `jnp.max` or the like, called with an axis.
 
     Raises:
-      TypeError: A kernel is of integers, or arrays have no values.
+      TypeError: A kernel has an integer dtype, or arrays have no values.
 
     Example:
       >>> from pruning import coupled_channels
@@ -98,8 +99,8 @@ def mean_scores(
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      score: Scores the channels of each group on one batch.
-      batches: One or more.
+      score: A function that scores the channels of each group on one batch.
+      batches: One batch or more.
 
     Raises:
       ValueError: `batches` is empty.
@@ -127,16 +128,16 @@ def select_layerwise(
     min_channels: int = 1,
     round_to: int | Sequence[int] = 1,
 ) -> Masks:
-    """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest, as in the paper.
+    """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest scores, as in the paper.
 
-    Computed on the host, because masks decide shapes; under `jit` use `lowest`.
+    The choice is computed on the host, because masks decide shapes. Under `jit`, use `lowest`.
 
     Args:
       scores: One vector a group.
       ratio: The fraction to remove, in (0, 1).
       min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
-      round_to: The number of kept channels is a multiple of this number, or all; 8, 64 or 128 suit
-        hardware. One number, or one for each group.
+      round_to: The number of kept channels is a multiple of this number, or all channels are kept.
+        Pass one number, or one number for each group. Multiples of 8, 64 or 128 suit hardware.
 
     Raises:
       ValueError: An option is out of range.
@@ -161,17 +162,18 @@ def select_globally(
 ) -> Masks:
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
-    Computed on the host; under `jit` use `lowest` of all scores together. Scores of a group are
-    divided by their mean. Without this, small layers would lose most channels, because norms grow
-    with the number of weights. `min_channels` and `round_to` keep more channels.
+    The choice is computed on the host. Under `jit`, use `lowest` on all scores together. Scores of
+    a group are divided by their mean. Without this division, small layers would lose most channels,
+    because norms grow with the number of weights. `min_channels` and `round_to` may keep more
+    channels.
 
     Args:
-      scores: One vector a group; −∞ for channels that are removed already.
+      scores: One vector for each group; −∞ for channels that were removed earlier.
       ratio: The fraction to remove, in (0, 1).
       min_channels: As in `select_layerwise`.
       round_to: As in `select_layerwise`.
-      normalize: False compares scores as they are, for scores with one unit in all layers, such as
-        `taylor_scores` and `reconstruction_scores`.
+      normalize: If false, scores are not divided. Use this for scores with the same unit in all
+        layers, such as `taylor_scores` and `reconstruction_scores`.
 
     Raises:
       ValueError: An option is out of range.
@@ -195,7 +197,7 @@ def select_globally(
 
 
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
-    """Scores of each group over their mean size, without channels removed already."""
+    """Scores of each group divided by their mean size, in which removed channels do not count."""
 
     def relative(vector: Array) -> Array:
         present = vector > -jnp.inf
@@ -269,7 +271,7 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """Masks of the largest scores: `counts` of them, or more if the options ask for it."""
+    """Masks of the `counts` largest scores, or of more scores if the options ask for more."""
     at_least(1, min_channels=min_channels)
     masks = []
     for vector, count, multiple in zip(scores, counts, round_to, strict=True):

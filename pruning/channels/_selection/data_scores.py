@@ -25,16 +25,16 @@ def taylor_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the squared first-order change of the loss: the mean of (Σ w ∂L/∂w)².
 
-    The sum is over the filters that make the channel, the mean over `batches`.
+    The sum runs over the weights of the filters that make the channel, and the mean over `batches`.
 
-    This is the square of the change of the loss, to first order, if these filters are set to zero,
+    To first order, this is the squared change of the loss if these filters are set to zero,
     Molchanov et al. (2019). Pass `score=partial(taylor_scores, loss=loss, batches=batches)` to
-    `prune`, without `resize`, because `loss` would have to accept smaller trees.
+    `prune`. Do not use `resize` then, because `loss` would have to accept smaller trees.
 
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      loss: A function of such a tree and a batch.
+      loss: A function of a tree like `params` and a batch.
       batches: One batch or more; a gradient is computed for each.
 
     Raises:
@@ -73,20 +73,20 @@ def wanda_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the weights that read it, times the norm of their inputs: Σ |w| ‖x‖₂.
 
-    x are the values that the weights multiply, in all of `inputs`. This is Wanda's score of a
-    weight, Sun et al. (2024), summed over the weights of later layers that are removed with the
-    channel. The norm of a map is over samples and pixels. A `score` for `prune`:
-    `partial(wanda_scores, apply=apply, inputs=[x])`.
+    x are the values that the weights multiply, over all samples of `inputs`. This is Wanda's score
+    of a weight, Sun et al. (2024), summed over the weights of later layers that are removed with
+    the channel. The norm of a map is taken over samples and pixels. To use it with `prune`, pass
+    `score=partial(wanda_scores, apply=apply, inputs=[x])`.
 
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       apply: As in `coupled_channels`.
-      inputs: The other arguments of `apply`: some hundred samples.
+      inputs: The other arguments of `apply`, with a few hundred samples.
 
     Raises:
-      ValueError: `apply` cannot be traced, or a group is read by no convolution or product whose
-        kernel is an array of `params`, or by one inside a loop.
+      ValueError: `apply` cannot be traced, or no convolution or product whose kernel is an array of
+        `params` reads a group, or one inside a loop reads it.
 
     Example:
       >>> import numpy as np
@@ -116,7 +116,7 @@ def wanda_scores(
 
 
 def _product(w: Array, gradient: Array) -> Array:
-    """Zeros for integers, which have no gradient."""
+    """`w` times its gradient; zeros for integers, which have no gradient."""
     return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else w * gradient
 
 

@@ -1,4 +1,4 @@
-"""Scores of channels by the error that least squares in the next kernels cannot repair."""
+"""Scores channels by the error that least squares in the next kernels cannot repair."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from pruning.channels._repair.least_squares import Batches, check_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
 
-SWAP_MARGIN = 1e-9  # larger than rounding, so no swap is undone
+SWAP_MARGIN = 1e-9  # larger than rounding errors, so that no swap is reversed
 
 
 def reconstruction_scores(
@@ -29,7 +29,7 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the error that `least_squares` leaves without it and earlier ones.
+    """Score a channel by the error of `least_squares` after its removal and all removals before.
 
     The algorithm removes one channel of a group at a time, namely the one that increases
     E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. E is summed over the kernels that read the
@@ -37,12 +37,13 @@ def reconstruction_scores(
     parameter is added to y, W₀ is the kernel, and λ is `ridge` times the mean of Σ x². The score of
     a channel is E after its removal. Scores rise from the first removed channel to the last, so the
     lowest k scores are the first k removed channels. The inverse of Σ x xᵀ + λ is updated exactly,
-    on the host in float64: ZipLM, Kurtic et al. (2023), for the objective of OSSCAR, Meng et al.
-    (2024). For n channels with s inputs each, this takes n (n s)² s multiplications.
+    on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective is from
+    OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm takes n (n s)² s
+    multiplications.
 
-    A `score` for `prune`, with `repair=partial(least_squares, batches=batches)`:
-    `partial(reconstruction_scores, apply=apply, batches=batches)`; not with `resize`, for which
-    `apply` would have to take smaller trees.
+    To use it with `prune`, pass `score=partial(reconstruction_scores, apply=apply,
+    batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not use `resize`
+    then, because `apply` would have to accept smaller trees.
 
     Args:
       params: The tree that the groups were read from.
@@ -52,8 +53,8 @@ def reconstruction_scores(
       ridge: Positive and finite.
 
     Raises:
-      ValueError: `ridge` is not positive and finite; no kernel reads a group; the groups are not
-        of `params`; otherwise as `least_squares`.
+      ValueError: `ridge` is not positive and finite; no kernel reads a group; the groups were not
+        read from `params`; other errors are as in `least_squares`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -83,9 +84,8 @@ def swap_channels(
 
     The error is that of `reconstruction_scores`. In each group, every kept channel in turn is
     swapped for the removed channel that lowers the error most, if any does. The number of kept
-    channels does not change. This is the local search of OSSCAR, Meng et al. (2024), by swaps of
-    one channel. It can start from the choice of any criterion, and ends when no single swap lowers
-    the error.
+    channels does not change. This is the local search of OSSCAR, Meng et al. (2024), with swaps of
+    one channel. The search can start from the choice of any criterion.
 
     Pass `refine=partial(swap_channels, batches=batches)` to `prune`, which calls it after `select`.
 
@@ -124,7 +124,7 @@ def _blocks(
     batches: Batches,
     ridge: int | float,
 ) -> Iterator[list["Block"]]:
-    """For each group, the products that read it, with all of their channels."""
+    """For each group, one block with all channels for each product that reads the group."""
     check_on_host(caller, (params, batches), instead="choose channels before compiling")
     check_values(caller, params, batches)
     check_batches(batches)
@@ -163,7 +163,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """`left` after swaps that lower the error by more than rounding."""
+    """`left` after all swaps that lower the error by more than rounding errors."""
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
             block.remove(channel)
@@ -224,7 +224,7 @@ class Block:
     """Least squares for one product: the best kernel without the removed channels.
 
     With G = Σ x xᵀ + λ and the old kernel W₀, the kernel of the inputs S that are left is
-    G_SS⁻¹ (G W₀)_S. Rows of removed channels are zero in it and in the inverse.
+    G_SS⁻¹ (G W₀)_S. In this kernel and in the inverse, rows of removed channels are zero.
     """
 
     def __init__(
@@ -242,13 +242,13 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # Each channel has equally many rows.
+        # All channels have the same number of rows.
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
-        self.missing: Missing | None = None  # for the channels that are removed so far
+        self.missing: Missing | None = None  # for the channels that were removed so far
 
     def losses(self, left: np.ndarray) -> np.ndarray:
-        """The growth of the error when each channel is removed, as a share."""
+        """For each channel, the growth of the error when it is removed, as a share of Σ ‖y‖²."""
         channels = [c for c in self.rows if left[c]]
         losses = np.zeros(self.size)
         if channels:
@@ -258,7 +258,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """The decrease of the error if a removed channel returns once `channel` is removed."""
+        """For each removed channel, the decrease of the error if it replaces `channel`."""
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
             return gains
@@ -266,7 +266,7 @@ class Block:
             self.missing = self._missing(left)
         others, rows, crossed, schur, residual = self.missing
         if (own := self.rows.get(channel)) is not None:
-            cross = crossed[own][:, rows]  # (inputs of the channel, others, their inputs)
+            cross = crossed[own][:, rows]  # (inputs of the channel, removed channels, inputs)
             solved = np.linalg.solve(self.inverse[np.ix_(own, own)], cross.reshape(len(own), -1))
             solved = solved.reshape(cross.shape)
             schur = schur + np.einsum("irs,irt->rst", cross, solved)
@@ -283,7 +283,7 @@ class Block:
         return Missing(others, rows, crossed, schur, (self.target - self.gram @ self.kernel)[rows])
 
     def _shares(self, vectors: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-        """tr vᵀ m⁻¹ v of each matrix m, over the size of the outputs."""
+        """tr vᵀ m⁻¹ v for each matrix m, divided by Σ ‖y‖²."""
         solved = np.linalg.solve(matrices, vectors)
         return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
@@ -310,14 +310,15 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """The loss of a block by each removed channel, to decide which channel to return.
+    """The effect of each removed channel of a block on the error, to decide which one returns.
 
     Attributes:
       channels: Removed channels that the block reads.
-      rows: Their inputs J, (channels, inputs of one).
-      crossed: G_SS⁻¹ G_S:, of the inputs S that are left.
-      schur: Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ; the error falls by tr Rᵀ A⁻¹ R.
-      residual: R = (G W₀)_J − G_JS W_S, what the kernel leaves of their equations.
+      rows: The inputs J of these channels, (channels, inputs of one channel).
+      crossed: G_SS⁻¹ G_S:, where S are the inputs that are left.
+      schur: Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ. If a channel returns, the error falls by
+        tr Rᵀ A⁻¹ R.
+      residual: R = (G W₀)_J − G_JS W_S, the residual of the normal equations of the inputs J.
     """
 
     channels: list[int]

@@ -1,4 +1,4 @@
-"""Layers that repeat, such as the blocks of a transformer, keep equally many channels."""
+"""Keeps equally many channels in layers that repeat, such as the blocks of a transformer."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Repeats = Sequence[Sequence[int]]
 
 
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
-    """Which groups are alike: equal sizes and positions, except for numbers in paths."""
+    """Sets of groups that have equal sizes and equal positions, except for numbers in paths."""
     alike: dict[Any, list[int]] = {}
     for i, group in enumerate(groups):
         positions = sorted(
@@ -29,10 +29,9 @@ def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
 
 
 def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
-    """Masks of kept channels, where repeating groups count as one with mean sorted scores.
+    """Masks of kept channels; repeating groups count as one group with the mean sorted scores.
 
-    Options that are functions of the widths of all groups, `cost` and `price`, are called with
-    these.
+    The options `cost` and `price` are called with the widths of all groups.
     """
     ascending = [np.sort(np.asarray(vector)) for vector in scores]
     together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]
@@ -47,7 +46,7 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
 
 
 def _spread(repeats: Repeats, widths: Sequence[int]) -> list[int]:
-    """The width of each group, from the width of its repeating groups."""
+    """The width of each group, given one width for each set of repeating groups."""
     of_group = {i: n for alike, n in zip(repeats, widths, strict=True) for i in alike}
     return [of_group[i] for i in range(len(of_group))]
 

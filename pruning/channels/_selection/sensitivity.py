@@ -1,4 +1,4 @@
-"""How much a network depends on each group, measured at ratios removed from one group."""
+"""Measures how much a network depends on each group, by removing channels from one group."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,11 +25,11 @@ def sensitivity(
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
-    """Measure the network when one group loses a ratio of its channels and the others none.
+    """Measure the network after one group loses a ratio of its channels and the others none.
 
-    This is the scan of Li et al. (2017), Pruning filters, for groups. Channels are masked, which
-    gives the outputs of the smaller network. All trees then have the same shapes, so a compiled
-    `measure` compiles once. Computed on the host.
+    This is the scan of Li et al. (2017), Pruning filters, for groups instead of layers. Channels
+    are masked, which gives the outputs of the smaller network. All trees then have the same shapes,
+    so a compiled `measure` compiles once. The scan runs on the host.
 
     Args:
       params: The tree that the groups were read from.
@@ -37,7 +37,7 @@ def sensitivity(
       measure: A function from a tree like `params` to a number, such as the accuracy on some
         images, or `output_error(apply, params, images)`.
       ratios: Fractions of the channels, in (0, 1).
-      score: As in `prune`; the lowest are removed.
+      score: As in `prune`; the channels with the lowest scores are removed.
 
     Raises:
       ValueError: A ratio lies outside (0, 1).
@@ -64,7 +64,7 @@ def sensitivity(
 
 
 def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Any], Float[Array, ""]]:
-    """A function of a tree: ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
+    """Make a function of a tree: ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 
     Example:
       >>> error = output_error(lambda w, x: w * x, 2.0, np.ones(3))
