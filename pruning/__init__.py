@@ -1,13 +1,14 @@
-"""Criteria for pruning filters, how alike they choose, and the removal of channels.
+"""Criteria for pruning filters, the similarity of their rankings, and the removal of channels.
 
-Filters are the rows of a matrix, `(filters, dims)`; scores are one number a filter, and the
-smallest are pruned first. Functions are pure and leave `jit`, `vmap` and `grad` to the caller.
+Filters are the rows of a matrix, `(filters, dims)`; scores are one number for each filter, and the
+filters with the smallest scores are pruned first. Functions are pure and leave `jit`, `vmap` and
+`grad` to the caller.
 
 On a mesh, Auto or Explicit, filters may be sharded along any axis. Norms and standard deviations of
 filters are sharded like the filters. Functions that sort or compare all filters, or all weights,
 return replicated results.
 
-The names that most users need are here. They are also in the namespaces, which have more functions:
+The functions that most users need are here and also in the namespaces, which have more functions:
 `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights`.
 """
 
@@ -99,7 +100,7 @@ __all__ = [
     "widths_for",
 ]
 
-# Also available here, but documented only in their namespaces.
+# These names are also available here, but are documented only in their namespaces.
 _ELSEWHERE = {
     **dict.fromkeys(("amoroso_moment", "chi_moment", "half_normal_moment"), gaussian),
     **dict.fromkeys(

@@ -1,6 +1,6 @@
 """Checks of arguments: each raises one sentence that names the wrong argument.
 
-And arrays in the unit of their largest entry, for what does not depend on a unit.
+`in_largest` divides an array by its largest entry, for results that do not depend on a unit.
 """
 
 import inspect
@@ -69,7 +69,8 @@ def real(**numbers: Any) -> None:
 def parameters(**numbers: Any) -> tuple[Any, ...]:
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
-    Python's and NumPy's numbers are floats of Python, which lend arrays no dtype.
+    Python's and NumPy's numbers become Python floats, because these do not change the dtype of
+    arrays.
     """
     real(**numbers)
     return tuple(
@@ -98,7 +99,8 @@ def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
     """`x` divided by its largest entry, and that entry.
 
-    Squares then neither overflow nor vanish; the unit is NaN or infinite where an entry is.
+    Then squares neither overflow nor vanish. If an entry is NaN or infinite, the largest entry is
+    too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
@@ -108,7 +110,7 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 def check_takes(
     function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
 ) -> None:
-    """Raise unless the caller's function takes these arguments, as `like` shows."""
+    """Raise unless the caller's function takes these arguments; `like` is a valid call to show."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # functions written in C have no signature

@@ -1,7 +1,7 @@
-"""Schedules of pruning: rising fractions of removed channels, for `ratios`.
+"""Schedules of pruning: rising fractions of removed channels, for the option `ratios` of `prune`.
 
-A curve is a function `curve(target, t)` of the share t ∈ (0, 1] of the steps that are done; all end
-in `target`.
+A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the share of the steps that are done.
+Every curve ends at `target`.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def cubic(target: int | float, t: float) -> float:
 
 
 def geometric(target: int | float, t: float) -> float:
-    """Remove the same fraction of what is left at each step: 1 − (1 − target)ᵗ."""
+    """Remove the same fraction of the remaining channels at each step: 1 − (1 − target)ᵗ."""
     _check(target, t)
     return 1 - (1 - target) ** t
 

@@ -1,7 +1,8 @@
-"""Scores of the filters of a layer, Table 2, and the geometric median behind one of them.
+"""Scores the filters of a layer, Table 2, and computes the geometric median of the filters.
 
-Filters are the rows of a matrix, `(filters, dims)`; scores are one number a filter, and the
-smallest are pruned first. `filter_matrix` makes the matrix of a layer's kernel.
+Filters are the rows of a matrix, `(filters, dims)`; scores are one number for each filter, and the
+filters with the smallest scores are pruned first. `filter_matrix` makes the matrix of a layer's
+kernel.
 """
 
 from pruning.criteria._criteria import CRITERIA as CRITERIA

@@ -25,7 +25,7 @@ def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
 
 def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The ℓ₂ norm ‖vⱼ‖₂ of every filter; infinite where a weight is."""
+    """The ℓ₂ norm ‖vⱼ‖₂ of every filter; infinite if a weight of the filter is infinite."""
     return lengths(matrix(filters))
 
 
@@ -35,9 +35,9 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    Computed from the Gram product of the centred filters if this is accurate, and otherwise from
-    differences; the error is at most 64 units of rounding. If a weight is not finite, there is no
-    median, and all scores are NaN.
+    The distances are computed from the Gram product of the centred filters if this is accurate, and
+    otherwise from differences. The error is at most 64 units of rounding. If a weight is not
+    finite, there is no median, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -89,7 +89,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
 @gm.defjvp
 def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """The derivative of the sum of differences, a row at a time: little memory, no cancellation."""
+    """The derivative of the sum of distances, row by row, to save memory and avoid cancellation."""
 
     @auto_sharded
     def by_rows(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
@@ -104,8 +104,8 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
     """The summed similarity of every filter to the others: Σₖ |cos(vⱼ, vₖ)|.
 
     RePr's rank, Prakash et al. (2019), times the number of filters; in [0, n − 1]. RePr drops the
-    *largest* first, the filters that others express as well. A zero filter is orthogonal to all,
-    with gradient zero.
+    filters with the *largest* scores first, because other filters can express them. A zero filter
+    counts as orthogonal to all filters, and has gradient zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)
@@ -114,7 +114,7 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
 
 
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
-    """The filters of a kernel as rows: dims is cin times the size of the window.
+    """The filters of a kernel as rows of a matrix; dims is cin times the size of the window.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
     `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay

@@ -1,4 +1,4 @@
-"""The geometric median of the filters of a layer: the point of least summed distance to them."""
+"""The geometric median of the filters of a layer, the point with the least summed distance."""
 
 from typing import NamedTuple
 
@@ -17,17 +17,19 @@ Point = Float[Array, " dims"]
 def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " dims"]:
     """The point with the smallest summed distance to all filters, argmin_x Σⱼ ‖x − vⱼ‖₂.
 
-    Also called the Fermat point; exact to the rounding of the dtype (at least float32).
+    The geometric median is also called the Fermat point. The result is exact to the rounding of the
+    dtype (at least float32).
 
-    Weiszfeld's steps, with distances from the Gram matrix, come near the median. If this is not
-    exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does not halve
-    the gradient, the best of shorter steps and of Weiszfeld's step with the rule of Vardi and Zhang
-    (2000) is used. A filter that is itself the median is found by their condition and returned
-    exactly. The median of collinear filters is the middle one, or the midpoint of the middle two.
+    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If this
+    point is not exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does
+    not halve the gradient, the best of two alternatives is used: shorter steps, or Weiszfeld's step
+    with the rule of Vardi and Zhang (2000). If a filter is itself the median, their condition finds
+    it, and the filter is returned exactly. The median of collinear filters is the middle filter, or
+    the midpoint of the middle two filters.
 
-    Derivatives of any order are those of the minimum, by the implicit function theorem. If the
-    median is a filter or the midpoint of two filters, its derivative is that of these filters. This
-    can be wrong for a change that breaks a tie of positions.
+    Derivatives of any order are derivatives of the minimum, by the implicit function theorem. If
+    the median is a filter or the midpoint of two filters, its derivative is the derivative of these
+    filters. This derivative can be wrong for a change that breaks a tie of positions.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -46,12 +48,12 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 def optimality_gap(
     x: Float[Array, " dims"], filters: Float[Array, "filters dims"]
 ) -> Float[Array, ""]:
-    """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save: in [0, 1], 0 at the minimum.
+    """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save, in [0, 1]; 0 at the minimum.
 
     If vectors yⱼ of at most unit length sum to zero, no sum of distances is below
     Σ ⟨yⱼ, x − vⱼ⟩. The function uses the directions from vⱼ to x minus their mean, shrunk to unit
-    length; filters at x itself balance the others. The rounding error of the bound is about 10⁻⁷ in
-    float32. If all filters are at x, the bound is 0.
+    length; the directions of filters at x itself are chosen to balance the others. The rounding
+    error of the bound is about 10⁻⁷ in float32. If all filters are at x, the bound is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
     if x.shape != filters.shape[1:]:
@@ -70,7 +72,7 @@ def optimality_gap(
 
 
 class Solution(NamedTuple):
-    """Where the median is: midway between two filters, or at x; the filters' mean is 0."""
+    """The place of the median: midway between two filters, or at x; the filters' mean is 0."""
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
@@ -78,13 +80,13 @@ class Solution(NamedTuple):
     x: Point
 
     def median(self, filters: Filters, x: Point) -> Point:
-        """The middle of the two `filters`, or `x`."""
+        """The midpoint of the two `filters`, or `x`."""
         return jnp.where(self.on_filters, (filters[self.first] + filters[self.last]) / 2, x)
 
 
 @jax.custom_jvp
 def _differentiable(h: Filters, unit: Float[Array, ""], solution: Solution) -> Point:
-    """`solution.x` in this unit, with the derivatives of the minimum: those of a Newton step."""
+    """`solution.x` in this unit, with the derivatives of the minimum, which a Newton step has."""
     return unit * solution.x
 
 
@@ -95,13 +97,13 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # Degree 0: the derivative is the same in any unit.
+    # The function has degree 0, so the derivative is the same in any unit.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 
 @jax.jit
 def minimum(h: Filters, near: "Weiszfeld") -> Solution:
-    """The median of filters whose mean is 0, from where Weiszfeld's iteration has come."""
+    """The median of filters whose mean is 0, from the point that Weiszfeld's iteration reached."""
     collinear, first, last = _collinear_middle(h)
     end = _search(h, matmul(h.T, near.weights), collinear | near.settled)
     first = jnp.where(collinear, first, end.nearest)
@@ -110,7 +112,7 @@ def minimum(h: Filters, near: "Weiszfeld") -> Solution:
 
 
 class Weiszfeld(NamedTuple):
-    """A point Σ λⱼhⱼ of `weights` λ, its squared distance from every filter; `settled` if right."""
+    """A point Σ λⱼhⱼ with `weights` λ, its squared distances; `settled` if it is the median."""
 
     weights: Float[Array, " filters"]
     square: Float[Array, " filters"]
@@ -118,11 +120,11 @@ class Weiszfeld(NamedTuple):
 
 
 def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
-    """The median of filters whose mean is 0, from their Gram matrix alone.
+    """The median of filters whose mean is 0, from their Gram matrix only.
 
-    Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖, at most 100 rounds. It has settled if its pull is
-    rounding, no filter is so near x that a distance has lost digits, and the filters are clearly
-    not on one line.
+    Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖ runs for at most 100 rounds. The result is `settled` on
+    three conditions: the remaining gradient is a rounding error, no filter is so near x that a
+    distance has lost digits, and the filters are clearly not on one line.
     """
     n, squares = len(gram), jnp.diagonal(gram)
     scale = squares.mean()
@@ -182,21 +184,22 @@ def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
 
 
 def _tolerance(h: Float[Array, "filters _"]) -> float:
-    """Gradients below this are rounding."""
+    """The size below which a gradient is a rounding error."""
     return 16 * float(jnp.finfo(h.dtype).eps) * len(h)
 
 
 def _slope(x: Point, h: Filters) -> Float[Array, ""]:
     """Length of the smallest subgradient of Σ ‖x − hⱼ‖ at x: zero at the minimum and only there.
 
-    The filters at x itself, whose directions are zero here, can balance a pull of their number.
+    The directions of filters at x itself are zero here. k such filters can balance a gradient of
+    length up to k.
     """
     directions, _, at_x = _directions(x, h)
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
 
 
 def _weiszfeld_step(x: Point, h: Filters) -> Point:
-    """Weighted mean of the filters, weights 1/‖x − hⱼ‖, held back by the filters at x itself."""
+    """The mean of filters with weights 1/‖x − hⱼ‖; filters at x itself shorten the step."""
     directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)
     length = lengths(pull)
@@ -221,7 +224,7 @@ def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
 
 
 def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Whether the filters are on one line, up to rounding, and the two filters in its middle."""
+    """Whether the filters are on one line, up to rounding, and the two filters in the middle."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)
@@ -234,7 +237,7 @@ def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[
 
 
 def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"], Float[Array, ""]]:
-    """(x − hⱼ)/‖x − hⱼ‖ and 1/‖x − hⱼ‖, zero for the filters at x, and the number of those."""
+    """(x − hⱼ)/‖x − hⱼ‖ and 1/‖x − hⱼ‖, zero for filters at x, and the number of filters at x."""
     differences = x[None, :] - h
     distances = lengths(differences)
     at_x = distances == 0
@@ -248,5 +251,5 @@ def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
 
 
 def lengths(x: Float[Array, "*batch dims"]) -> Float[Array, "*batch"]:
-    """Euclidean lengths along the last axis, with gradient zero where they are zero."""
+    """Euclidean lengths along the last axis; the gradient of a zero length is zero."""
     return norm(x).squeeze(-1)

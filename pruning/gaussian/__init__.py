@@ -1,6 +1,6 @@
-"""Theory of Gaussian filters: moments, variances of ratios, correlations of criteria.
+"""Theory of Gaussian filters: moments, variances of ratios, and correlations of criteria.
 
-For filters whose weights have other tails and scales: correlations of l1 and l2.
+For filters whose weights have other tails and scales, there are correlations of l1 and l2.
 """
 
 from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap

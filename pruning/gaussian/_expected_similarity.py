@@ -1,6 +1,6 @@
-"""How alike the criteria rank Gaussian filters, in theory.
+"""The expected similarity of the rankings of Gaussian filters by two criteria.
 
-Filters are drawn independently from N(0, σ² I), `num_filters` of `dims` dimensions to a layer.
+A layer has `num_filters` filters of `dims` dimensions, drawn independently from N(0, σ² I).
 Parameters are numbers or floating arrays, as in `_moments`.
 """
 
@@ -46,7 +46,7 @@ def expected_spearman(
         l2, gm       t = 2/(N − 1)       as for distances to the centroid; to first order in 1/N
         fermat, gm   t = 1/(2 N dims)    to first order in 1/N and 1/dims
 
-    and ρ of l1 with fermat or gm is the product of the two by way of l2.
+    and ρ of l1 with fermat or gm is the ρ of l1 with l2 times the ρ of l2 with fermat or gm.
 
     In layers drawn at random, 1 − Sp agreed with this to 6% for at least 16 filters of 27 dims
     (fermat with gm: to 8%), and to 12% for 8 filters of 9 dims. As dims grows, only the last row
@@ -72,11 +72,11 @@ def expected_spearman(
 def expected_overlap(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str], *, ratio: int | float
 ) -> Float[Array, "..."]:
-    """Overlap of the `ratio` lowest by two criteria on Gaussian layers, for many filters.
+    """Overlap of the `ratio` lowest filters by two criteria on Gaussian layers, for many filters.
 
     Φ₂(z, z; ρ)/ratio with z the `ratio` quantile of N(0, 1), Φ₂ the bivariate normal distribution
-    and ρ as in `expected_spearman`, NaN where it is not known; at ratio ½ it is ½ + asin(ρ)/π.
-    Independent rankings have `ratio`.
+    and ρ as in `expected_spearman`, NaN where ρ is not known. At ratio ½, the overlap is ½ +
+    asin(ρ)/π. Independent rankings have the overlap `ratio`.
 
     Raises:
       ValueError: As `expected_spearman`, or `ratio` lies outside (0, 1].
@@ -119,7 +119,7 @@ def overlap_of_noise(
 
 
 def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
-    """t = 1/ρ² − 1 of a pair's scores, as `expected_spearman` lists it; NaN where it does not."""
+    """t = 1/ρ² − 1 of a pair's scores from the table of `expected_spearman`; NaN if not there."""
     at_least(2, num_filters=num_filters)
     at_least(1, dims=dims)
     num_filters, dims = parameters(num_filters=num_filters, dims=dims)

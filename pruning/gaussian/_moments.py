@@ -34,9 +34,9 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
 
-    Any real order; ∞ for order ≤ −dims, and where the moment does not fit the dtype. For the
-    variance use `chi_variance`: as a difference of two moments it loses a digit with every factor
-    of ten in dims.
+    The order is any real number. The moment is ∞ for order ≤ −dims, and where it does not fit the
+    dtype. For the variance, use `chi_variance`: a difference of two moments loses one digit for
+    every factor of ten in dims.
 
     Raises:
       ValueError: The number `std` or `dims` is negative.
@@ -69,15 +69,15 @@ def amoroso_moment(
 ) -> Float[Array, "..."]:
     """Moment E x^order of the Amoroso distribution, Proposition 1: x = a + θ z^(1/β), z ~ Gamma(α).
 
-    E (x − a)^i = θ^i Γ(α + i/β) / Γ(α), and a whole order j ≥ 0 sums these binomially:
-    E x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. The moment is θ^j · ∞ where α + j/β ≤ 0: there the
+    E (x − a)^i = θ^i Γ(α + i/β) / Γ(α), and for a whole order j ≥ 0 the binomial formula gives E
+    x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. The moment is θ^j · ∞ where α + j/β ≤ 0: there the
     integral diverges, although the printed formula still returns a number.
 
     Args:
       order: A whole number, not negative; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: The order is another number, for which the moment about a ≠ 0 has no closed form;
+      ValueError: The order is not a whole number, and the moment for a ≠ 0 then has no closed form;
         or β is 0.
     """
     real(order=order)
@@ -101,13 +101,13 @@ def amoroso_moment(
 
 
 def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, "..."]:
-    """Mean distance of a Gaussian filter to a point F of norm `length`: Theorem 2 minimizes it.
+    """Mean distance of a Gaussian filter to a point F of norm `length`, which Theorem 2 minimizes.
 
-    Printed as σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
-    parameter dims/2 − 1; the factor is σ, by its unit. Given a Poisson variable j of mean y,
-    ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so L is summed by positive terms.
-    It grows with `length`: least, and `chi_moment(std, dims, 1)`, at 0. NaN beyond 70σ, and for an
-    array `std` that is not positive.
+    The paper prints σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
+    parameter dims/2 − 1. The unit shows that the factor must be σ, not σ². Given a Poisson variable
+    j of mean y, ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so L is a sum of positive
+    terms. The mean distance grows with `length`; at 0 it is smallest and equals `chi_moment(std,
+    dims, 1)`. The result is NaN beyond 70σ, and for an array `std` that is not positive.
 
     Raises:
       ValueError: The number `std` is not positive, or `dims` negative.
@@ -143,11 +143,11 @@ def _gamma_moment(
 ) -> Float[Array, "..."]:
     """unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
 
-    Ten factors of the recurrence, then Stirling's series of both, subtracted term by term. A fourth
-    of all powers at a time, so none overflows where the result does not.
+    The recurrence gives ten factors; then Stirling's series of both are subtracted term by term.
+    The powers are multiplied in four equal parts, so no power overflows unless the result does.
     """
     converges = jnp.asarray(x + step > 0)
-    large = jnp.asarray(step > 100)  # computed by logarithms, which cost digits
+    large = jnp.asarray(step > 100)  # computed by logarithms, which lose digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0
     for i in range(10):

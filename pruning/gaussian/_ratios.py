@@ -1,8 +1,8 @@
-"""Variances of ratios of norms, which Theorems 1 and 3 bound: exact, and their leading terms.
+"""Exact variances of ratios of norms, which Theorems 1 and 3 bound, and their leading terms.
 
-Norms are those of filters from N(0, c² I) in `dims` dimensions, each first scaled to mean 1; no
-ratio depends on c. Arguments and results are Python numbers: the negative moments that some ratios
-need are integrals, evaluated on the host in float64.
+Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is first scaled to
+mean 1. No ratio depends on c. Arguments and results are Python numbers: the negative moments that
+some ratios need are integrals, evaluated on the host in float64.
 """
 
 import math
@@ -16,7 +16,7 @@ from pruning.gaussian._moments import chi_defect
 
 
 class RatioVariances(NamedTuple):
-    """Variances of a ratio and of its inverse, both norms first scaled to mean 1."""
+    """Variances of a ratio of two norms and of its inverse, after scaling the norms to mean 1."""
 
     direct: float
     inverse: float
@@ -25,11 +25,12 @@ class RatioVariances(NamedTuple):
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     """Variances of l1/l2 and l2/l1 of a Gaussian filter, l1 and l2 first scaled to mean 1.
 
-    Theorem 1 bounds these variances by 1/dims; here they are exact. Direction and length are
-    independent, so E (l1/l2)^j = E l1^j / E l2^j, and with the squared coefficients of variation of
-    l1 and l2 Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. The negative moments of l1 that the other
-    needs are integrals, evaluated on the host in float64 to about 12 digits. Both are below their
-    common limit (π − 3)/(2 dims), fifteen times smaller than the (π − 1)/(2 dims) of the proof.
+    Theorem 1 bounds these variances by 1/dims. This function computes the exact variances.
+    Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j, and with the squared
+    coefficients of variation of l1 and l2 Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. Var(l2/l1) needs
+    negative moments of l1. These are integrals, evaluated on the host in float64 to about 12
+    digits. Both variances are below their common limit (π − 3)/(2 dims), which is fifteen times
+    smaller than the bound (π − 1)/(2 dims) in the proof.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
@@ -52,10 +53,11 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
 
 
 def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
-    """`l1_l2_ratio_variance` to second order in 1/dims: for Theorem 1 at large dims.
+    """`l1_l2_ratio_variance` to second order in 1/dims, for Theorem 1 at large dims.
 
-    (π − 3)/(2 dims) for both, the second order being (5/8 − π/4)/dims² for Var(l1/l2) and
-    (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1), from the moments of |x| up to the fourth.
+    The first order is (π − 3)/(2 dims) for both. The second order is (5/8 − π/4)/dims² for
+    Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms follow from the moments of
+    |x| up to the fourth.
 
     Example:
       >>> [f"{2304 * variance:.5f}" for variance in l1_l2_ratio_variance_limit(2304)]
@@ -71,8 +73,9 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     """Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3, exactly: F₁ = Σ‖aᵢ‖, F₂ = Σ‖aᵢ‖² over n vectors.
 
     Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of Σ‖aᵢ‖². With m = n · dims and q − 1 the squared coefficient of
-    variation of ‖aᵢ‖, Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²), the printed
-    difference of two numbers near 1 as a sum. Var(F₂/F₁) needs moments of 1/F₁. c is irrelevant.
+    variation of ‖aᵢ‖, Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²), which writes the
+    printed difference of two numbers near 1 as a sum. Var(F₂/F₁) needs moments of 1/F₁. The
+    variances do not depend on c.
 
     Raises:
       ValueError: If n or dims is below 1, or n · dims at most 2, where Var(F₁/F₂) is infinite.
@@ -98,8 +101,9 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
     """The leading terms of the variances of Theorem 3: 1/(2 n dims) for both.
 
     Args:
-      shared: The aᵢ = P − vᵢ share the filter P, as in Eq. 8, where Theorem 3 does not apply: then
-        it is (1 + 3/n)/(8 dims), which does not vanish as n grows.
+      shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Eq. 8. Theorem 3 does not
+        apply to such vectors. The leading term is then (1 + 3/n)/(8 dims), which does not vanish as
+        n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     leading = (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
@@ -112,10 +116,10 @@ def _check(function: str, **sizes: int) -> None:
 
 
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
-    """E X⁻¹ − 1 and E X⁻² − 1 for X = Σ‖aᵢ‖ over its mean, of n Gaussian vectors, in float64.
+    """E X⁻¹ − 1 and E X⁻² − 1 for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors, in float64.
 
     E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ; e^(−t) is
-    subtracted under the integral. Both integrals are sums over nodes that crowd at the ends.
+    subtracted under the integral. Both integrals are sums over nodes that are denser at the ends.
     """
     from scipy.special import expit, logsumexp  # this import takes half a second
 

@@ -1,8 +1,9 @@
 """Similarity of the rankings by l1 and l2 for filters whose weights have other tails and scales.
 
 A weight is a scale of its filter, log-normal, times an independent generalized Gaussian variable:
-its density is proportional to exp(−|x|^shape), Laplace's at 1 and the Gaussian's at 2. The
-logarithms of the two norms are then nearly a normal pair, whose correlation decides all ranks.
+its density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and shape 2 the
+Gaussian density. The logarithms of the two norms are then nearly a normal pair, whose correlation
+decides all ranks.
 """
 
 from typing import NamedTuple
@@ -24,7 +25,8 @@ class FilterModel(NamedTuple):
       shape: Shape of the generalized Gaussian distribution of weights, each divided by the size of
         its filter.
       spread: Standard deviation of the logarithm of the filters' scales.
-      effective_dims: Number of independent weights whose direction varies as much as a filter's.
+      effective_dims: Number of independent weights whose direction varies as much as the direction
+        of a filter.
     """
 
     shape: Float[Array, ""]
@@ -39,14 +41,15 @@ def fit_filter_model(
     """Shape and spread of the scales of a layer's filters, and their effective dimension.
 
     The shape is the maximum-likelihood estimate for all weights, each divided by the root mean
-    square of its filter. The spread is the deviation of log l2 beyond that of weights of one scale,
-    and at least 0. For filters of covariance S, the effective dimension is (tr S)²/tr S². To first
-    order it is the inverse of the mean squared cosine of two filters, and at most their number of
-    weights. A filter of zeros has no scale: NaN.
+    square of its filter. The spread is the standard deviation of log l2 beyond the deviation that
+    filters of one scale have, and at least 0. For filters of covariance S, the effective dimension
+    is (tr S)²/tr S². To first order, the effective dimension is the inverse of the mean squared
+    cosine of two filters. It is at most the number of weights of a filter. A filter of zeros has no
+    scale and gives NaN.
 
     Args:
-      correlated: Whether the weights of a filter may be correlated; else the effective dimension is
-        their number, and two fitted numbers are left.
+      correlated: Whether the weights of a filter may be correlated. If not, the effective dimension
+        is the number of weights, and only two numbers are fitted.
 
     Raises:
       ValueError: `filters` is not a matrix of at least 2 filters.
@@ -120,7 +123,7 @@ def scaled_l1_l2_correlation(
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
     """Mean of Spearman's ρ of draws of a normal pair: 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)).
 
-    For many draws 6/π asin(ρ/2). A ρ outside [−1, 1] gives NaN.
+    For many draws, the mean is 6/π asin(ρ/2). A ρ outside [−1, 1] gives NaN.
 
     Example:
       >>> print(f"{normal_spearman(0.95, 64):.4f} {normal_spearman(0.95, 1e9):.4f}")
@@ -132,7 +135,7 @@ def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Arr
 
 
 def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
-    """Mean of Kendall's τ of draws of a normal pair, of any number: 2/π asin ρ.
+    """Mean of Kendall's τ of any number of draws of a normal pair: 2/π asin ρ.
 
     A ρ outside [−1, 1] gives NaN.
 
@@ -145,7 +148,7 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 
 
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
-    """Overlap of the `ratio` lowest of many draws of a normal pair, as `expected_overlap` has it.
+    """Overlap of the `ratio` lowest of many draws of a normal pair, as in `expected_overlap`.
 
     A correlation outside [−1, 1] gives NaN.
 

@@ -1,4 +1,4 @@
-"""A `flax.nnx` model as a function of its arrays, and a smaller model from smaller arrays."""
+"""Makes a function of arrays from a `flax.nnx` model, and a smaller model from smaller arrays."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,19 +41,20 @@ def prune(
 ) -> Any:
     """A smaller model of the same class, in evaluation mode; `model` is not changed.
 
-    Its layers have the widths of their arrays, `repr` included. Train it after `model.train()`.
+    The layers of the smaller model have the widths of their arrays, also in `repr`. Call
+    `model.train()` on the smaller model before you train it.
 
     Args:
-      model: A model in any mode; its evaluation is pruned.
+      model: A model in any mode; the function prunes the model in evaluation mode.
       inputs: Inputs of the model, such as a few images.
       recalibrate: A function that changes the smaller model in place after each removal:
         `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
       fine_tune: A function of the smaller model and the step, from 0, that trains the model in
         place after each removal.
       callback: Called with each step and the smaller model after it.
-      options: The others of `pruning.prune`, such as `ratios` or `budget`, but not `resize`: a
-        module that computes something else at smaller widths runs as a function, `pruning.prune`
-        of `evaluation(model)` with `resize=True`.
+      options: The other options of `pruning.prune`, such as `ratios` or `budget`, but not `resize`.
+        If a module computes something else at smaller widths, call `pruning.prune` on
+        `evaluation(model)` with `resize=True`.
 
     Raises:
       TypeError: As `pruning.prune`, or `resize` is given.
@@ -94,8 +95,9 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
     """Read the smaller model whose arrays `prune(..., checkpoint_dir=...)` wrote.
 
     Args:
-      checkpoint_dir: Holds the checkpoint.
-      model: The large one, or its shapes: `nnx.eval_shape(lambda: Net(rngs=nnx.Rngs(0)))`.
+      checkpoint_dir: The folder of the checkpoint.
+      model: The large model, or its shapes, such as `nnx.eval_shape(lambda:
+        Net(rngs=nnx.Rngs(0)))`.
 
     Raises:
       ValueError: The folder has no checkpoint, or a checkpoint of another model.

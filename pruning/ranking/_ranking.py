@@ -1,8 +1,8 @@
-"""Rankings that criteria give to the filters of a layer, and how alike two of them are.
+"""Ranks the filters of a layer by scores, and measures the similarity of two rankings.
 
-Scores are one vector per layer; the smallest are pruned first. All results depend only on the order
-of the scores, so gradients are zero. Other functions give the similarity of two rankings by chance,
-and for Gaussian filters.
+Scores are one vector for each layer; the filters with the smallest scores are pruned first. All
+results depend only on the order of the scores, so gradients are zero. Other functions give the
+similarity of two rankings by chance, and for Gaussian filters.
 """
 
 import itertools
@@ -24,7 +24,7 @@ PAIRS = tuple(itertools.combinations(CRITERIA, 2))
 
 
 class Similarity(NamedTuple):
-    """Spearman's ρ and overlap of every pair of `PAIRS`, on the last axis."""
+    """Spearman's ρ and the overlap of every pair of criteria in `PAIRS`, on the last axis."""
 
     spearman: Float[Array, "*layers pairs"]
     overlap: Float[Array, "*layers pairs"]
@@ -34,7 +34,7 @@ class Similarity(NamedTuple):
 def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
     """Indices of the filters from the smallest score to the largest.
 
-    Among equal scores the first comes first; NaN comes last.
+    Equal scores keep the order of the filters; NaN comes last.
 
     Example:
       >>> order(jnp.array([0.3, 0.1, 0.3, 0.2])).tolist()
@@ -65,9 +65,9 @@ def overlap(
 ) -> Float[Array, ""]:
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
 
-    In [0, 1]. Independent rankings overlap by `ratio` on average and any two by at least
-    2 − 1/ratio, so a large overlap tells something only when the ratio is small. NaN if one of the
-    scores is.
+    The overlap lies in [0, 1]. Independent rankings overlap by `ratio` on average, and any two
+    rankings overlap by at least 2 − 1/ratio. So a large overlap is informative only if the ratio is
+    small. The overlap is NaN if a score is NaN.
 
     Raises:
       ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -87,8 +87,8 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
 
     With dᵢ the rank difference of filter i and no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)). Ties
-    share their mean rank, as in `scipy.stats.spearmanr`; a constant vector has no ranking and
-    gives NaN, as does a NaN among the scores.
+    share their mean rank, as in `scipy.stats.spearmanr`; a constant vector has no ranking and gives
+    NaN. A NaN among the scores also gives NaN.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -104,7 +104,7 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Kendall's τ-b of two score vectors: concordant minus discordant pairs, in [−1, 1].
 
     The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`; a constant vector
-    gives NaN, as does a NaN among the scores. All n² pairs are formed.
+    gives NaN. A NaN among the scores also gives NaN. The function forms all n² pairs.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -117,7 +117,7 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 
 @auto_sharded
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
-    """How alike the criteria rank the filters of a layer, pair by pair of `PAIRS`.
+    """The similarity of the rankings of a layer's filters by the pairs of criteria in `PAIRS`.
 
     A criterion with equal scores has no ranking: Spearman's ρ with it is NaN.
 
@@ -134,10 +134,10 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
 def gaussian_similarity(
     key: Key[Array, ""], *, num_filters: int, dims: int, ratio: int | float, samples: int = 200
 ) -> Similarity:
-    """`similarity` of `samples` layers drawn from N(0, I): the band that Gaussian filters fill.
+    """`similarity` of `samples` layers drawn from N(0, I), to compare trained layers with.
 
     Each layer has `num_filters` filters of `dims` weights; overlaps are at `ratio`.
-    `expected_spearman` and `expected_overlap` are the means of these for many filters.
+    For many filters, the means of the results are `expected_spearman` and `expected_overlap`.
 
     Raises:
       TypeError: A number is no `int`, or `key` is not a random key.
@@ -157,12 +157,13 @@ def gaussian_similarity(
 def spearman_z_score(
     observed: Float[Array, " pairs"], gaussian: Float[Array, "samples pairs"]
 ) -> Float[Array, " pairs"]:
-    """How many standard deviations a layer's Spearman's ρ lie above those of Gaussian layers.
+    """The z-score of a layer's Spearman's ρ relative to the ρ of Gaussian layers.
 
     Args:
       observed: The `spearman` of the layer's `similarity`.
-      gaussian: That of `gaussian_similarity` for its shape, two samples at least. Where all samples
-        are equal, there is no score: NaN, or infinite if `observed` differs.
+      gaussian: The `spearman` of `gaussian_similarity` for layers of the same shape, with at least
+        two samples. If all samples are equal, there is no z-score: the result is NaN, or infinite
+        if `observed` differs.
     """
     observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
     if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
@@ -176,8 +177,8 @@ def spearman_z_score(
 def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, float]:
     """Mean and variance of the overlap of two independent rankings: hypergeometric.
 
-    With n filters and m = ⌊ratio · n⌋ they are m/n and (1 − m/n)(n − m)/(n (n − 1)), computed on
-    the host from Python numbers.
+    With n filters and m = ⌊ratio · n⌋, the mean is m/n and the variance (1 − m/n)(n − m)/(n (n −
+    1)). They are computed on the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)
@@ -202,10 +203,10 @@ def permutation_p_value(
     alike: Callable[[Float[Array, " n"], Float[Array, " n"]], Float[Array, ""]] = spearman,
     samples: int = 999,
 ) -> Float[Array, ""]:
-    """Chance that unrelated rankings are as alike as `a` and `b`, or more: exact, one-sided.
+    """The chance that unrelated rankings are at least as similar as `a` and `b`: exact, one-sided.
 
-    (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 + samples) over random permutations π; at least
-    1/(1 + samples). NaN where `alike` is.
+    (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 + samples) over random permutations π; at least 1/(1 +
+    samples). NaN if `alike` returns NaN.
 
     Args:
       alike: A function that is larger for more similar score vectors: `spearman`, `kendall`, or a
@@ -237,7 +238,7 @@ def pruned_count(n: int, ratio: int | float) -> int:
 
 
 def round_down(ratio: int | float, n: int) -> int:
-    """⌊ratio · n⌋, rounded at nine decimals first: 0.29 · 100 is 28.999999999999996."""
+    """⌊ratio · n⌋ after rounding to nine decimals, because 0.29 · 100 is 28.999999999999996."""
     return math.floor(round(ratio * n, 9))
 
 

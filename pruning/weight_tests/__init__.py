@@ -1,6 +1,7 @@
-"""Tests of the assumption that filters are independent draws from N(0, c² I).
+"""Tests the assumption that filters are independent draws from N(0, c² I).
 
-Tests return a statistic and its p-value. Weights of any shape do where only their values matter.
+Each test returns a statistic and its p-value. If only the values of weights matter, weights may
+have any shape.
 """
 
 from pruning.weight_tests._generalized import GeneralizedGaussian as GeneralizedGaussian

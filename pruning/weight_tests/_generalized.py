@@ -1,8 +1,8 @@
-"""Tests against heavier and lighter tails than Gaussian: Laplace, and a fitted shape.
+"""Tests weights against distributions with heavier or lighter tails than the Gaussian.
 
 The density of the generalized Gaussian distribution of mean 0 is proportional to
-exp(−(|x|/scale)^shape): Laplace's for shape 1, the Gaussian for shape 2 with scale √2 σ, nearly
-uniform for large shapes.
+exp(−(|x|/scale)^shape): Shape 1 gives Laplace's distribution, shape 2 with scale √2 σ the Gaussian,
+and a large shape a nearly uniform distribution.
 """
 
 import math
@@ -33,8 +33,8 @@ def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
     """The maximum-likelihood generalized Gaussian of mean 0 for the entries of `x`.
 
     The shape β solves β + ψ(1/β) + log(β m) = β m′/m with m = mean |x|^β, and lies in [0.1, 16];
-    the scale is (β m)^(1/β). Of n weights with shape 1 the standard error of β is about √(3.5/n),
-    with shape 2 about √(20/n). Zeros alone have neither: NaN.
+    the scale is (β m)^(1/β). For n weights, the standard error of β is about √(3.5/n) at shape 1
+    and about √(20/n) at shape 2. If all entries are zero, both are NaN.
 
     Raises:
       ValueError: `x` is empty.
@@ -73,9 +73,9 @@ def ks_generalized_gaussian(
 
     Args:
       key: Random key of the samples.
-      x: Weights of any shape; they are sorted, and a layer takes as long as `samples` of its size.
+      x: Weights of any shape. The time is about the time to sort `samples` arrays of this size.
       shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
-      samples: How many samples there are; p is at least 1/(1 + samples).
+      samples: The number of random samples; p is at least 1/(1 + samples).
 
     Raises:
       ValueError: `x` is empty.
@@ -104,7 +104,7 @@ def ks_generalized_gaussian(
 
 
 def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """log |x|; a zero counts as the smallest positive number, and zeros alone give NaN."""
+    """log |x|; a zero counts as the smallest positive number, and NaN if all entries are zero."""
     size = jnp.maximum(jnp.abs(x), jnp.finfo(x.dtype).tiny)
     return jnp.where(jnp.any(x != 0), jnp.log(size), jnp.nan)
 
@@ -129,7 +129,8 @@ def _fit_shape_jvp(
 ) -> tuple[Array, Array]:
     """The score of (β, logs) stays zero: dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
-    β here is this function again, so derivatives of every order are those of the root.
+    The rule calls this function again for β, so derivatives of every order are derivatives of the
+    root.
     """
     (logs,) = primals
     shape = _fit_shape(logs)
@@ -140,7 +141,7 @@ def _fit_shape_jvp(
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
     """β² times the derivative of the mean log-likelihood by β, at the best scale."""
     weights = jax.nn.softmax(shape * logs)
-    slope = jnp.sum(weights * logs)  # of log m
+    slope = jnp.sum(weights * logs)  # the derivative of log m
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
     return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
 
@@ -151,7 +152,7 @@ def _fit_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array
 
 
 def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, ""]:
-    """sup |F − F₀| over the sorted entries."""
+    """The distance sup |F − F₀| over the sorted entries."""
     ranked, n = jnp.sort(x), x.size
     tail = jax.scipy.special.gammaincc(1 / fit.shape, (jnp.abs(ranked) / fit.scale) ** fit.shape)
     cdf = jnp.where(ranked > 0, 1 - tail / 2, tail / 2)
@@ -162,8 +163,8 @@ def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, "
 def _sample(
     key: Key[Array, ""], *, shape: tuple[int, ...], dtype: jnp.dtype, exponent: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """Entries at scale 1, of which |x|^exponent follows a Gamma distribution of 1/exponent."""
+    """Random entries at scale 1; |x|^exponent has a Gamma distribution of shape 1/exponent."""
     sign_key, size_key = jax.random.split(key)
-    # In logarithms, because entries of small exponents underflow.
+    # The computation uses logarithms, because entries underflow for small exponents.
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

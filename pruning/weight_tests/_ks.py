@@ -1,9 +1,9 @@
 """Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on it.
 
-Weights come in any shape: only their values matter. Statistics and p-values are in at least
-float32. A large p-value does not support that weights are normal, as they may be too few to tell;
-of 10⁶ weights any trained layer is rejected, and the distance itself is what to report, with
-`ks_bound`.
+Weights may have any shape, because only their values matter. Statistics and p-values are in at
+least float32. A large p-value does not support that weights are normal, because there may be too
+few weights to tell. With 10⁶ weights, the tests reject every trained layer. Then report the
+distance itself, with `ks_bound`.
 """
 
 import math
@@ -25,10 +25,10 @@ BATCH = 2**21  # normal samples drawn at a time
 def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> TestResult:
     """Kolmogorov-Smirnov test of all entries of `x` against N(0, scale²).
 
-    The statistic is `ks_distance`; the p-value is that of Kolmogorov's limit distribution of √n D.
-    Without `scale` the root mean square of the data takes its place, the paper's first test read
-    literally. The p-value is then mildly conservative: at n = 2000 tests of nominal size 10, 5 and
-    1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact. Zeros then give NaN.
+    The statistic is `ks_distance`; the p-value is from Kolmogorov's limit distribution of √n D. If
+    `scale` is not given, the root mean square of the data is used, as in the paper's first test,
+    read literally. The p-value is then mildly conservative: at n = 2000 tests of nominal size 10, 5
+    and 1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact. Zeros then give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -41,11 +41,11 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
 
 @auto_sharded
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
-    """The distance sup |F − Φ(·/scale)| of the weights' distribution F to N(0, scale²).
+    """The distance sup |F − Φ(·/scale)| between the weights' distribution F and N(0, scale²).
 
-    Without `scale` the root mean square takes its place; zeros then give NaN. Exact to rounding;
-    2¹⁵ float32 weights or more are counted on a CPU, not sorted, and it is exact to 10⁻⁷. Piecewise
-    smooth in `x` and `scale`.
+    If `scale` is not given, the root mean square is used; zeros then give NaN. The distance is
+    exact to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not sorted, and the
+    distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
 
     Raises:
       ValueError: If `x` is empty, or the number `scale` is not positive.
@@ -62,18 +62,18 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         default=by_sorting,
     )
     above = upto / h.size - jax.scipy.stats.norm.cdf(_entry(h, element) / c)
-    # Computed from the nearer tail, where differences keep more digits.
+    # The nearer tail is used, where differences keep more digits.
     tail = jax.scipy.stats.norm.cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
     above = jnp.where(element > 0, tail, above)
     return jnp.where(over, above, -above)
 
 
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
-    """A 95 % upper confidence bound of the distance of the weights' distribution to N(0, scale²).
+    """A 95 % upper confidence bound of the weights' distance to N(0, scale²), as in `ks_distance`.
 
     D + √(log(2/0.05)/2n), by the triangle inequality from the bound of Dvoretzky, Kiefer,
-    Wolfowitz and Massart: valid for any distribution and any n, also where the scale is the data's.
-    Without `scale`, zeros give NaN.
+    Wolfowitz and Massart: The bound is valid for any distribution and any n, also if the scale is
+    estimated from the data. Without `scale`, zeros give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -85,8 +85,8 @@ def ks_equivalence(
 
     The hypothesis to reject is sup |F − Φ| ≥ margin; a small p-value supports normality, to within
     the margin. Without `scale`, the root mean square of `x` is used; zeros then give NaN.
-    p = 2 exp(−2 n (margin − D)²), at most 1: one minus the confidence of a bound such as `ks_bound`
-    that reaches the margin. A margin of 0.01 needs about 74,000 weights.
+    p = 2 exp(−2 n (margin − D)²), at most 1: this is one minus the confidence level at which a
+    bound such as `ks_bound` equals the margin. A margin of 0.01 needs about 74,000 weights.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -98,17 +98,17 @@ def ks_equivalence(
 def lilliefors(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = False, samples: int = 999
 ) -> TestResult:
-    """Test that the entries of `x` are normal, of unknown scale; the p-value is exact.
+    """Test that the entries of `x` are normal with unknown scale; the p-value is exact.
 
     The statistic is the distance D to the normal distribution of the data's own mean and standard
     deviation or, with `mean_known`, of mean 0 and the data's root mean square, as the paper
     assumes. Its distribution depends on n alone, so p = (1 + #{D* ≥ D})/(1 + samples) over fresh
-    normal samples of the same size is exact (Lilliefors 1967 tabulates it). Kolmogorov's p-value
-    in its place is nearly meaningless if the mean is estimated: nominal 10, 5 and 1% are 0.10,
-    0.015 and 0.00% in truth.
+    normal samples of the same size is exact (Lilliefors 1967 tabulates it). If the mean is
+    estimated, Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% have
+    the size 0.10, 0.015 and 0.00%.
 
-    Layers of one size share their samples under `vmap` with one key. Weights that are all equal, or
-    with `mean_known` all zero, have no scale: NaN.
+    Under `vmap` with one key, layers of one size share their random samples. If all weights are
+    equal, or all zero with `mean_known`, there is no scale and the result is NaN.
 
     Raises:
       TypeError: `key` is not a random key, or `samples` no `int`.
@@ -133,21 +133,22 @@ def anderson_darling(
     """Anderson and Darling's test that the entries of `x` are normal; the p-value is exact.
 
     With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
-    Without, of the normal distribution of the data's own mean and standard deviation: heavy tails
-    then show better, as they cannot hide in a mean of their own. Of 432 weights that follow
-    Student's t of five degrees it rejects 96 % at 5 %, with the mean known 55 %, `lilliefors` 84 %.
+    Without `mean_known`, the test is against the normal distribution with the data's own mean and
+    standard deviation. The test then detects heavy tails more often: for 432 weights from Student's
+    t of five degrees, it rejects 96 % at 5 %. With the mean known it rejects 55 %, and `lilliefors`
+    rejects 84 %.
 
-    A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n, which weighs the tails more than
-    `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`, and so are the
-    arguments, errors and edges. Sorts.
+    A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n, which gives the tails more weight
+    than `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`. Arguments,
+    errors and edge cases are also as in `lilliefors`. The weights are sorted.
     """
 
     def statistic(x: Float[Array, " n"]) -> Float[Array, ""]:
         n = x.size
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
-        # Minus the logarithms at p = (i − ½)/n, whose sum is exact: sums of size n would cancel to
-        # size one.
+        # The logarithms at p = (i − ½)/n are subtracted, because their sum is known exactly.
+        # Otherwise sums of size n would cancel to size one.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)
@@ -164,7 +165,7 @@ def against_samples(
     samples: int,
     sample: Callable[..., Float[Array, " n"]] = jax.random.normal,
 ) -> TestResult:
-    """The statistic of `x` in any unit, and its rank among those of `samples` of the same size."""
+    """The statistic of `x` in any unit, and its rank among the statistics of `samples` samples."""
     check_key(key)
     check_whole(samples=samples)
     at_least(1, samples=samples)
@@ -195,7 +196,7 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
-    """P(K > x) of Kolmogorov's K, by the theta series that converges faster."""
+    """P(K > x) of Kolmogorov's K, by whichever of two theta series converges faster."""
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)
     safe = jnp.where(large, x, 1)

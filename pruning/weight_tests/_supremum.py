@@ -1,8 +1,9 @@
-"""Where the weights' distribution is farthest from a Gaussian, by sorting or counting.
+"""Finds where the weights' distribution is farthest from a Gaussian, by sorting or counting.
 
-F is the share of entries that are not larger, Φ the normal distribution function. XLA sorts 2.4
-million numbers in 2 s on a CPU, and counts them in 0.1 s. To count them Φ is cut into 2²⁴ cells, as
-finely as float32 resolves it near 1, and these are grouped into `BINS` bins of `CELLS` cells each.
+F(x) is the share of entries that are not larger than x. Φ is the normal distribution function. On a
+CPU, XLA sorts 2.4 million numbers in 2 s, and counts them in 0.1 s. To count entries, the range of
+Φ is cut into 2²⁴ cells, because float32 resolves no finer cells near 1. The cells are grouped into
+`BINS` bins of `CELLS` cells each.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,10 @@ CHUNK = 2**16  # entries counted at a time: their Φ fits in the cache
 
 
 class Supremum(NamedTuple):
-    """sup |F − Φ(·/c)| is at `element`, with `upto` entries up to it; `over` if F is above Φ."""
+    """The entry where |F − Φ(·/c)| is largest, and the number `upto` of entries not larger than it.
+
+    `over` says whether F is above Φ there.
+    """
 
     element: Float[Array, ""]
     upto: Float[Array, ""]
@@ -25,7 +29,7 @@ class Supremum(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The bins that may hold the supremum, at most `CELLS`, and the entries below each of them."""
+    """At most `CELLS` bins that may hold the supremum, and the number of entries below each bin."""
 
     bins: Int[Array, " candidates"]
     below: Int[Array, " candidates"]
@@ -44,7 +48,7 @@ def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 
 @jax.custom_batching.sequential_vmap  # plain vmap would compute both branches of `cond`
 def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
-    """As `by_sorting`, to 10⁻⁷: entries are counted by bin, then by cell in the candidate bins.
+    """The result of `by_sorting` to 10⁻⁷, by counts in bins and then in cells of candidate bins.
 
     If there are more candidates than `CELLS`, as for evenly spaced quantiles, entries are sorted.
     """
@@ -59,7 +63,7 @@ def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 
 
 def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candidates:
-    """Bins that may hold the supremum: counts at bin edges bound |F − Φ| inside a bin."""
+    """The bins that may hold the supremum; counts at the edges of a bin bound |F − Φ| inside."""
     upto = jnp.cumsum(counts, dtype=jnp.int32)
     below, edges = upto - counts, jnp.arange(BINS, dtype=dtype) / BINS
     bound = jnp.maximum(_share(upto, n) - edges, edges + 1 / BINS - _share(below, n))
@@ -69,7 +73,7 @@ def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candid
 
 
 def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) -> Supremum:
-    """The supremum over the cells of the candidate bins, and the entry at which it is."""
+    """The supremum over the cells of the candidate bins, and the entry that attains it."""
     n, bins = h.size, candidates.bins
     slot = jnp.full(BINS + 1, CELLS, jnp.int32)
     slot = slot.at[bins].set(jnp.arange(CELLS, dtype=jnp.int32)).at[BINS].set(CELLS)
@@ -86,7 +90,8 @@ def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) 
     i, j = above.argmax(), under.argmax()
     over = above[i] >= under[j]
     number = jnp.where(over, upto.ravel()[i], (upto - fine).ravel()[j])
-    # The last entry of a cell decides where F is too large, the first where F is too small.
+    # Where F is too large, the last entry of a cell decides; where F is too small, the first entry
+    # decides.
     at, side = cells.ravel()[jnp.where(over, i, j)], jnp.where(over, 1, -1).astype(h.dtype)
 
     def farthest(best: Array, entries: Array, cell: Array) -> Array:
@@ -104,7 +109,8 @@ def _over_chunks(
 ) -> Array:
     """`state = step(state, entries, cells)` over chunks of `h`, to save memory.
 
-    The last chunk overlaps the one before; the cells of entries that both hold are beyond all.
+    The last chunk overlaps the previous chunk. Entries in both chunks get a cell number beyond all
+    cells, so they are not counted twice.
     """
     n = h.size
     size = min(n, CHUNK)

@@ -1,7 +1,7 @@
-"""Tests of spread, mean and covariance for filters from N(0, c² I); see also `_ks`.
+"""Tests the spread, mean and covariance of filters from N(0, c² I); see also `_ks`.
 
-The paper's tests of spread and mean are here in the form that supports what it claims: the
-hypothesis to reject is the contrary, and a small p-value is the support. Statistics and p-values
+The tests of spread and mean have a form that can support the paper's claims: the hypothesis to
+reject is the opposite of the claim, so a small p-value supports the claim. Statistics and p-values
 are in at least float32.
 """
 
@@ -27,18 +27,18 @@ class TestResult(NamedTuple):
 
 
 class Covariance(NamedTuple):
-    """z-scores that are N(0, 1) for Gaussian filters, and the spectrum beside its known edges.
+    """z-scores that are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
 
-    Eigenvalues are in units of the mean variance c². Those of Gaussian filters fill the interval
-    of Marchenko and Pastur, (1 ± √(n/(dims − 1)))²: entries near a multiple of the identity do not
-    make a matrix near it.
+    Eigenvalues are in units of the mean variance c². The eigenvalues of Gaussian filters fill the
+    interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))². So the matrix is not close to a
+    multiple of the identity, even if every entry is close.
     """
 
     diagonal: Float[Array, ""]  # spread of the variances
     off_diagonal: Float[Array, ""]  # mean square of the correlations
     sphericity: Float[Array, ""]  # John's U against a multiple of the identity
     off_diagonal_mass: Float[Array, ""]  # Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; expected (n − 1)/(dims + 1)
-    smallest: Float[Array, ""]  # smallest eigenvalue, without those that n ≥ dims makes zero
+    smallest: Float[Array, ""]  # smallest eigenvalue, except the zeros that occur if n ≥ dims
     largest: Float[Array, ""]
     low: Float[Array, ""]  # edge
     high: Float[Array, ""]
@@ -47,8 +47,8 @@ class Covariance(NamedTuple):
 def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """Standard deviation σⱼ of the weights of each filter, with dims − 1 in the denominator.
 
-    For Gaussian filters their relative spread is about 1/√(2 dims), and cannot be made smaller. A
-    constant filter has exactly 0, with gradient zero; a filter of one weight has NaN.
+    For Gaussian filters, the relative spread of the σⱼ is about 1/√(2 dims) and cannot be smaller.
+    A constant filter has exactly σⱼ = 0, with gradient zero. A filter of one weight has NaN.
     """
     h = matrix(filters)
     return norm(center(h, 1)).squeeze(1) / (h.shape[1] - 1) ** 0.5
@@ -57,10 +57,10 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
-    The statistic follows χ² of n − 1 degrees, the p-value is its upper tail; the size at 5% is
-    4 to 5% from 16 filters of 144 dims on. A p-value near 1 contradicts Gaussian filters as well:
-    normalized or orthogonal filters spread less than those. A constant filter gives p = 0, and
-    constant filters alone, which have no spread to compare, too.
+    The statistic follows χ² of n − 1 degrees, and the p-value is its upper tail. From 16 filters of
+    144 dims on, the size at 5% is 4 to 5%. A p-value near 1 also contradicts Gaussian filters,
+    because normalized or orthogonal filters spread less than Gaussian filters. A constant filter
+    gives p = 0, also if all filters are constant.
 
     Raises:
       ValueError: If there are fewer than two filters or two dims.
@@ -77,9 +77,9 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     """Test that the relative spread of the filters' σⱼ is below `margin`.
 
     The hypothesis to reject is a spread of at least the margin. (n − 1) s²/(margin · mean)² is χ²
-    of n − 1 degrees at the boundary, its lower tail the p-value; the size at 5% is 4 to 5.4%. The
-    spread of Gaussian filters is 1/√(2 dims), so no margin near or below this number can be
-    supported. Constant filters alone have no spread relative to their mean of 0: NaN.
+    of n − 1 degrees at the boundary, and the p-value is its lower tail. The size at 5% is 4 to
+    5.4%. The spread of Gaussian filters is 1/√(2 dims), so no margin near or below this number can
+    be supported. If all filters are constant, the mean of σⱼ is 0, and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -96,10 +96,11 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
 def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult:
     """Two one-sided t tests that |μ| < margin · σ, of all entries of `x`.
 
-    The hypothesis to reject is |μ| ≥ margin · σ; the statistic is √n (margin − |mean|/S), S the
-    standard deviation, and p its upper tail, the larger of the two. The size at the boundary is 5
-    to 5.6%. There is no power below (1.645/margin)² weights. Valid for any symmetric distribution.
-    Weights that are all equal have no deviation: NaN if they are 0, else p = 1.
+    The hypothesis to reject is |μ| ≥ margin · σ; the statistic is √n (margin − |mean|/S), where S
+    is the standard deviation. p is the larger of the two upper tails. The size at the boundary is 5
+    to 5.6%. With fewer than (1.645/margin)² weights, the test has no power. The test is valid for
+    any symmetric distribution. If all weights are equal, S is 0, and p is 1, or NaN if the weights
+    are 0.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.
@@ -114,9 +115,10 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0, as CWDA Plus assumes.
 
-    sup |F(x) + F(−x) − 1| √n is the largest sum of signs of weights taken from the largest down,
-    over √n (Butler 1969): under symmetry a random walk, whatever the distribution. The p-value is
-    of the limit, P(sup |W| ≥ statistic) for a Brownian motion W on [0, 1]; it is conservative.
+    The statistic is sup |F(x) + F(−x) − 1| √n. It is the largest absolute partial sum of the signs
+    of the weights, in order of falling size, divided by √n (Butler 1969). For any symmetric
+    distribution, the partial sums are a random walk. The p-value is P(sup |W| ≥ statistic) for the
+    limit, a Brownian motion W on [0, 1]. The p-value is conservative.
     """
     h = floating(x, "x").ravel()
     signs = jnp.sign(h)[jnp.argsort(-jnp.abs(h))]
@@ -125,7 +127,8 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     terms = jnp.cos(jnp.pi * (odd - 1) / 2) / odd
     safe = jnp.maximum(statistic, 0.2)
     inside = 4 / jnp.pi * jnp.sum(terms * jnp.exp(-jnp.square(odd * jnp.pi / safe) / 8))
-    # The tail by reflection, because 1 − inside would round: 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …
+    # The tail is summed by reflection, 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …, because one minus the
+    # inner probability would lose digits.
     k = jnp.arange(4, dtype=h.dtype)
     tails = jax.scipy.stats.norm.sf((2 * k + 1) * statistic)
     tail = 4 * jnp.sum(jnp.where(k % 2 == 0, tails, -tails))
@@ -134,10 +137,11 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
 
 @auto_sharded
 def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
-    """p-values of n tests adjusted for their number, as Holm (1979): those below α may be rejected.
+    """p-values of n tests, adjusted for their number by Holm (1979); reject those below α.
 
-    The i-th smallest is multiplied by n + 1 − i and raised to the one before it, at most to 1; the
-    chance of any false rejection is then at most α, however the tests depend on each other.
+    The i-th smallest p-value is multiplied by n + 1 − i, is at least the adjusted p-value before
+    it, and at most 1. The chance of any false rejection is then at most α, whatever the dependence
+    of the tests.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -153,7 +157,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
 @auto_sharded
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
-    """Covariance of the filters with each other: rows centred, divided by dims − 1. Figure 6.
+    """Covariance of the filters with each other, from centred rows, divided by dims − 1: Figure 6.
 
     Filters of one weight give NaN.
     """
@@ -163,13 +167,13 @@ def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters f
 
 @auto_sharded
 def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
-    """Diagnostics of the covariance of filters, each with its exact mean and variance.
+    """Diagnostics of the covariance of filters, standardized by their exact means and variances.
 
     With ν = dims − 1 and c² the mean variance: νCᵢᵢ/c² is χ² of ν degrees; the squared
     correlations have mean 1/ν and are pairwise independent, so their average has variance
     2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2; (νU − n − 1)/2 for U = tr (C/c² − I)²/n is N(0, 1) for
     many filters and dims (Ledoit and Wolf 2002). Orthogonal filters have off_diagonal far below 0.
-    A constant filter, which has no correlations, gives NaN.
+    A constant filter has no correlations and gives NaN.
 
     Raises:
       ValueError: If there are fewer than two filters or three dims.

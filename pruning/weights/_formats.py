@@ -1,4 +1,4 @@
-"""Readers of safetensors, npz, Flax msgpack and Orbax directories: path to tree."""
+"""Readers of safetensors, npz, Flax msgpack and Orbax directories; each maps a path to a tree."""
 
 import io
 import json
@@ -42,7 +42,7 @@ DTYPES = {
 
 
 def safetensors(path: Path, max_bytes: int) -> Mapping:
-    """Reads a safetensors file; the format checks lengths, offsets and its header."""
+    """Reads a safetensors file; the library checks lengths, offsets and the header."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
@@ -58,7 +58,7 @@ def safetensors(path: Path, max_bytes: int) -> Mapping:
 
 
 def index(path: Path, max_bytes: int) -> Mapping:
-    """The shards of a model of Hugging Face, which lie beside their index."""
+    """Reads the shards of a Hugging Face model, which are in the folder of their index."""
     size, limit = path.stat().st_size, max_names(file_bytes(path))
     if size > limit:
         raise WeightsError(f"it must have at most {limit} bytes beside its shards; it has {size}")
@@ -81,7 +81,7 @@ def index(path: Path, max_bytes: int) -> Mapping:
 
 
 def hugging_face(folder: Path) -> Path | None:
-    """The file of a folder of Hugging Face's by which its weights are read, if it is one."""
+    """The file to read first in a folder of a Hugging Face model; None for other folders."""
     single = folder / "model.safetensors"
     indices = sorted(folder.glob(f"*{INDEX}"))
     return single if single.is_file() else indices[0] if len(indices) == 1 else None
@@ -102,7 +102,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
 
 
 def _npy(data: io.BytesIO, name: str) -> np.ndarray:
-    """Reads an array after a check that its header claims no more than the file has."""
+    """Reads an array, after a check that the header claims no more bytes than the file has."""
     version = np.lib.format.read_magic(data)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -132,7 +132,7 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """Reads the newest step of a directory, or the directory itself: its item of weights."""
+    """Reads the weights of the newest step in a directory, or of the directory itself."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))

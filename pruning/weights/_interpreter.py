@@ -1,7 +1,7 @@
 """Reads pickles with an interpreter that calls only given functions and builds no class.
 
 All other names in a pickle become an `Unknown`; a call of an `Unknown` returns it. Every opcode is
-counted, so the time and memory for a pickle are limited by what the caller allows.
+counted, so the caller limits the time and memory for a pickle.
 """
 
 import io
@@ -21,7 +21,7 @@ CONSTANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """An object that is no part of a tensor, by its name in the pickle."""
+    """The name of an object in a pickle that is not part of a tensor."""
 
     name: str
 
@@ -34,7 +34,7 @@ class Function:
 
 
 class Interpreter:
-    """Reads pickles with at most `steps` opcodes and `max_bytes` bytes together."""
+    """Reads pickles that have at most `steps` opcodes and `max_bytes` bytes in total."""
 
     def __init__(
         self,
@@ -72,8 +72,9 @@ class Interpreter:
             raise WeightsError("a pickle of tensors must be shorter for a file of this size")
 
     def memoize(self, index: int) -> None:
-        """Store the top of the stack; only consecutive indices are allowed, against hash
-        collisions.
+        """Store the top of the stack; only consecutive indices are allowed.
+
+        With other indices, a file could cause hash collisions.
         """
         if index > len(self.memo) + 1:  # memo indices of Python 2 begin at 1
             raise WeightsError("the memo of a pickle must be numbered in order")

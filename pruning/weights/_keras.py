@@ -21,7 +21,7 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # heaps of strings, and their sizes
+HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # finds heaps of strings and their sizes
 
 
 def keras(path: Path, max_bytes: int) -> Mapping:
@@ -114,7 +114,10 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
 
 
 def _weights_group(h5py: Any, root: Any) -> Any:
-    """The group of the layers. A soft or external link is not followed: it opens another file."""
+    """The group of the layers; soft and external links are ignored.
+
+    Such a link opens another file.
+    """
     name, links = b"model_weights", root.id.links
     if not links.exists(name):
         return root
@@ -124,7 +127,7 @@ def _weights_group(h5py: Any, root: Any) -> Any:
 
 
 def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:
-    """The order of the layers. Each name may be a reference to the largest heap in the file."""
+    """The order of the layers; a check assumes that each name refers to the largest heap."""
     if "layer_names" not in group.attrs:
         return []
     heaps = [int.from_bytes(size, "little") for size in HEAP.findall(content)]

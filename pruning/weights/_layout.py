@@ -7,8 +7,8 @@ import numpy as np
 
 # The name of a kernel within its layer.
 OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")
-# Weights, their parts under weight norm and spectral norm, and those of attention and recurrent
-# layers.
+# Names of weights, of their parts under weight norm and spectral norm, and of the weights of
+# attention and recurrent layers.
 PYTORCH = re.compile(
     r"(^|\.)(\w+_)?weight(_[gv]|_orig|_[ih][hr]_l\d+(_reverse)?)?$"
     r"|parametrizations\.\w+\.original[01]?$"
@@ -21,12 +21,12 @@ NUMBERED = re.compile(r"(.*)\.vars\.\d+")
 
 
 def layer(name: str) -> str:
-    """The layer's name for its kernel; the full name for other arrays."""
+    """The name of the layer if the array is a kernel, or the full name for other arrays."""
     return OWN_NAME.sub("", name) or name
 
 
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Names of the arrays in PyTorch's order, (cout, cin, *window)."""
+    """Names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
     # GPT-2's Conv1D stores (cin, cout); other networks use the same names for Linear layers.
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
@@ -48,7 +48,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
 
 
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """The numbered statistics of Keras's batch norms: the last two of three or four vectors."""
+    """Names of Keras's batch norm statistics, the last two of three or four numbered vectors."""
     layers: dict[str, list[str]] = {}
     for name in arrays:
         if match := NUMBERED.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Limits of what a file may claim, and the error for files beyond them.
+"""Limits for the data that a file may claim, and the error for files beyond these limits.
 
 Together, these limits keep the memory for any file below 64 MiB plus four times its size, and the
 time below a second plus the time to read its bytes.
@@ -12,21 +12,21 @@ from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 INDEX = ".safetensors.index.json"  # how the name of an index of shards ends
-MAX_DEPTH = 64  # of trees
+MAX_DEPTH = 64  # largest depth of a tree
 MAX_INTEGER_KEY = 2**60
 
 
 class WeightsError(ValueError):
-    """The file holds no readable weights; the sentence says why."""
+    """The file has no readable weights; the message says why."""
 
 
 def default_max_bytes(path: Path) -> int:
-    """Default limit of the bytes of all arrays; the rest of 64 MiB is for names and parsers."""
+    """The default limit of the bytes of all arrays; the rest of 64 MiB is for names and parsers."""
     return 32 * 2**20 + 4 * file_bytes(path)
 
 
 def file_bytes(path: Path) -> int:
-    """The size of a file; of an index of shards, that of the safetensors files beside it."""
+    """The size of a file, or of all safetensors files in its folder if it is an index of shards."""
     if path.name.endswith(INDEX):
         return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
     return path.stat().st_size
@@ -83,7 +83,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
 
 
 def check_bytes(name: str, size: int, limit: int) -> None:
-    """Raise unless an array or entry fits into what is left of `max_bytes`."""
+    """Raise unless an array or entry fits into the bytes that are left of `max_bytes`."""
     if size > limit:
         raise WeightsError(
             f"{name[:100]} must fit the {max(limit, 0)} bytes that are left of max_bytes and be no "
@@ -92,7 +92,7 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 
 
 def string_key(key: Any) -> str:
-    """A key of a mapping as a string; the key is neither compared nor hashed before.
+    """A key of a mapping as a string; the key is not compared or hashed before the conversion.
 
     Python's hash of an integer is known, so a file could choose integers that collide; the hash of
     a string is salted in every process.
@@ -105,5 +105,5 @@ def string_key(key: Any) -> str:
 
 
 def n_elements(shape: tuple[int, ...] | list[int]) -> int:
-    """The exact number of elements, however large the claimed sizes."""
+    """The exact number of elements, even if the claimed sizes are very large."""
     return math.prod(int(n) for n in shape)

@@ -1,4 +1,4 @@
-"""`load`: from a path or a live state to kernels by layer."""
+"""`load` reads the kernels of each layer from a path or a live state."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,18 +35,20 @@ def load(
 ) -> dict[str, np.ndarray]:
     """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
-    On the host. Reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in both its
-    formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints, models of
-    Hugging Face by their folder or the index of their shards, and live states of NNX and Linen.
-    Files of PyTorch, Flax and Keras keep the order of the layers. For other files, layers are
-    sorted by name, with numbers in numerical order. The name of a layer is its path joined by dots.
+    This runs on the host. It reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in
+    both its formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints,
+    models of Hugging Face by their folder or the index of their shards, and live states of NNX and
+    Linen. Files of PyTorch, Flax and Keras keep the order of the layers. For other files, layers
+    are sorted by name, with numbers in numerical order. The name of a layer is its path joined by
+    dots.
 
-    Arrays whose name ends in `weight` are PyTorch's, (cout, cin, *window), and are transposed; so
-    are the parts into which weight norm, spectral norm and recurrent layers divide a weight
-    (`weight_g`, `original1`, `weight_ih_l0`), which keep their full name. Others are as Flax and
-    Keras keep them, and so are PyTorch's embeddings and the Conv1D layers of GPT-2, told by their
-    names (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot be recognized
-    and gives (features, entries); a transposed convolution gives `(*window, cout, cin)`.
+    Arrays whose name ends in `weight` are taken as PyTorch's, (cout, cin, *window), and are
+    transposed. Weight norm, spectral norm and recurrent layers divide a weight into parts
+    (`weight_g`, `original1`, `weight_ih_l0`); the parts are transposed too, and keep their full
+    name. Other arrays have the layout of Flax and Keras and are not transposed. PyTorch's
+    embeddings and the Conv1D layers of GPT-2 also have this layout, and are recognized by name
+    (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot be recognized and
+    gives (features, entries); a transposed convolution gives `(*window, cout, cin)`.
 
     The state of an optimizer, whose moments have the shapes of weights, is left out if its name is
     at the top of the tree (`opt_state`, `optimizer`). A list of arrays without names is refused.
@@ -57,11 +59,12 @@ def load(
     directories.
 
     Args:
-      source: A file, a checkpoint directory (of several steps: the newest), a module or a state.
+      source: A file, a module, a state, or a checkpoint directory; if it has several steps, the
+        newest is read.
       dense: Whether to include matrices, (cin, cout).
       vectors: Whether to include biases and parameters of normalizations, by their full name.
-      max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the file.
-        Compressed files of mostly zeros may need more, and then use this memory.
+      max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the size of
+        the file. Compressed files of mostly zeros may need more, and then use this memory.
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.
@@ -115,7 +118,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
 
 
 def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
-    """The result of `reader`; any failure is reported in one sentence."""
+    """The result of `reader`; any failure becomes a `WeightsError` in one sentence."""
     try:
         return reader(path, max_bytes)
     except WeightsError as error:

@@ -1,4 +1,4 @@
-"""Reads Flax's msgpack with a parser that counts before it builds."""
+"""Reads Flax's msgpack with a parser that counts sizes before it creates objects."""
 
 import re
 import struct
@@ -9,7 +9,7 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# What follows each first byte: elements and lengths by their struct format, constants themselves.
+# For each first byte: the struct format of an element or a length that follows, or the constant.
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {
@@ -24,7 +24,7 @@ ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions; 2 is a complex number
 
 
 class Parser:
-    """Reads values of at most `steps` parts and `max_text` bytes of text together."""
+    """Reads values that have at most `steps` parts and `max_text` bytes of text in total."""
 
     def __init__(self, data: bytes | memoryview, *, steps: int, max_text: int):
         self.data, self.at = memoryview(data), 0
@@ -74,7 +74,7 @@ class Parser:
         return string_key(self.value(depth)), self.value(depth)
 
     def array(self, data: memoryview, depth: int) -> np.ndarray | None:
-        """A copy of an extension's floating-point array: its shape, dtype and bytes."""
+        """A copy of an extension's floating-point array, from its shape, dtype and bytes."""
         inner = Parser(data, steps=self.steps, max_text=self.max_text)
         match inner.value(depth):
             case [[*shape], str() | memoryview() as name, memoryview() as content]:

@@ -1,8 +1,8 @@
 """Reads PyTorch's files without PyTorch.
 
-The newer format is a zip archive of a pickle and the raw bytes of each storage; the older is five
-pickles in a row and the storages after them. A pickle may name only the functions and types of
-`NAMES`. Leaves made of anything else are left out, with a warning that names them.
+The newer format is a zip archive of a pickle and the raw bytes of each storage. The older format is
+five pickles in a row, followed by the storages. A pickle may name only the functions and types of
+`NAMES`. Leaves made of other functions or types are left out, and a warning names these leaves.
 """
 
 import io
@@ -134,7 +134,8 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     if interpreter.load(file) != MAGIC:
         raise WeightsError("it must begin as PyTorch's files do")
-    # Format version, the machine that wrote the file, the tensors, the names of their storages.
+    # The pickles hold the format version, the machine that wrote the file, the tensors, and the
+    # names of their storages.
     _, _, tree, keys = (interpreter.load(file) for _ in range(4))
     storages = [leaf.storage for _, leaf in leaves(tree) if type(leaf) is _Tensor]
     sizes = {s.key: s.size * s.dtype.itemsize for s in storages}

@@ -1,4 +1,4 @@
-"""`save` and `restore`: a network in a safetensors file, with its framework's names."""
+"""`save` and `restore` keep a network in a safetensors file, with its framework's names."""
 
 import os
 from pathlib import Path
@@ -24,18 +24,19 @@ def save(path: str | Path, source: Any) -> None:
 
     Runs on the host. The name of an array is its path in the framework, joined by dots:
     `blocks.0.conv.kernel` for NNX, `params.Dense_0.kernel` for Linen, `layers.0.weight` for
-    Equinox. Running statistics are included. `load` reads the kernels of the file, `restore` reads
-    all arrays, and other libraries read it as a plain safetensors file. An existing file is
+    Equinox. Running statistics are included. `load` reads the kernels of the file, and `restore`
+    reads all arrays. For other libraries, the file is a plain safetensors file. An existing file is
     replaced only when the new one is complete.
 
     Args:
-      path: Ends in .safetensors.
-      source: A module of NNX, of which parameters and running statistics are saved, or any tree of
-        arrays, such as `pruned.params`; leaves that are not arrays are left out.
+      path: A path that ends in .safetensors.
+      source: A module of NNX, or any tree of arrays, such as `pruned.params`. For a module,
+        parameters and running statistics are saved. Leaves that are not arrays are left out.
 
     Raises:
-      WeightsError: `path` ends otherwise, there is no array, two have one name, or a dtype is none
-        of float64, float32, float16, bfloat16, int64, int32, uint32, uint8 and bool.
+      WeightsError: `path` does not end in .safetensors, there is no array, two arrays have the same
+        name, or a dtype is not one of float64, float32, float16, bfloat16, int64, int32, uint32,
+        uint8 and bool.
 
     Example:
       >>> import tempfile
@@ -65,12 +66,12 @@ def save(path: str | Path, source: Any) -> None:
 def restore(path: str | Path, like: Any) -> Any:
     """A tree like `like` with the arrays of a file that `save` wrote.
 
-    For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. Widths are those of the
-    file, so that a pruned network is restored into the large one's structure.
+    For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. The result has the
+    widths of the file, so `like` may be the large network when you restore a pruned network.
 
     Args:
       path: A safetensors file.
-      like: A tree of arrays or shapes, such as the `source` of `save`; a module's state.
+      like: A tree of arrays or shapes, such as the `source` of `save`, or the state of a module.
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has other names than `like`.

@@ -1,4 +1,4 @@
-"""Trees of mappings and lists, as checkpoints nest them, by the names of their leaves."""
+"""Reads trees of mappings and lists, as in checkpoints, by the names of their leaves."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")  # optimizer moments have the shapes of weights
-MAX_NAMES = 2**22  # characters of all names; each node counts as 32 more
+MAX_NAMES = 2**22  # largest number of characters of all names; each node counts as 32 characters
 
 
 def unwrap(tree: Mapping) -> Mapping:
