@@ -1,1 +1,1 @@
-"""Compiled programs as they are read: memory traffic, kernels, collectives; nothing is run."""
+"""Reads memory traffic, kernels and collectives from compiled programs, without running them."""

@@ -1,8 +1,8 @@
-"""TPUs and GPUs that are not attached, programs compiled for them, and what is read from those.
+"""Compiles programs for TPUs and GPUs that are not attached, and reads the compiled programs.
 
 libtpu compiles for any TPU topology and the CUDA plugin for an H100, both without the device. One
-process compiles for one of them. The devices hold no arrays: `measure` takes shapes that are
-`placed` on them.
+process compiles for either TPUs or GPUs. These devices hold no arrays, so `measure` takes shapes
+from `place` instead of arrays.
 """
 
 import os
@@ -51,7 +51,7 @@ ENVIRONMENT = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # libtpu otherwise refuses a second process
-    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # nothing runs, so CUDA's libraries are not needed
+    "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # CUDA's libraries are not needed, because nothing runs
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
 
@@ -59,8 +59,8 @@ INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compil
 def compile_only_devices(name: str) -> list[Any]:
     """The devices of a topology: "v5e:2x2" or any that libtpu knows, "h100", or "h100:8" of a host.
 
-    Call it before JAX first uses a device: it restricts JAX to the CPU, since both plugins would
-    otherwise look for a device of theirs.
+    Call this function before JAX first uses a device. It restricts JAX to the CPU, because both
+    plugins would otherwise look for an attached device.
 
     Raises:
       ValueError: The plugin is not installed, or does not know the topology.
@@ -90,7 +90,7 @@ def compile_only_devices(name: str) -> list[Any]:
 
 
 def check_plugin(name: str) -> None:
-    """Refuse the topology `name` where the plugin that compiles for it is not installed."""
+    """Refuse the topology `name` if the plugin that compiles for it is not installed."""
     plugin = "jax_cuda12_plugin" if name.startswith("h100") else "libtpu"
     if find_spec(plugin) is None:
         raise ValueError(f"compiling for {name} needs {plugin}: {INSTALL}")

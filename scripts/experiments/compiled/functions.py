@@ -54,7 +54,7 @@ def case(function: Callable, *arguments: Any, **options: Any) -> Case:
 
 
 def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
-    """A row per case; of one that does not compile, the first line of the error."""
+    """A row per case; if a case does not compile, the row has the first line of the error."""
     for case in cases():
         row = {"function": case.name, "size": case.size}
         try:

@@ -2,8 +2,8 @@
 
 A training program runs a layer forward and backward, to its output, its new running statistics and
 the gradients of its input and parameters. The cotangent passes an optimization barrier together
-with the output: in a network it does not exist before the output does, so XLA must not fuse
-the sums of the backward pass with those of the forward pass.
+with the output. In a network the cotangent is computed after the output, so XLA must not fuse the
+sums of the backward pass with the sums of the forward pass.
 """
 
 import math
@@ -39,7 +39,7 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Largest HBM traffic over Flax's, and temporary memory beyond Flax's in n; None: no limit."""
+    """Largest ratio of HBM traffic to Flax's, and extra temporary memory in n; None is no limit."""
 
     traffic: float | None = None
     temporary: float | None = None
@@ -66,7 +66,7 @@ def flax_layer(
 def our_layer(
     normalize: Callable, params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
-    """`normalize` with running statistics: the work of Flax's layer."""
+    """`normalize` with running statistics, which does the same work as Flax's layer."""
     if mode == "inference":
         statistics = jaxnorm.BatchStatistics(*running, jnp.ones(()))
         return normalize(x, **params, statistics=statistics)[0], running
@@ -177,7 +177,7 @@ def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sha
 
 
 def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The row with its limits, and whether it holds them to two decimals."""
+    """The row with its limits, and whether its values, to two decimals, are within them."""
     pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
     return row | {"limits": limits._asdict(), "holds": all(held) if held else None}

@@ -1,4 +1,4 @@
-"""Eight normalizers as programs compiled ahead of time: what a training step of each moves.
+"""HBM traffic of a training step of eight normalizers, compiled ahead of time.
 
 As in `layers`, the cotangent passes an optimization barrier together with the output. Parameters
 and running statistics are in float32, data in bfloat16.

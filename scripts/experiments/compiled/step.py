@@ -1,8 +1,8 @@
 """A compiled training step: its memory, traffic and bounds on each chip.
 
-The three times are
-lower bounds, each as if that resource were busy at its published rate during the whole step. They
-do not include latency of kernels and collectives, nor links that a small topology lacks.
+Each of the three times is a lower bound: the time that one resource needs at its published rate.
+The times do not include the latency of kernels and collectives. They do not account for links that
+a small topology lacks.
 """
 
 import itertools
@@ -40,7 +40,7 @@ CHIPS = {
 
 
 def hbm_needed(error: Exception) -> float:
-    """Bytes of HBM that a step needs, from the compiler's error that a chip has fewer.
+    """Bytes of HBM that a step needs, from the compiler's error about a chip with less HBM.
 
     Raises:
       InputError: `error` has another cause.
@@ -84,7 +84,7 @@ def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
 
 
 def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any]:
-    """Bytes that a step needs in HBM; results in the buffers of arguments count once."""
+    """Bytes of HBM that a step needs; a result in the buffer of an argument counts once."""
     m: Any = compiled.memory_analysis()
     parts = {
         "arguments": m.argument_size_in_bytes,
@@ -97,14 +97,14 @@ def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any
 
 
 def collectives(text: str) -> list[dict[str, Any]]:
-    """Kind, dtype, count, and bytes of the whole arrays that chips exchange in a compiled step."""
+    """The collectives of a compiled step: kind, dtype, count, and bytes of whole arrays."""
     found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for computation in parse(text).computations.values():
         shapes = {i.name: i.shape for i in computation}
         for i in computation:
             kind = i.op.removesuffix("-start")
             if kind in COLLECTIVES:
-                # Count the full array: the result of an all-gather, the operand of a
+                # Count the full array, which is the result of an all-gather and the operand of a
                 # reduce-scatter.
                 sides = results(i), [shapes.get(name, "") for name in i.operands]
                 whole = max(map(sizes, sides), key=lambda side: sum(map(sum, side.values())))
@@ -123,7 +123,7 @@ def collectives(text: str) -> list[dict[str, Any]]:
 
 
 def sizes(shapes: list[str]) -> dict[str, list[float]]:
-    """Bytes of the arrays of each element type, without the padding of tiles."""
+    """Bytes of the arrays of each element type, excluding the padding of tiles."""
     found: dict[str, list[float]] = defaultdict(list)
     for dtype, dims, _ in itertools.chain(*map(arrays, shapes)):
         found[dtype].append(BYTES[dtype] * float(math.prod(dims)))
@@ -169,7 +169,7 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def with_prefix(number: float) -> str:
-    """Three digits of a number and the prefix for its unit, such as 1.54 T or 27.8 µ."""
+    """A number with three digits and the prefix for its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
     power = min(max(math.floor(math.log10(number) / 3), -3), 4)

@@ -30,7 +30,7 @@ class Table(NamedTuple):
     columns: dict[str, Callable[[Row], str]]
 
     def cells(self, row: Row) -> list[str]:
-        """The cells of a row; of one that was not compiled, why."""
+        """The cells of a row; if the program was not compiled, the reason."""
         others = (len(self.columns) - 1) * [""]
         if "skipped" in row:
             return [f"not compiled: {row['skipped']}", *others]
@@ -45,7 +45,7 @@ def rows(
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     dtypes: Sequence[str] = DTYPES,
 ) -> Iterator[Row]:
-    """Rows of a table of `TABLES`, compiled for `target` as they are taken."""
+    """Rows of a table of `TABLES`; each is compiled for `target` when it is requested."""
     devices = compile_only_devices(TARGETS[target])
     sharding = SingleDeviceSharding(devices[0])
     if table == "layers":

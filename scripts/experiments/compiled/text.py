@@ -1,8 +1,9 @@
-"""The text of a compiled program, XLA's HLO, as instructions, and the bytes that shapes take.
+"""Parses the text of a compiled program, XLA's HLO, and counts the bytes of its shapes.
 
 A program is a list of instructions per computation. Shapes remain text, such as
-`bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`: element type, dimensions, and a layout of the
-order of dimensions from the fastest, tiles, and memory space; S(1) is a TPU's vector memory.
+`bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text has the element type, the dimensions and
+the layout. The layout has the order of dimensions, from the fastest, the tiles, and the memory
+space, where S(1) is a TPU's vector memory.
 """
 
 import math
@@ -24,7 +25,7 @@ class Instruction(NamedTuple):
     name: str
     shape: str
     op: str
-    operands: list[str]  # names; the index of a parameter, the value of a constant
+    operands: list[str]  # names; for a parameter its index, for a constant its value
     attributes: str
     is_root: bool
 
@@ -34,7 +35,7 @@ class Program(NamedTuple):
     entry: str
 
     def callee(self, instruction: Instruction) -> list[Instruction]:
-        """The computation that a fusion or call runs; empty where there is none."""
+        """The computation that a fusion or call runs; empty for other operations."""
         return self.computations.get(called(instruction), [])
 
 
@@ -53,7 +54,7 @@ def parse(text: str) -> Program:
 
 
 def parse_instruction(line: str) -> Instruction | None:
-    """`[ROOT ]%name = shape op(operands), attributes`."""
+    """Parse a line `[ROOT ]%name = shape op(operands), attributes`."""
     match = re.match(r"\s+(ROOT )?%?([\w.\-]+) = (.*)$", re.sub(r"/\*.*?\*/", "", line))
     if not match:
         return None
@@ -81,7 +82,7 @@ def closing(text: str) -> int:
 
 
 def attribute(instruction: Instruction, pattern: str) -> str:
-    """The group of `pattern` in the attributes, empty without a match."""
+    """The group of `pattern` in the attributes; empty if there is no match."""
     match = re.search(pattern, instruction.attributes)
     return match[1] if match else ""
 
@@ -99,7 +100,7 @@ def branches(instruction: Instruction) -> list[str]:
 
 
 def trip_count(program: Program, loop: Instruction) -> int | None:
-    """Trips of a `while`: as XLA states it, or the bound of a counter from 0; else None."""
+    """Trips of a `while`: XLA's number, else the bound of a counter from 0, else None."""
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:
         return int(stated)
@@ -118,7 +119,7 @@ def root_of(computation: list[Instruction]) -> Instruction | None:
 
 
 def tuple_parts(shape: str) -> list[str]:
-    """Shapes of the elements of a tuple; of an array, itself."""
+    """Shapes of the elements of a tuple; an array's shape is the only element."""
     if not shape.startswith("("):
         return [shape]
     parts, depth, start = [], 0, 1
@@ -140,14 +141,14 @@ def hbm_bytes(shape: str) -> float:
 
 
 def array_bytes(shape: str) -> float:
-    """The same wherever they lie."""
+    """Bytes that the arrays of `shape` take in any memory, padding of tiles included."""
     return sum(
         BYTES[dtype] * padded_elements(dims, layout) for dtype, dims, layout in arrays(shape)
     )
 
 
 def arrays(shape: str) -> list[tuple[str, list[int], str]]:
-    """Element type, dimensions and layout of each array of `shape`; tokens are none."""
+    """Element type, dimensions and layout of each array of `shape`; tokens are left out."""
     return [
         (dtype, [int(d.removeprefix("<=")) for d in dims.split(",") if d], layout)
         for dtype, dims, layout in ARRAY.findall(shape)

@@ -1,10 +1,10 @@
 """HBM traffic, kernels and notable operations of a compiled program, read from its text.
 
-Counted are the operands and results of every kernel of the entry computation: of an operand of
-which a kernel reads only slices or rows those, of a result that it updates in place what it
-writes. A TPU's vector memory is left out, copies from HBM to it and the padding of tiles are
-counted. A loop counts once per trip, or once where XLA does not know their number; of a
-conditional the branch with the most traffic counts.
+The traffic is the sum of the operands and results of every kernel of the entry computation. If a
+kernel reads only slices or rows of an operand, only these count. If it updates a result in place,
+only the written part counts. Reads and writes of a TPU's vector memory do not count, but copies
+from HBM to vector memory and the padding of tiles do. A loop counts once per trip, or once if XLA
+does not know the number of trips. For a conditional, the branch with the most traffic counts.
 
 Not modelled: caches between HBM and a GPU's cores (50 MB on an H100), several passes of a sort or
 a scatter, and an operand that one kernel reads at two places, which counts once.
@@ -63,14 +63,14 @@ NOTHING = Summary(0, 0, Counter(), 0, ())
 
 
 def summary(compiled: Any) -> Summary:
-    """Summary of `jax.jit(f).lower(...).compile()`, or of its text; rows with most bytes first."""
+    """Summary of `jax.jit(f).lower(...).compile()` or of its text, sorted by bytes, most first."""
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     total = computation_summary(program, program.entry)
     return total._replace(rows=tuple(sorted(total.rows, reverse=True)))
 
 
 def collectives(compiled: Any) -> list[Collective]:
-    """All collectives of a program; those inside loops once."""
+    """All collectives of a program; a collective inside a loop is listed once."""
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     instructions = [i for computation in program.computations.values() for i in computation]
     return [
@@ -109,7 +109,7 @@ def instruction_summary(program: Program, i: Instruction, shapes: dict[str, str]
 
 
 def total(parts: list[Summary]) -> Summary:
-    """Sum of what runs one after another."""
+    """Sum of the summaries of computations that run one after another."""
     return Summary(
         sum(p.bytes for p in parts),
         sum(p.kernels for p in parts),
@@ -131,7 +131,7 @@ def sum_over_trips(body: Summary, trips: int) -> Summary:
 
 
 def notable_names(program: Program, i: Instruction) -> list[str]:
-    """Names of the notable operations of a kernel; of a custom call, its target."""
+    """Names of the notable operations of a kernel; a custom call is named by its target."""
     op = i.op.removesuffix("-start")
     target = attribute(i, r'custom_call_target="([^"]*)"') if op == "custom-call" else ""
     inside = program.callee(i) if op == "fusion" else []
@@ -154,7 +154,7 @@ def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> fl
 
 
 def results(collective: Instruction) -> list[str]:
-    """Shapes of what a collective, or the start of one, results in."""
+    """Shapes of the results of a collective, or of the start of an asynchronous collective."""
     parts = tuple_parts(collective.shape)
     if collective.op.endswith("-start") and collective.op != "all-reduce-start":
         return parts[1:2]  # shape: (operands, results, ...)
@@ -162,7 +162,7 @@ def results(collective: Instruction) -> list[str]:
 
 
 def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes of the results of a kernel, of one updated in place the bytes that change."""
+    """Bytes of the results of a kernel; for a result updated in place, the bytes that change."""
     if i.op == "fusion":
         inside = program.callee(i)
         return sum(

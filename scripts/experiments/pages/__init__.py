@@ -1,1 +1,1 @@
-"""Pages: HTML and plots of what the commands computed."""
+"""Pages: HTML and plots of the commands' results."""

@@ -1,4 +1,4 @@
-"""The sections of an analysis that have figures: those of the pruning paper, of one network."""
+"""The sections of an analysis with the figures of the pruning paper, for one network."""
 
 from functools import partial
 
@@ -139,7 +139,7 @@ def covariances(results: Analysis) -> str:
 def _paint_covariance(layer: Covariance, axes: Axes) -> None:
     c = floats(layer["covariance"])
     image = np.zeros((*c.shape, 4))
-    # Opaque where values are large; the page's background shows where they are zero.
+    # Large values are opaque; at zero the page's background is visible.
     image[..., :3] = np.where(c[..., None] > 0, (0.0, 0.45, 0.7), (0.85, 0.37, 0.0))
     image[..., 3] = np.clip(np.abs(c), 0, 1)
     axes.grid(visible=False)

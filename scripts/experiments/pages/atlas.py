@@ -74,7 +74,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def sentences(results: Mapping[str, Any]) -> Iterator[str]:
-    """The answer, and what else could make it."""
+    """The answer to the question, and other possible causes."""
     found = results["findings"]
     yield (
         f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "
@@ -95,7 +95,7 @@ def with_interval(found: Mapping[str, float]) -> str:
 
 
 def verdict(found: Mapping[str, float]) -> str:
-    """What the interval says of the question: less shift, lower loss is a positive correlation."""
+    """The answer of the interval; if less shift lowers the loss, the correlation is positive."""
     if found["low"] > 0:
         return "less shift goes with a lower loss"
     if found["high"] < 0:
@@ -168,7 +168,7 @@ def traffic_table(traffic: Mapping[str, Any]) -> str:
 
 
 def traffic_rows(traffic: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The head of that table, and a row for each normalizer."""
+    """The head of the table of traffic, and a row for each normalizer."""
     targets: Mapping[str, Sequence[Mapping[str, Any]]] = traffic["targets"]
     columns: dict[str, dict[str, float]] = {}
     for target, rows in targets.items():

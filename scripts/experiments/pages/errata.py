@@ -1,4 +1,4 @@
-"""The errata of the three papers, as Markdown: what is printed, what is right, and why."""
+"""The errata of the three papers as Markdown: the printed form, the right form, the reason."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ an entry, link to its heading.
 
 
 def markdown(claims: list[dict], date: str) -> str:
-    """The whole file, of claims as they stand in results.json."""
+    """The text of the whole file, from claims in the format of results.json."""
     sections = (
         _paper(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()
@@ -71,5 +71,5 @@ def _remark(claim: dict) -> str:
 
 
 def escape(text: str) -> str:
-    """Text whose characters Markdown leaves alone; formulas in Unicode."""
+    """The text escaped for Markdown, with its formulas in Unicode."""
     return re.sub(r"([\\`*_<>#|\[\]~])", r"\\\1", plain(text))

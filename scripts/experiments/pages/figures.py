@@ -32,7 +32,7 @@ class Row(NamedTuple):
     Attributes:
       name: Name of the figure or table; empty if the line above has the same.
       printed: What the paper shows.
-      ours: What we found, or why it was not run.
+      ours: Our result, or the reason why it was not run.
       page: The page that shows our number, if there is one.
       command: The command that made the page.
       time: The time that this command took.
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
-    """The texts of the errata and of the figures by path: `path` and figures.md beside it."""
+    """The texts of the errata, for `path`, and of the figures, for figures.md beside it."""
     if path is None:
         return {}
     claims = plain(results["claims"])
@@ -58,7 +58,7 @@ def documents(results: dict, path: Path | None) -> dict[Path, str]:
 
 
 def markdown(claims: list[dict]) -> str:
-    """The whole file, of claims as they stand in results.json."""
+    """The text of the whole file, from claims in the format of results.json."""
     sections = [
         _section(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()

@@ -97,7 +97,7 @@ def _few(names: list[str]) -> str:
 
 
 def rows(results: dict[str, Any], when: str) -> list[list[str]]:
-    """A row for every setting; those of a group follow each other."""
+    """A row for every setting; settings of one group are adjacent."""
     found = []
     for name, setting in results["settings"].items():
         part = setting[when]

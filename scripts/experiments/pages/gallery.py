@@ -1,4 +1,4 @@
-"""The page for each file of numbers in `docs/results`; the repository holds only numbers."""
+"""Draws a page for each file of `docs/results`, because the repository has only the numbers."""
 
 import json
 from collections.abc import Callable
@@ -59,12 +59,12 @@ def _read(name: str) -> Any:
 
 
 def draw(name: str) -> str:
-    """The page, as its command writes it for its user."""
+    """The page, equal to the one that the command writes."""
     return PAGES[name](numbers(name))
 
 
 def page_of(link: str) -> str:
-    """A link to numbers becomes a link to the page that shows them; other links do not change."""
+    """Turn a link to numbers into a link to the page of these numbers; keep other links."""
     for name in PAGES:
         file = f"{name}/{NUMBERS.get(name, 'results.json')}"
         if link == file or link.endswith(f"/{file}"):

@@ -28,7 +28,7 @@ PARTS = {
 
 
 def figure_2(results: dict) -> list[str]:
-    """Accuracy after training, numerical rank and effective rank before, against depth."""
+    """Accuracy after training, and numerical and effective rank before training, against depth."""
     layers = np.array(results["depths"]) + 1
     titles = {
         "accuracy": "training accuracy, %",
@@ -113,7 +113,7 @@ def figure_5(results: dict) -> list[str]:
 
 
 def figure_6(results: dict) -> list[str]:
-    """The number of inputs that make a neuron this active."""
+    """Histogram of the number of inputs by a neuron's activity."""
 
     def paint(axes: Axes, name: str) -> None:
         values = results["parts"][name]["neuron"]
@@ -126,7 +126,7 @@ def figure_6(results: dict) -> list[str]:
 
 
 def figures_7_and_8(results: dict) -> list[str]:
-    """A neuron's values over five points, and its two children's."""
+    """Values of a neuron and of its two children over five points."""
 
     def paint(axes: Axes, number: str) -> None:
         rows = results[number]

@@ -1,4 +1,4 @@
-"""The page of `scripts/prune_lm.py`: what was removed from a language model, and what it costs."""
+"""The page of `scripts/prune_lm.py`: units removed from a language model, and perplexities."""
 
 from typing import Any
 
@@ -60,7 +60,7 @@ def perplexities(results: dict[str, Any]) -> str:
 
 
 def error(value: float | None) -> str:
-    """A standard error, unknown for one sequence."""
+    """A standard error, which is unknown if there is only one sequence."""
     return "unknown" if value is None or value != value else f"{value:.3f}"
 
 
@@ -78,7 +78,7 @@ def counts(results: dict[str, Any]) -> str:
 
 
 def layers(results: dict[str, Any]) -> str:
-    """The remaining key-value heads and experts, and how much each layer turned the stream."""
+    """The remaining key-value heads and experts of each layer, and how far it turns the stream."""
     remaining, influences = results["remaining"], results["influences"]
     mixture = results["counts"]["whole"]["experts"] > 1
     rows = []

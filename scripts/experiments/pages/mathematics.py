@@ -1,7 +1,7 @@
-"""Formulas in texts: LaTeX between dollar signs, as MathML for a page and as Unicode elsewhere.
+"""Converts LaTeX between dollar signs to MathML for a page and to Unicode elsewhere.
 
-`latex2mathml` reads the LaTeX for both, so a page and a terminal cannot differ. Texts without
-dollar signs are what they are.
+`latex2mathml` reads the LaTeX for both, so that page and terminal show the same formula. Texts
+without dollar signs remain unchanged.
 """
 
 import re
@@ -61,7 +61,7 @@ def _tree(latex: str) -> Element:
     """The MathML of a formula."""
     try:
         tree = ElementTree.fromstring(convert(latex))
-    except Exception as error:  # each mistake raises another type of exception
+    except Exception as error:  # different mistakes raise different types of exceptions
         raise ValueError(f"not a formula: ${latex}$") from error
     incomplete = any(len(node) < _CHILDREN.get(_kind(node), 0) for node in tree.iter())
     if incomplete or "\\" in "".join(tree.itertext()):
@@ -106,7 +106,7 @@ def _text(node: Element) -> str:
 
 
 def _row(parts: Sequence[Element]) -> str:
-    """Nodes one after the other: spaces around operators, products of fractions in parentheses."""
+    """A row of nodes: spaces around operators, parentheses around factors that are fractions."""
     line = ""
     for i, part in enumerate(parts):
         text, named = _text(part), i > 0 and _is_name(_text(parts[i - 1])) and _is_word(part)
@@ -126,23 +126,23 @@ def _row(parts: Sequence[Element]) -> str:
 
 
 def _is_word(part: Element) -> bool:
-    """Whether it begins with a letter or a number."""
+    """Whether a node begins with a letter or a number."""
     return _text(part)[:1].isalnum()
 
 
 def _is_name(token: str) -> bool:
-    """Whether it is a function such as log, or max over something."""
+    """Whether a node is a function such as log, or max with a subscript."""
     return len(token) > 1 and token[0].isalpha() and token[1].isalpha() and token[1] < "ʰ"
 
 
 def _is_factor(neighbours: Sequence[Element]) -> bool:
-    """Whether a fraction is multiplied by what stands beside it."""
+    """Whether a fraction is multiplied by a neighbouring node."""
     beside = _text(neighbours[0]).strip()[:1] if neighbours else ""
     return bool(beside) and beside not in _OPERATORS | set(",;-()[]{}|‖")
 
 
 def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
-    """In parentheses, unless it is a letter, a number, or a `product` such as 2n."""
+    """The text in parentheses, unless it is a letter, a number, or a `product` such as 2n."""
     text = _row(parts).strip()
     single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*", text)
     single = single or (product and re.fullmatch(r"\d*\w", text))
@@ -151,7 +151,7 @@ def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
 
 
 def _script(node: Element, letters: Mapping[int, int], mark: str) -> str:
-    """A sub- or superscript in small letters where Unicode has them all."""
+    """A sub- or superscript, in Unicode's small characters if all of them exist."""
     text = _text(node).replace("-", "−").strip()
     compact = text.replace(" ", "")
     if all(ord(letter) in letters or letter == "′" for letter in compact):

@@ -16,7 +16,8 @@ from experiments import files, storage
 from experiments.pages.plots import Series, swatch
 from experiments.texts import html
 
-# Settings of a recipe that matter only for streamed images, and only for group norm.
+# Settings of a recipe that apply only to streamed images, and settings that apply only to group
+# norm.
 STREAMED, GROUPED = {"crop", "scales", "test_scales"}, {"norm_groups", "norm_channels"}
 
 
@@ -53,7 +54,7 @@ def render(
 
 
 def write(results: Mapping[str, object], page: str, folder: Path) -> None:
-    """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
+    """Write `index.html` and `results.json`; earlier files stay until both new files are whole."""
     texts = {
         "results.json": files.results_text(results),
         "index.html": page,
@@ -108,7 +109,7 @@ def table(
     kind: str = "",
     row_kinds: Sequence[str] = (),
 ) -> str:
-    """A table that scrolls by itself where it is wider than the page; first cells name rows."""
+    """A table that scrolls if it is wider than the page; the first cell of a row names the row."""
     lines = []
     for cells, row_kind in zip_longest(rows, row_kinds, fillvalue=""):
         first, *others = (html(cell) for cell in cells)
@@ -133,7 +134,7 @@ def settings(
     caption: str = "Settings",
     head: tuple[str, str] = ("Setting", "Value"),
 ) -> str:
-    """A table of two columns: names, and values of any type; without what decided nothing."""
+    """A table of names and values of any type; settings without effect are left out."""
     unused = set() if entries.get("dataset") == "imagenet2012" else STREAMED
     unused = unused if entries.get("normalization") == "group_norm" else unused | GROUPED
     rows = [

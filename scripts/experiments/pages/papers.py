@@ -24,12 +24,12 @@ class Paper(NamedTuple):
     """A paper as a reader would look it up.
 
     Attributes:
-      short: The title that claims have.
-      title: In full.
-      authors: Given names first.
+      short: Short title, used by claims.
+      title: Full title.
+      authors: Names of the authors, given names first.
       year: Year of the first version.
-      arxiv: Its identifier.
-      subject: In one line.
+      arxiv: Identifier on arXiv.
+      subject: Subject in one line.
     """
 
     short: str
@@ -61,7 +61,7 @@ def reference(*shorts: str) -> str:
 
 
 def criteria_defined() -> str:
-    """A paragraph of HTML that says what the four criteria of the pages are."""
+    """A paragraph of HTML that defines the four criteria of the pages."""
     return (
         "<p>Criteria score the filters of a layer, of which the smallest are removed first: l1 and "
         "l2, a filter’s norms; Fermat, its distance to the geometric median of all filters; GM, "

@@ -1,8 +1,8 @@
 """Small panels that matplotlib draws as SVG for a web page.
 
-A panel takes its colours and its font from the page, so it follows a light or a dark theme:
-it is drawn in placeholder colours, which `draw` exchanges for the page's. Widths are for a phone:
-a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
+A panel takes its colours and its font from the page, so it follows a light or a dark theme. It is
+drawn in placeholder colours, which `draw` replaces by the page's colours. Widths are for a phone: a
+panel of 4.2 inches fills 330 pixels with text of 11 pixels.
 """
 
 import io
@@ -28,7 +28,7 @@ PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
 BAND = {"alpha": 0.18, "lw": 0}
 PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 
-STYLE: dict[Any, object] = {  # keys have matplotlib's type of a thousand literals
+STYLE: dict[Any, object] = {  # matplotlib's type of the keys is a union of a thousand literals
     "svg.fonttype": "none",
     "text.color": INK,
     "font.size": 10.5,
@@ -80,7 +80,7 @@ def draw(
 
     Args:
       name: Unique on the page: every id of the panel begins with it.
-      title: Quantity and unit of the vertical axis; also what a screen reader says.
+      title: Quantity and unit of the vertical axis; a screen reader reads it, too.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -115,7 +115,7 @@ def panels(
 
 
 def floats(values: Sequence) -> np.ndarray:
-    """`values` in float64; None, as JSON writes what is not finite, becomes NaN and a gap."""
+    """`values` in float64; None, JSON's form of numbers that are not finite, becomes NaN, a gap."""
     return np.asarray(values, dtype=float)
 
 
@@ -125,7 +125,7 @@ def whole_numbers(axes: Axes) -> None:
 
 
 def log_scale(axes: Axes) -> None:
-    """A logarithmic vertical axis with plain numbers: a few, or at one or three ticks a decade."""
+    """A logarithmic vertical axis with plain numbers: a few ticks, or one or three per decade."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     steps = (1,) if high > 100 * low else (1, 2, 5)
@@ -156,7 +156,7 @@ def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
 
 
 def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
-    """A dotted line before each epoch of `drops`, with the factor by which the rate falls there."""
+    """A dotted line before each epoch of `drops`, with the factor by which the rate falls."""
     for epoch in (drop for drop in drops if drop > start + 1):
         factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
         axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)

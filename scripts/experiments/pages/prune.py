@@ -75,7 +75,7 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
 
 
 def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
-    """Costs before and after, and what part of them is left."""
+    """Costs before and after pruning, and the remaining share of each."""
     rows = [
         [name, f"{a:{form}}", f"{b:{form}}", f"{b / a:.2f}"] for name, form, a, b in _costs(results)
     ]
@@ -248,14 +248,14 @@ def _cost_panel(results: Results) -> str:
 
 
 def _sensitivity(results: Results) -> str:
-    """Accuracy without channels of one layer, in as many panels as stages of widths."""
+    """Accuracy without channels of one layer, in a panel for each stage of equal widths."""
     if (scan := results.get("sensitivity")) is None:
         return ""
     ratios, rows = 100 * np.array(scan["ratios"]), scan["accuracy"]
 
     def paint(axes: Axes) -> None:
         for i, (layer, accuracies) in enumerate(rows.items()):
-            shade = i / max(1, len(rows) - 1)  # runs from the first layer to the last
+            shade = i / max(1, len(rows) - 1)  # colours from the first layer to the last
             colour = tuple((1 - shade) * a + shade * b for a, b in zip(FIRST, LAST, strict=True))
             axes.plot(ratios, 100 * np.array(accuracies), color=colour, lw=1.2, label=layer)
         axes.axhline(100 * results["accuracy"]["trained"]["values"][0], color=MUTED, lw=1)

@@ -133,7 +133,7 @@ def probability(p: float) -> str:
 
 
 def took(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
-    """Median seconds, and MB where they were counted, by network and repair."""
+    """Median seconds, and memory in MB if it was measured, by network and repair."""
     spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
         key = row.get("network", "ResNet-20"), row["repair"]
@@ -142,7 +142,7 @@ def took(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
 
 
 def by_repair(table: Table) -> str:
-    """A panel a network, a curve a repair."""
+    """A panel for each network, with a curve for each repair."""
     names = list(dict.fromkeys(repair for _, _, repair in table))
     series = {
         repair: Series(repair, SERIES[i % len(SERIES)], MARKERS[i % len(MARKERS)], i < len(SERIES))

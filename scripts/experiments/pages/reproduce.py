@@ -1,8 +1,8 @@
 """The page that shows a run: `write(results, folder)` makes `index.html` and `results.json`.
 
-Every value and every judgement on it comes from `results`. A figure has its plot, its sentence and
-its place in a section in one file: `reproduce_training`, `reproduce_criteria` or
-`reproduce_claims`; a new section also needs a line of `SECTIONS`.
+Every value and every judgement on the page comes from `results`. The plot, the sentence and the
+place of a figure are in one module: `reproduce_training`, `reproduce_criteria` or
+`reproduce_claims`. A new section also needs a line in `SECTIONS`.
 """
 
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def render(results: Report) -> str:
 
 
 def write(results: Report, folder: Path) -> None:
-    """Write `index.html` and `results.json`; earlier ones stay whole until both new ones are."""
+    """Write `index.html` and `results.json`; earlier files stay until both new files are whole."""
     page.write(results, render(results), folder)
 
 

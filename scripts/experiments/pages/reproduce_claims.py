@@ -29,7 +29,7 @@ def claims(results: Report) -> str:
 
 
 def claims_sentence(claims: Sequence[dict]) -> str:
-    """How many claims came out as recorded."""
+    """A sentence with the number of claims whose outcome is as recorded."""
     recorded = sum(claim["as_recorded"] for claim in claims)
     return (
         f"{recorded} of these {len(claims)} came out as recorded: where the printed form is wrong "

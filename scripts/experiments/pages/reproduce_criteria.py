@@ -74,7 +74,7 @@ def similarity_panels(
 
 
 def spearman_sentence(pruning: dict) -> str:
-    """How alike the criteria rank, and how far from theory."""
+    """How similar the rankings of criteria are, and how far they are from theory."""
     expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
     gaps = {
         pair: abs(measured - theory)

@@ -1,7 +1,7 @@
 """The report's sections on training: accuracy, the moments of a layer, covariate shift.
 
 Each section has its plots, its sentence and its HTML, one below the other. A line is the mean over
-seeds, the band about it one standard error.
+seeds; the band around it is one standard error.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ def accuracy(results: Report) -> str:
 
 
 def accuracy_plots(training: dict) -> list[str]:
-    """Test accuracy over all epochs, the same from the middle of training on, training loss."""
+    """Test accuracy over all epochs, test accuracy in the second half, and training loss."""
     epochs = len(training["learning_rate"])
     middle = min(epochs // 2, epochs - 1)
 
@@ -61,7 +61,7 @@ def accuracy_plots(training: dict) -> list[str]:
 
 
 def accuracy_sentence(results: Report) -> str:
-    """The accuracies, and what their difference lets one say."""
+    """The accuracies, and the conclusion from their difference."""
     training, test = results["training"], results["data"]["test"]
     batch_norm, unitized = (percent(training[name]["accuracy"]) for name in NORMALIZATIONS)
     return (
@@ -73,7 +73,7 @@ def accuracy_sentence(results: Report) -> str:
 
 
 def alpha_sentence(training: dict) -> str:
-    """Where α ended."""
+    """A sentence with the range of α after training."""
     alpha = training["unitized"]["alpha"]
     reach = "inside [0, 1], where the paper's theory holds"
     if alpha["outside"] > 0:
@@ -184,7 +184,7 @@ def distances_sentence(results: Report) -> str:
 
 
 def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
-    """Distance in up to three epochs from `drop` on, over that in the three before; seeds' mean."""
+    """Ratio of the distance in three epochs from `drop` on to the three before; mean over seeds."""
     before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
     after = average(x for run in runs for x in run[drop - 1 : drop + 2])
     return None if before is None or after is None or before == 0 else after / before

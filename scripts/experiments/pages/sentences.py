@@ -1,4 +1,4 @@
-"""Results in words: digits, standard errors and what these allow to say.
+"""Results in words, with digits and conclusions that fit their standard errors.
 
 A mean over seeds has a `stderr` of None when there was one seed; ± is always one standard error.
 """
@@ -12,7 +12,7 @@ from experiments.measures.networks import OverSeeds
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """`value` with `digits` significant digits, and a dash where there is none."""
+    """`value` with `digits` significant digits, or a dash if there is no value."""
     if value is None or not math.isfinite(value):
         return "–"
     text = f"{value:.{digits}g}"
@@ -21,7 +21,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def value_with_error(value: float | None, stderr: float | None, *, digits: int = 4) -> str:
-    """`value ± stderr`, with the decimals that the standard error makes sense of."""
+    """`value ± stderr`, with as many decimals as the standard error supports."""
     if value is None or stderr is None or not math.isfinite(value) or not 0 < stderr < math.inf:
         return number(value, digits) + (" ± 0" if stderr == 0 and value is not None else "")
     size = max(abs(value), stderr)
@@ -41,13 +41,13 @@ def mean(result: OverSeeds, *, scale: float = 1, digits: int = 4) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as a person says it."""
+    """A duration in words."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"
 
 
 def percent(result: OverSeeds, *, sign: str = "") -> str:
-    """A share in percent, or a difference of two in points, to a hundredth."""
+    """A share in percent, or a difference of two shares in points, with two decimals."""
     if result["mean"] is None:
         return "–"
     if result["stderr"] is None:
@@ -72,7 +72,7 @@ def likeness(result: OverSeeds) -> str:
 
 
 def average(values: Iterable[float | None]) -> float | None:
-    """Mean of the values there are."""
+    """Mean of the values that are not missing."""
     known = [v for v in values if v is not None and math.isfinite(v)]
     return sum(known) / len(known) if known else None
 

@@ -1,4 +1,4 @@
-"""Normalizations and criteria as every page shows them: one label, colour and marker for each."""
+"""The label, colour and marker of each normalization and criterion, the same on every page."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis"
 
 
 def criterion_series(names: Iterable[str]) -> dict[str, Series]:
-    """A series for each criterion; a fifth has the first colour again, with another marker."""
+    """A series for each criterion; a fifth criterion repeats the first colour with a new marker."""
     return {
         name: Series(
             LABELS.get(name, name),
@@ -31,5 +31,5 @@ CRITERIA = criterion_series(pruning.CRITERIA)
 
 
 def pair_label(pair: str) -> str:
-    """`"l1-fermat"` as people write it: l1 and Fermat."""
+    """The name of a pair for readers: `"l1-fermat"` becomes l1 and Fermat."""
     return " and ".join(LABELS.get(name, name) for name in pair.split("-"))

@@ -36,7 +36,7 @@ def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
 
 
 def findings(results: dict) -> dict[str, Any]:
-    """What the distance does at every drop, its floor, shift per rate, movement of moments.
+    """The distance's change at every drop, its floor, shift per rate, movement of moments.
 
     Each entry but `accuracy` is a list of records, which name the networks and the statistics.
     """
@@ -91,7 +91,7 @@ def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
 
 
 def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
-    """The distance after the start of `epoch`, from 0, over that before it."""
+    """Ratio of the distance after the start of `epoch`, counted from 0, to the distance before."""
 
     def ratio(run: dict) -> float:
         found = distance(run, kind)
@@ -101,7 +101,7 @@ def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
 
 
 def _late(phase: tuple[int, int]) -> slice:
-    """The second half of a phase, in which the network has settled to its rate."""
+    """The second half of a phase, in which the network has adapted to the learning rate."""
     first, end = phase
     return slice((first + end) // 2, end)
 
@@ -115,7 +115,7 @@ def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
 
 
 def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> OverSeeds:
-    """The exact distance of an epoch over the learning rate, statistics of the whole set."""
+    """The exact distance of an epoch over the learning rate, with statistics of the whole set."""
     late = _late(phase)
     return mean(distance(run, "whole set")[late].mean() / rates[phase[0]] for run in runs)
 

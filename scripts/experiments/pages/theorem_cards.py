@@ -1,4 +1,4 @@
-"""The folded card of a claim: what is printed, what holds, why, and what every check found."""
+"""The folded card of a claim: the printed form, what holds, why, and all findings of checks."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def card(claim: dict, out: Path, finding: str = "") -> str:
     """A card, which a link to its anchor opens.
 
     Args:
-      claim: As it stands in results.json.
+      claim: Claim in the format of results.json.
       out: Folder of the page, from which links are relative.
       finding: Anchor of the finding about it, if there is one.
     """
@@ -52,7 +52,7 @@ def card(claim: dict, out: Path, finding: str = "") -> str:
 
 
 def anchor(*parts: str) -> str:
-    """Identifier of a paper, or of a claim by its paper and name."""
+    """The HTML identifier of a paper, or of a claim by its paper and name."""
     text = " ".join(parts)
     return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")
 
@@ -66,7 +66,7 @@ def badge(claim: dict) -> str:
 
 
 def groups(claim: dict) -> list[str]:
-    """The groups of `GROUPS` that its numbered objects are in; `TEXT` without any."""
+    """The groups in `GROUPS` of a claim's numbered objects; `TEXT` if it has no such object."""
     kinds = {name.partition(" ")[0] for name in claim["objects"]}
     return [group for group, members in GROUPS.items() if kinds & set(members)] or [TEXT]
 
@@ -77,7 +77,7 @@ def relative(path: Path, out: Path) -> str:
 
 
 def _texts(claim: dict) -> str:
-    """What is printed, what holds, why and what to keep in mind; each if there is something."""
+    """The texts of a card, if present: the printed form, what holds, why, and a remark."""
     remark = claim["remark"]
     texts = {
         "Paper": claim["paper"] + (f"; with {claim['covers']}" if claim["covers"] else ""),
@@ -97,7 +97,7 @@ def _texts(claim: dict) -> str:
 
 
 def _results(claim: dict, out: Path) -> str:
-    """What trained networks gave beside what the paper prints."""
+    """Results of trained networks beside the paper's numbers."""
     items = (
         f"<li><b>Ours:</b> {mathematics.html(result['ours'])} "
         f'(<a href="{html(relative(ROOT / result["page"], out))}">page</a>). '
@@ -108,7 +108,7 @@ def _results(claim: dict, out: Path) -> str:
 
 
 def _checks(claim: dict) -> str:
-    """What is computed or drawn, and what it gave."""
+    """A row for each check, with its quantity and its finding."""
     items = (
         f"<li><p>{mathematics.html(check['what'])}: "
         f"{html(describe_finding(check) + power(check))}.</p>"
@@ -131,7 +131,7 @@ def _colour(check: dict) -> str:
 
 
 def _sources(claim: dict, out: Path) -> str:
-    """The modules that check it."""
+    """The modules that check a claim."""
     files = dict.fromkeys(check["source"] for check in claim["checks"])
     if not files:
         return ""

@@ -1,4 +1,4 @@
-"""The findings that matter most to a reader of the three papers: each a claim, and a sentence."""
+"""The findings that matter most to a reader of the three papers: for each, claim and sentence."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ class Highlight(NamedTuple):
 
     Attributes:
       paper: Short title, as claims have it.
-      claim: Name of the claim, to a comma at least.
+      claim: Name of the claim, or its beginning up to a comma.
       sentence: What was found; formulas are LaTeX between dollar signs.
-      figure: Of `theorem_plots.FIGURES`.
+      figure: Key of `theorem_plots.FIGURES`.
     """
 
     paper: str
@@ -19,7 +19,7 @@ class Highlight(NamedTuple):
     figure: str
 
     def is_about(self, paper: str, name: str) -> bool:
-        """Whether it is a finding about the claim of this name."""
+        """Whether the finding is about the claim of this name."""
         return paper == self.paper and f"{name},".startswith(f"{self.claim},")
 
 

@@ -1,4 +1,4 @@
-"""Small figures of what holds beside what is printed: their numbers, and how they are drawn.
+"""Small figures of the true values beside the printed ones: their numbers and their plots.
 
 Numbers are kept in results.json: the values of the horizontal axis first, then those of each line
 by its label. A figure is a line of `FIGURES`.
@@ -31,7 +31,7 @@ class Figure(NamedTuple):
     Attributes:
       numbers: A function that returns the numbers of the figure, with the horizontal axis first.
       title: Quantity and unit of the vertical axis.
-      xlabel: The same of the horizontal one.
+      xlabel: Quantity and unit of the horizontal axis.
       logarithmic: The logarithmic axes, of "xy".
       joined: Whether points are joined by lines.
       reference: Label of the printed value, a dashed line.

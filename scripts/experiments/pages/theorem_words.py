@@ -1,6 +1,6 @@
 """Words for findings of checks, their forms and the verdicts of claims.
 
-Checks are as they stand in results.json.
+Checks are in the format of results.json.
 """
 
 from experiments.pages.sentences import number, value_with_error
@@ -62,7 +62,7 @@ def _sampled(check: dict) -> str:
 
 
 def power(check: dict) -> str:
-    """The chance that a wrong number would have been noticed; empty where that means nothing."""
+    """The chance that a check notices a wrong number; empty if this chance has no meaning."""
     chance = check["power"]
     if chance is None:
         return ""

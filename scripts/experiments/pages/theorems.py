@@ -69,7 +69,7 @@ def _papers() -> str:
 
 
 def _standings(claims: list[dict]) -> str:
-    """The meaning of each verdict, and the number of claims with it."""
+    """The meaning of each verdict, and the number of claims with this verdict."""
     counts = Counter(claim["standing"] for claim in claims)
     items = "".join(
         f'<div><dt><span class="badge {anchor(name)}">{html(name)}</span> {counts[name]} of '
@@ -80,7 +80,7 @@ def _standings(claims: list[dict]) -> str:
 
 
 def _surprises(claims: list[dict]) -> str:
-    """A warning, if a check did not have the outcome that is recorded."""
+    """A warning if the outcome of a check is not as recorded."""
     unexpected = [claim for claim in claims if not claim["as_recorded"]]
     links = ", ".join(
         f'<a href="#{anchor(claim["paper"], claim["name"])}">{html(claim["name"])}</a>'
@@ -90,7 +90,7 @@ def _surprises(claims: list[dict]) -> str:
 
 
 def _highlights(claims: list[dict], curves: dict) -> dict[str, Highlight]:
-    """The findings whose claims and figures there are, by the anchors of the claims."""
+    """The findings whose claims and figures are in the results, by the anchors of the claims."""
     return {
         anchor(claim["paper"], claim["name"]): item
         for item in HIGHLIGHTS
@@ -174,7 +174,7 @@ def _numbers(claims: Iterable[dict]) -> str:
 
 
 def _number(number: str, claims: list[dict]) -> str:
-    """A number that links to its card; raised ones after it link to the others that it has."""
+    """A number with a link to its card, and raised numbers with links to further cards."""
     first, *others = (
         f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{html(claim["name"])}">'
         f"{html(number) if i == 0 else _part(claim['name'])}</a>"

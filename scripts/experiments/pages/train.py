@@ -1,4 +1,4 @@
-"""The page of a training run: curves of its seeds, its last accuracies, and what decided them."""
+"""The page of a training run: curves of its seeds, last accuracies, and settings."""
 
 import math
 from collections.abc import Sequence
