@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# As the commands see them: `experiments` and `claims` lie beside the commands.
+# Tools import `experiments` and `claims` from `scripts`, as the commands do.
 SCRIPTS = str(Path(__file__).parents[1] / "scripts")
 if SCRIPTS not in sys.path:
     sys.path.insert(1, SCRIPTS)

@@ -45,7 +45,7 @@ class Cut(NamedTuple):
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The results of a compiled program, where `cut` evaluates one in NumPy by default."""
+    """The results of a compiled program; by default, `cut` evaluates the program in NumPy."""
     return jax.jit(function)(*arguments)
 
 
@@ -57,7 +57,7 @@ def cut(
     *,
     resize: bool = False,
 ) -> Cut:
-    """The share `ratio` of every group removed at random, beside the same masked."""
+    """Remove the share `ratio` of every group at random, and compare with the masked network."""
     apply, params, inputs, _ = model
     groups = coupled_channels(apply, params, *inputs, resize=resize)
     keep = _drawn_keep([group.size for group in groups], ratio, seed)
@@ -97,7 +97,7 @@ def size(tree: Any) -> int:
 
 
 def _channels(model: Architecture) -> tuple[int, int]:
-    """Outputs of kernels and other arrays of two axes or more: that can be cut, and all."""
+    """The numbers of removable and of all output channels, over arrays of two or more axes."""
     groups = coupled_channels(model.apply, model.params, *model.inputs)
     leaves = [np.shape(leaf) for leaf in jax.tree.leaves(model.params)]
     total = sum(shape[model.outputs] for shape in leaves if len(shape) > 1)
@@ -116,7 +116,7 @@ BESIDE = ("add", "dot_general")
 
 
 def stays(model: Architecture, *, resize: bool = False) -> str:
-    """Why channels are fixed, by which primitive, and where."""
+    """The reason why channels are fixed, with the primitive and the place in the code."""
     places: dict[str, dict[str, None]] = {}
     for report in pinning(model.apply, model.params, *model.inputs, resize=resize):
         if report.primitive in BESIDE:

@@ -41,7 +41,7 @@ def provenance(found: dict[str, Any], subject: str) -> str:
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row a pair; of pruned networks with the share of the ideal speed-up that is reached."""
+    """A row for each pair; for pruned networks also the reached share of the ideal speed-up."""
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
     yield f"| what | ours, ms | peer, ms | ratio |{' of the ideal speed-up |' * shares}"
@@ -57,7 +57,7 @@ def _milliseconds(value: float) -> str:
 
 
 def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row a shape, a column a layer; with the memory of programs over that of Flax's."""
+    """A row for each shape and a column for each layer, with ratios of memory to Flax's."""
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]

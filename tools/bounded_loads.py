@@ -2,9 +2,10 @@
 
     python -m tools.bounded_loads --mutated 2000 --seed 0
 
-A file may take a second of processor time, 64 MiB and four times its size; it is loaded, or refused
-with one sentence. Prints a line for each file that is not, then one JSON object; exits with 1 if
-there is one. Python, JAX and h5py are loaded once: each file has a fork of the same process.
+A file may take a second of processor time, 64 MiB and four times its size. It must be loaded, or
+refused with one sentence. The tool prints a line for each file that breaks this rule, then one JSON
+object, and exits with 1 if any file breaks it. Python, JAX and h5py are loaded once: each file has
+a fork of the same process.
 """
 
 import argparse
@@ -35,7 +36,7 @@ class Outcome(NamedTuple):
     said: str  # empty if the file was loaded
 
     def fault(self) -> str:
-        """The bound that the file broke, or nothing."""
+        """The bound that the file broke, or an empty text."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:
@@ -53,10 +54,10 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in originals().items():  # so imports are not counted
+        for name, content in originals().items():  # first imports are not counted
             load(written(folder, name, content), dense=True)
         gc.collect()
-        gc.freeze()  # forks are faster
+        gc.freeze()  # forks start faster than new processes
         for files in (crafted(), mutated(options.mutated, options.seed)):
             for name, content in files:
                 if options.only in name:
@@ -78,10 +79,10 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 def measure(path: Path, size: int) -> Outcome:
     """Load one file in its own process, which the kernel ends after five seconds."""
-    ctypes.CDLL(None).malloc_trim(0)  # freed memory would be used again without being measured
+    ctypes.CDLL(None).malloc_trim(0)  # reuse of freed memory is not measured
     receiver, sender = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX warns of threads; none is used here
+        warnings.simplefilter("ignore")  # JAX warns of threads, but no thread is used here
         child = os.fork()
     if not child:
         os.write(sender, json.dumps(attempted(path, size)).encode())
@@ -97,7 +98,7 @@ def measure(path: Path, size: int) -> Outcome:
 
 
 def attempted(path: Path, size: int) -> tuple[float, int, str]:
-    """Seconds, bytes and message of one attempt, where much more than the bound cannot be had."""
+    """Seconds, bytes and message of one attempt, under limits a little above the bounds."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)

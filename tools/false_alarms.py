@@ -3,9 +3,9 @@
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
 A key is one whole run of the drawn checks, decided together; at most one run in 500 may reject
-something that holds (`geometry.claims.LEVEL`). An error of a prediction that is too small for one
-run to show moves a check's z-scores at every key: their mean, in standard errors over the keys, is
-decided by Holm's correction over all checks. The last line is one JSON object.
+something that holds (`geometry.claims.LEVEL`). An error of a prediction may be too small for one
+run, but it shifts a check's z-scores at every key. So the tool also tests the mean z-score of each
+check over the keys, corrected for the number of checks. The last line is one JSON object.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from geometry.claims._types import MUST_FAIL
 
 
 def draw_checks(of: Iterable[Claim]) -> list[Claim]:
-    """The claims with their drawn checks alone."""
+    """The claims, with only their drawn checks."""
     trimmed = (
         replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Sampled)))
         for claim in of
@@ -40,7 +40,7 @@ def draw_checks(of: Iterable[Claim]) -> list[Claim]:
 
 
 class Run(NamedTuple):
-    """The statements that hold and were rejected, and the z-scores of equalities."""
+    """The true statements that were rejected, and the z-scores of equalities."""
 
     rejected: list[str]
     z: dict[str, float]
@@ -57,7 +57,7 @@ def run(seed: int, precision: float) -> Run:
 
 
 def false_alarms(seeds: Iterable[int], precision: float, processes: int) -> dict[str, Any]:
-    """The runs, by seed, in which something that holds was rejected, and the mean z-scores."""
+    """The runs, by seed, in which a true statement was rejected, and the mean z-scores."""
     seeds = list(seeds)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         one = partial(run, precision=precision)
@@ -81,12 +81,12 @@ def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
 
 
 def _is_exact(part: Check) -> bool:
-    """A slack makes every score small, and a one-sided check may be far on its good side."""
+    """Whether a check is an equality without slack: only its z-scores should have mean 0."""
     return isinstance(part, Sampled) and part.side == "=" and not claims.number(part.within)
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """Checks whose mean score over the keys is no chance, with it in standard errors."""
+    """Checks with a significant mean z-score over the keys, and this mean in standard errors."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

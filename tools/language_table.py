@@ -7,7 +7,7 @@ PLAIN = {"none": "cut", "least squares": "solved"}
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
-    """A row a share and score, a column a repair, in the order of the results."""
+    """A row for each share and score, and a column for each repair, in the order of the results."""
     repairs = list(dict.fromkeys(row["repair"] for row in results["rows"]))
     yield "| parameters that remain | score | " + " | ".join(map(heading, repairs)) + " |"
     yield "| --- " * (2 + len(repairs)) + "|"
@@ -18,7 +18,7 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
 
 
 def heading(repair: str) -> str:
-    """What was done to the kernels."""
+    """The heading of a column: the treatment of the kernels."""
     if repair in PLAIN:
         return PLAIN[repair]
     *before, training = repair.split(", ")
@@ -26,7 +26,7 @@ def heading(repair: str) -> str:
 
 
 def cell(row: dict[str, Any] | None) -> str:
-    """A mean with its standard error over draws, where they vary it."""
+    """A mean, with its standard error over draws if the draws differ."""
     if row is None:
         return ""
     error = row["stderr"]

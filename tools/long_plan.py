@@ -1,7 +1,7 @@
 """The networks of the papers' tables and figures that take hours, in the order of training.
 
-Smallest networks first, and one seed of each before the second of any: whenever time is over, what
-there is has the widest use.
+The smallest networks come first, and one seed of every network comes before a second seed. So
+whenever time is over, the finished results are the most useful ones.
 """
 
 import itertools
@@ -14,20 +14,20 @@ GROUPS = (1, 2, 4, 8, 16)
 
 
 class Network(NamedTuple):
-    """A network of a table, or a figure of several, and the command that makes its results.
+    """A network of a table, or a figure with several networks, and the command for its results.
 
     Attributes:
       name: Name of the folder and of the file.
-      shows: The table or the figure, and what of it.
+      shows: The table or the figure, and the part of it that the network reproduces.
       command: A command of `scripts`, to which --seeds, --data-dir and --out are added; RUN stands
         for the folder of the network `after`.
-      printed: The number of the paper.
+      printed: The number that the paper prints.
       measured: Our number from results.json, as a text.
       dataset: Data set of the network.
       runs: The paper's number of seeds; 0 if the command has its own number.
       hours: Hours for one seed on two cores; None if an accelerator is needed.
       after: Name of a network that has to be done before.
-      differs: From the paper, beside what its results say themselves.
+      differs: Differences from the paper that the results do not state themselves.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Network(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A network up to a number of seeds; 0 where its command has its own."""
+    """A network and its number of seeds; 0 if the command has its own number."""
 
     network: Network
     seeds: int
@@ -70,7 +70,7 @@ def spread(results: dict[str, Any]) -> str:
 
 
 def movement(results: dict[str, Any]) -> str:
-    """Movement of moments in an epoch, with statistics of the whole training set."""
+    """The movement of moments in an epoch, with statistics of the whole training set."""
 
     def moved(record: dict[str, Any], normalization: str) -> str:
         value = record[normalization]
@@ -188,7 +188,7 @@ MICRO = _table_4()
 
 
 def jobs(*, accelerated: bool) -> list[Job]:
-    """All trainings in order; batches of two, which take days, are last.
+    """All trainings in order; networks with batches of two images, which take days, are last.
 
     On a CPU, figures come first, because little else can be trained there. Elsewhere they follow
     the tables.

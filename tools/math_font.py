@@ -1,9 +1,9 @@
 """Make docs/_static/math.woff, the font of formulas, from Latin Modern Math.
 
 Run `python -m tools.math_font latinmodern-math.otf`; Debian's package fonts-lmodern has the file.
-Browsers read from the font's MATH table how to draw tall parentheses, bars and hats. The result has
-the letters and signs of `CHARACTERS`, each in all its sizes, under a new name, as the font's
-licence requests (docs/_static/math.txt).
+Browsers read from the font's MATH table how to draw tall parentheses, bars and hats. The new font
+has the letters and signs of `CHARACTERS` in all their sizes. It has a new name, as the licence of
+the original font requests (docs/_static/math.txt).
 """
 
 import sys
@@ -24,7 +24,7 @@ RANGES = (
     (0x391, 0x3A1),  # Greek
     (0x3A3, 0x3A9),
     (0x3B1, 0x3C9),
-    (0x1D434, 0x1D454),  # italic letters, which browsers take for single letters
+    (0x1D434, 0x1D454),  # italic letters, which browsers use for variables of one letter
     (0x1D456, 0x1D467),
     (0x1D6E2, 0x1D71B),  # italic Greek letters
 )

@@ -1,4 +1,4 @@
-"""The table of primitives in docs/programs.md, read off the rows of `RULES`.
+"""The table of primitives in docs/programs.md, made from the rows of `RULES`.
 
 `python -m tools.tables` writes it.
 """
@@ -25,7 +25,7 @@ ORDINALS = ("the first operand", "the second operand")
 
 
 def rows() -> list[str]:
-    """A row for all primitives of which the library knows the same."""
+    """A row for each set of primitives that have the same rules in the library."""
     table: dict[tuple[str, ...], list[str]] = {}
     for primitive, rule in RULES.items():
         name = primitive if isinstance(primitive, str) else primitive.name

@@ -1,16 +1,16 @@
-"""Kill a command at random moments, resume it, and compare its end with that of a whole run.
+"""Kill a command at random moments, resume it, and compare its results with an undisturbed run.
 
     python -m tools.random_kills FOLDER --kills 300                  # train.py
     python -m tools.random_kills FOLDER --command prune --kills 30
 
-A chain is killed up to ten times by SIGKILL, SIGTERM or SIGINT, every fourth time while a file or a
-checkpoint is being written, and then ends: all numbers of its results and metrics but times, and
-the checksums of its last states, must be those of a run that nobody killed. Networks are tiny, and
-saved five times a second.
+A chain is one run that is killed up to ten times by SIGKILL, SIGTERM or SIGINT, and then ends.
+Every fourth signal comes while a file or a checkpoint is being written. All numbers of the results
+and metrics except times, and the checksums of the last states, must equal those of an undisturbed
+run. Networks are tiny and are saved five times a second.
 
-Each run is a process of its own. It is forked from one that has imported the commands and has not
-computed anything, because imports would take most of the time. Prints a line for each chain, and
-one JSON object at the end; `--out` writes it to a file.
+Each run is a process of its own. It is forked from a process that has imported the commands but has
+computed nothing, because imports would take most of the time. The tool prints a line for each
+chain, and one JSON object at the end, which `--out` writes to a file.
 """
 
 import importlib
@@ -58,11 +58,11 @@ class Options:
     """The number of kills, and the seed.
 
     Attributes:
-      folder: For the runs.
+      folder: Folder for the runs.
       command: Name of the command.
-      kills: Signals in all.
+      kills: Total number of signals.
       seed: Seed of the moments.
-      minutes: No chain begins later.
+      minutes: Minutes after which no new chain begins.
       out: File of JSON for the result.
     """
 
@@ -91,7 +91,7 @@ def import_commands(cache: Path) -> None:
 
 
 def start(command: str, out: Path) -> BaseProcess:
-    """The command in a separate process; what it says is added to a file beside its folder."""
+    """Start the command in a separate process; its output is added to a file beside its folder."""
     arguments = [str(SCRIPTS / f"{command}.py"), *COMMANDS[command].split(), "--out", str(out)]
     process = multiprocessing.get_context("fork").Process(
         target=run, args=(arguments, out.with_suffix(".log"))
@@ -110,7 +110,7 @@ def run(arguments: list[str], log: Path) -> None:
 
 
 def status_of(process: BaseProcess) -> int:
-    """The exit status of a process, for which it waits."""
+    """Wait for a process, and return its exit status."""
     process.join()
     assert process.exitcode is not None
     return process.exitcode
@@ -129,22 +129,22 @@ def end_of(out: Path) -> dict[str, Any]:
 
 
 def without_times(value: Any) -> Any:
-    """The numbers that the speed of the machine does not change."""
+    """The numbers that do not depend on the speed of the machine."""
     if isinstance(value, dict):
         return {key: without_times(item) for key, item in value.items() if key not in TIMES}
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 def unfinished(out: Path) -> set[Path]:
-    """Files and checkpoints that are being written, or that a kill has left so."""
+    """Files and checkpoints that are being written, or that a kill has left unfinished."""
     try:
         return {*out.rglob("*.orbax-checkpoint-tmp"), *out.rglob(".*.part")}
-    except FileNotFoundError:  # renamed meanwhile
+    except FileNotFoundError:  # the file was renamed meanwhile
         return unfinished(out)
 
 
 class Chains:
-    """Runs that are killed and resumed, and what came of them."""
+    """Runs that are killed and resumed, and their outcomes."""
 
     def __init__(self, options: Options):
         self.options, self.rng = options, random.Random(options.seed)
@@ -152,7 +152,7 @@ class Chains:
         self.statuses: Counter[str] = Counter()
         self.unexpected: list[list[Any]] = []
         whole = options.folder / "whole"
-        for _ in range(2):  # the first compiles
+        for _ in range(2):  # the first run compiles
             shutil.rmtree(whole, ignore_errors=True)
             began = time.monotonic()
             assert status_of(start(options.command, whole)) == 0
@@ -178,7 +178,7 @@ class Chains:
         )
 
     def kill(self, out: Path) -> BaseProcess | None:
-        """Start a run and kill it; the run, where it has ended before."""
+        """Start a run and kill it; return the run if it has ended before the signal."""
         before, began, is_new = unfinished(out), time.monotonic(), not out.exists()
         number, is_saving = self.rng.choice(SIGNALS), self.rng.random() < 0.25
         process = start(self.options.command, out)
@@ -215,7 +215,7 @@ class Chains:
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Kill and compare, until there were enough kills or it is late."""
+    """Kill and compare until there were enough kills, or the time is over."""
     began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
     import_commands(options.folder / "compiled")

@@ -1,8 +1,9 @@
-"""Cuts random networks of many kinds of block: removed is masked, or it is refused.
+"""Prunes random networks of many kinds: pruning equals masking, or is refused.
 
     python -m tools.random_networks --count 10000 --seed 0 [--transformers]
 
-Prints how many were equal, had nothing to cut or were refused, by sentence, and what was wrong.
+The tool prints how many networks were equal, had nothing to prune or were refused, by error
+message, and describes wrong results.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
-    """A row for each outcome and sentence: how many networks, and the worst error."""
+    """A row for each outcome and message: the number of networks, and the worst error."""
     counts = Counter((found.kind, _sentence(found.said)) for found in outcomes)
     rows = []
     for (kind, said), count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1])):
@@ -76,7 +77,7 @@ def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 
 def _sentence(said: str) -> str:
-    """The difference that a refusal names, without numbers and lines."""
+    """The error message of a refusal, without numbers and lines."""
     changes = said.partition("; else")[0].removeprefix("apply must compute the same with ")
     return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)
 

@@ -2,7 +2,7 @@
 
     python -m tools.readme_picture
 
-The numbers are those of docs/results/repair/resnet20.json, of which docs/repair.md has the table.
+The numbers come from docs/results/repair/resnet20.json; docs/repair.md has them as a table.
 """
 
 import argparse

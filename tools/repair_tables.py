@@ -40,7 +40,7 @@ def table(digits: dict[str, Any], resnet: dict[str, Any]) -> Table:
 
 
 def lines(table: Table, network: str) -> Iterator[str]:
-    """A row a repair, of each ratio the accuracy, the margin and Friedman's p."""
+    """A row for each repair, with accuracy, margin and Friedman's p at each ratio."""
     removed = ratios(table, network)
     yield "| repair |" + "".join(f" {100 * ratio:.0f} % removed | margin, p |" for ratio in removed)
     yield "| --- |" + " --- | --- |" * len(removed)
@@ -57,7 +57,7 @@ def lines(table: Table, network: str) -> Iterator[str]:
 
 
 def accuracy(cells: Cells | None) -> str:
-    """The mean over criteria, or of the control alone."""
+    """The mean accuracy over criteria, or of the control alone."""
     if cells is None:
         return ""
     return percent(

@@ -4,10 +4,11 @@
     make results ARGS="resnet20 --input resnet20.safetensors=PATH"
     make results ARGS="all --input DIR=FOLDER"               # what took less than an hour
 
-A result is a file with the command that made it, which is run as it is but for `--out`, for its
-inputs, named by `--input`, and for other seconds and versions. Numbers may differ by a relative
-tolerance, or, where a mean stands beside its standard error, by three standard errors of the
-difference; the ratio of two times by a factor of 2. The status is 1 if anything differs by more.
+A result is a file that contains the command that made it. The tool runs this command again, with
+another `--out` and with the inputs that `--input` names; seconds and versions are not compared.
+Numbers may differ by a relative tolerance. A mean with a standard error may differ by three
+standard errors of the difference, and the ratio of two times by a factor of 2. The status is 1 if
+anything differs by more.
 """
 
 import argparse
@@ -45,7 +46,7 @@ TIMES |= {
     "samples_per_second",
 }
 TIMES |= {"ours_ms", "peer_ms", "quartiles", "copies", "load"}
-TIMES_APART = 2  # factor by which a ratio of times may differ on another day
+TIMES_APART = 2  # factor by which a ratio of times may differ from run to run
 
 
 class Result(NamedTuple):
@@ -90,7 +91,7 @@ class Result(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A number, or text, that is another one now."""
+    """A number or a text that has changed."""
 
     place: str
     recorded: Any
@@ -102,11 +103,11 @@ class Header(NamedTuple):
 
     Attributes:
       command: Command, to run in the root of the repository.
-      date: ISO 8601.
+      date: Date in ISO 8601.
       commit: Commit of the code.
       device: Device on which the command ran.
       versions: Versions of JAX and of other packages.
-      seconds: In all, or of its parts; None where they were not recorded.
+      seconds: Seconds in total or by part; None if they were not recorded.
       seeds: Number of seeds, the seed, or the seeds of its parts; None if nothing is random.
     """
 
@@ -188,7 +189,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def _alike(name: str, recorded: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether an entry is as near as its standard error or its neighbours allow."""
+    """Whether two entries agree within the tolerance that their neighbouring entries determine."""
     if name == "mean":
         return _alike_means(recorded, now)
     if name == "ratio" and "ours_ms" in recorded:
@@ -219,7 +220,7 @@ def count(content: Any) -> int:
 
 
 def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool:
-    """Run a result's command, print what differs, and whether nothing does."""
+    """Run a result's command and print the differences; return whether there are none."""
     with tempfile.TemporaryDirectory(prefix="results-") as scratch:
         words = command(result, inputs, Path(scratch))
         print(f"{result.name}: {' '.join(words[1:])}", flush=True)

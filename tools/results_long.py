@@ -1,12 +1,13 @@
-"""Trains the networks of the papers' tables, as far as a number of hours goes; resumes.
+"""Trains the networks of the papers' tables for a number of hours; a later run resumes.
 
     make results-long ARGS="--list --data-dir DIR"               # the order, with estimates
     make results-long ARGS="--hours 8 --data-dir DIR --out DIR"
 
 Commands of `scripts` run one after another, each with the time left. When time is over, or at
-Ctrl-C, the running command is interrupted and saves its state; the same line resumes it. On a
-CPU networks that need an accelerator are left out. OUT/NAME is the folder of a network with its
-log, OUT/NAME.json its number beside the printed one and what differs, OUT/index.md all of them.
+Ctrl-C, the running command is interrupted and saves its state; the same line resumes it. On a CPU,
+networks that need an accelerator are left out. OUT/NAME is the folder of a network with its log,
+and OUT/NAME.json has our number, the printed number and the differences. OUT/index.md lists all
+networks.
 """
 
 import ctypes
@@ -35,7 +36,7 @@ from tools.results import HOUR, ROOT
 
 # Seconds between two polls of a command, and seconds in which it may save its state.
 TICK, GRACE = 0.5, 600.0
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
+PR_SET_PDEATHSIG = 1  # constant of linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 
@@ -44,8 +45,8 @@ class Options:
     """The hours, and the folders.
 
     Attributes:
-      data_dir: Folder of tensorflow-datasets' format.
-      hours: After which the command that runs is interrupted.
+      data_dir: Folder in tensorflow-datasets' format.
+      hours: Hours after which the running command is interrupted.
       list: Print the order and the estimates, and run nothing.
       out: Folder of all networks.
     """
@@ -66,7 +67,7 @@ class Workspace(NamedTuple):
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Run what is not done, or list it; the status is 1 where a command failed."""
+    """Run or list the unfinished networks; the status is 1 if a command failed."""
     workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), has_accelerator())
     jobs = long_plan.jobs(accelerated=workspace.accelerated)
     if options.list:
@@ -84,7 +85,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def has_accelerator() -> bool:
-    """Whether JAX finds an accelerator; asked in its own process, which frees it again."""
+    """Whether JAX finds an accelerator; a separate process asks, and frees the accelerator."""
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     return found.stdout.split()[-1] != "cpu"
@@ -93,7 +94,7 @@ def has_accelerator() -> bool:
 def run_all(
     jobs: Sequence[Job], workspace: Workspace, seconds: float, interrupted: signals.Interruption
 ) -> dict[str, str]:
-    """Run what is not done until time is over; networks that failed, with the last line said."""
+    """Run unfinished networks until time is over; return failed networks with their last line."""
     start, failed = time.monotonic(), dict[str, str]()
     with progress_bar("numbers") as progress:
         task = progress.add_task("starting", total=seconds, numbers="")
@@ -124,14 +125,15 @@ def run_all(
 
 
 def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | None:
-    """Run a command until it ends or time is over; what it said last, if it failed."""
+    """Run a command until it ends or time is over; return its last line if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
     while files.is_in_use(folder):  # a command whose parent was killed is still saving
         if is_over():
             return None
         time.sleep(TICK)
-    # In its own process group, so Ctrl-C reaches it once; a second Ctrl-C would save nothing.
+    # The command has its own process group, so that it gets Ctrl-C only once; a second Ctrl-C would
+    # end it without saving.
     with (
         log.open("ab") as file,
         subprocess.Popen(
@@ -161,7 +163,7 @@ def interrupt_with_parent() -> None:
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command, asked to end once time is over; whether it was asked."""
+    """Wait for a command, and ask it to end when time is over; return whether it was asked."""
     asked = None
     while child.poll() is None:
         if asked is None and is_over():
@@ -184,7 +186,7 @@ def command(job: Job, workspace: Workspace) -> list[str]:
 
 
 def results_of(network: Network, out: Path) -> dict[str, Any] | None:
-    """The results that the command wrote at its end, if it ended."""
+    """The results that the command wrote at its end; None if it has not ended."""
     return files.read_json(out / network.name / "results.json", dict)
 
 
@@ -195,7 +197,7 @@ def is_done(job: Job, out: Path) -> bool:
 
 
 def refusal(job: Job, workspace: Workspace) -> str | None:
-    """Why a job cannot run here, or not yet."""
+    """The reason why a job cannot run here, or cannot run yet."""
     network = job.network
     if network.hours is None and not workspace.accelerated:
         return "needs an accelerator"
@@ -208,7 +210,7 @@ def refusal(job: Job, workspace: Workspace) -> str | None:
 
 
 def epochs(network: Network, out: Path) -> tuple[list[list[dict[str, Any]]], int]:
-    """The lines of the epochs that each seed was trained, and how many it is to be."""
+    """The metrics of the finished epochs of each seed, and the total number of epochs."""
     folder = out / network.name
     recipe = files.read_json(folder / "recipe.json", dict) or {}
     paths = sorted(folder.glob("seed-*/metrics.jsonl"), key=lambda path: path.parent.name)
@@ -227,7 +229,7 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """Remaining hours by the epochs measured here, else by times on two cores; None if unknown."""
+    """Remaining hours, estimated from epochs on this machine or times on two cores, or None."""
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]
@@ -272,7 +274,7 @@ def write(
 
 
 def compare(network: Network, workspace: Workspace) -> dict[str, Any]:
-    """Our number beside the printed one, and what differs."""
+    """Our number, the printed number and the differences from the paper."""
     results, (lines, total) = results_of(network, workspace.out), epochs(network, workspace.out)
     ours, differs = "", [network.differs]
     if results is not None:

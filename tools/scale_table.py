@@ -2,9 +2,10 @@
 
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
-Of `digits-preact8`: the losses of the first steps and the running statistics after them, beside
-those of one device; and images a second, of devices that share the cores of one machine. Writes
-docs/results/scale.json, of which `tools.tables` makes the table of docs/scale.md.
+For `digits-preact8`, the tool compares the losses of the first steps, and the running statistics
+after these steps, with those of one device. It also measures images per second, on devices that
+share the cores of one machine. It writes docs/results/scale.json, from which `tools.tables` makes
+the table of docs/scale.md.
 """
 
 import os
@@ -104,7 +105,7 @@ def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarr
 
 
 def worker(normalization: Any, path: Path, address: str, count: int, process: int) -> None:
-    """Train as one of `count` processes, and save what is found."""
+    """Train as one of `count` processes, and save the measurements."""
     if count > 1:
         processes.init_distributed(address, count, process, 60)
     recipe = replace(PRESETS["digits-preact8"][1], normalization=normalization)

@@ -2,8 +2,8 @@
 
     make test-slow PART=2
 
-A part is named by the beginnings of its tests' names; what no part names is in the last one. The
-part "ci" is what `.ci/run` runs: some of the others, always the same.
+A part is defined by the beginnings of its tests' names; all other tests are in the last part.
+`.ci/run` runs the part "ci", a fixed selection from the other parts.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def is_in(part: str, test: str) -> bool:
 
 
 def part_of(test: str) -> int:
-    """The number of the one part that has a slow test."""
+    """The number of the part that contains a slow test."""
     named = (number for number, names in enumerate(PARTS, 1) if test.startswith(names))
     return next(named, len(PARTS))
 

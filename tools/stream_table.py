@@ -1,4 +1,4 @@
-"""The table of residual streams in docs/programs.md: which channels under norms can be removed.
+"""The table of residual streams in docs/programs.md: the removable channels under norms.
 
 `python -m tools.tables --computed` writes it.
 """

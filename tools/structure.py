@@ -112,7 +112,7 @@ def main(root: Path) -> int:
 
 
 def read(root: Path) -> Iterator[Module]:
-    """The modules of packages and scripts; those of scripts as scripts import them."""
+    """The modules of packages and scripts; the latter have the names used in imports."""
     for part in (*PACKAGES, "scripts"):
         for path in sorted((root / part).rglob("*.py")):
             inner = path.relative_to(root).with_suffix("")
@@ -144,7 +144,7 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 
 
 def reaches(modules: list[Module]) -> Iterator[str]:
-    """A line for every public function of pruning that needs too much to be understood."""
+    """A line for every public function of pruning that reaches too many definitions."""
     for name, limit in MAX_REACH.items():
         count = len(reach(name, modules))
         if count > limit:
@@ -152,10 +152,11 @@ def reaches(modules: list[Module]) -> Iterator[str]:
 
 
 def reach(name: str, modules: list[Module]) -> set[str]:
-    """The functions, classes and methods that a function calls, and those that they call.
+    """The functions, classes and methods that a function calls, directly or indirectly.
 
-    By names alone: a method counts where its class is reached and anything has an attribute of its
-    name. A table in capitals is read row by row, so its rows are not followed.
+    Calls are found by names alone: a method counts if its class is reached and any attribute has
+    the method's name. Names in a table in capitals are not followed, because a reader reads such a
+    table row by row.
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}
@@ -184,7 +185,7 @@ def reach(name: str, modules: list[Module]) -> set[str]:
 
 
 def methods(seen: set[str], attributes: set[str], found: dict[str, ast.AST]) -> list[str]:
-    """Those of the classes that were seen, of which an attribute has the name."""
+    """Methods of the reached classes whose name is that of an attribute in the reached code."""
     parts = {path: path.rpartition(".") for path in found.keys() - seen}
     return [
         path for path, (owner, _, name) in parts.items() if owner in seen and name in attributes
@@ -203,7 +204,7 @@ def definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def imported_names(module: Module) -> dict[str, str]:
-    """What names of a module were imported from."""
+    """The sources of the imported names of a module."""
     return {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
         for node in ast.walk(module.tree)
@@ -213,7 +214,7 @@ def imported_names(module: Module) -> dict[str, str]:
 
 
 def primitive_places(modules: list[Module]) -> Iterator[str]:
-    """A line for every primitive that pruning names in more places than its row and one other."""
+    """A line for every primitive that pruning names in more than one place besides its row."""
     places: dict[str, list[str]] = {}
     for module in (m for m in modules if m.name.startswith("pruning.channels.")):
         for node in ast.walk(module.tree):
@@ -230,7 +231,7 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """`pruning` and `geometry` use `jaxnorm`, not each other; nobody another package's privates."""
+    """`pruning` and `geometry` import `jaxnorm`, not each other; no private name is imported."""
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):
             package, *rest = name.split(".")
@@ -243,7 +244,7 @@ def package_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def orbax_imports(modules: list[Module]) -> Iterator[str]:
-    """Only one module may import Orbax, so Orbax's next interface changes one file."""
+    """Only one module may import Orbax, so that a new interface of Orbax changes one file."""
     for module in modules:
         for node in ast.walk(module.tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -269,10 +270,11 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
 
 
 def upward_imports(modules: list[Module]) -> Iterator[str]:
-    """A line for every set of folders that import each other, when they are loaded or later.
+    """A line for every set of folders that import each other, at load time or later.
 
-    A folder is below those that import it; so none imports one above it. The packages themselves
-    count as they are loaded: `jaxnorm` shows the others as lazy names.
+    A folder is below the folders that import it, so no folder may import a folder above it. For the
+    packages themselves only imports at load time count, because `jaxnorm` shows the other packages
+    as lazy names.
     """
     names = {module.name for module in modules}
     of_modules = [m.name if m.path.name == "__init__.py" else parent(m.name) for m in modules]
@@ -296,7 +298,7 @@ def upward_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def in_cycles(graph: dict[str, set[str]]) -> list[str]:
-    """The nodes on cycles of a graph and between them, sorted."""
+    """The nodes that lie on cycles of a graph or between cycles, sorted."""
     while graph:
         free = {name for name, needs in graph.items() if not needs & graph.keys()}
         users = {name for name in graph if not any(name in needs for needs in graph.values())}
@@ -311,7 +313,7 @@ def parent(name: str) -> str:
 
 
 def ancestor(name: str, folders: set[str]) -> str | None:
-    """The one of `folders` that has a module, if any."""
+    """The folder in `folders` that contains a module, if any."""
     return next((f for f in folders if name == f or name.startswith(f + ".")), None)
 
 
@@ -358,7 +360,7 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
-    """Options that the docstring neither names nor leaves to that of another function.
+    """Options that the docstring neither names nor leaves to another function's docstring.
 
     Positional arguments may be clear from their names and shapes.
     """

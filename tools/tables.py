@@ -44,7 +44,7 @@ def training(_: str) -> str:
 
 
 def bench(argument: str) -> str:
-    """The tables of a subject, of all its groups or of those whose titles begin so."""
+    """The tables of a subject, for all its groups or for groups whose titles begin with a text."""
     subject, _, titles = argument.partition(", ")
     return "\n\n" + bench_tables.tables(load_result(f"bench/{subject}.json"), subject, titles)
 
@@ -62,14 +62,14 @@ def repair(network: str) -> str:
 
 
 def architectures(_: str) -> str:
-    """The table of architectures, each of which is cut."""
+    """The table of architectures, which prunes each architecture."""
     from tools import architecture_table
 
     return table(architecture_table.HEADER, architecture_table.rows())
 
 
 def streams(_: str) -> str:
-    """The table of residual streams, each of which is cut."""
+    """The table of residual streams, which prunes each stream."""
     from tools import stream_table
 
     return table(stream_table.HEADER, stream_table.rows())
@@ -113,7 +113,7 @@ COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "st
 
 
 def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
-    """A page in which the text between its marks is written again."""
+    """A page with new text between its marks."""
 
     def replaced(found: re.Match[str]) -> str:
         mark, kind, argument, before = found.groups()

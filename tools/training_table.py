@@ -3,8 +3,8 @@
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-Each cell is one run of `train.py --compile-for`; OUT has its JSON. A cell that OUT holds
-is not compiled again: remove the file first when the layers have changed.
+Each cell is one run of `train.py --compile-for`, whose JSON is kept in OUT. A cell in OUT is not
+compiled again, so remove the file when the layers have changed.
 """
 
 import json
@@ -48,7 +48,7 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
     """Compile the cells that are missing, then print the table.
 
     Args:
-      show: Compile nothing.
+      show: Print the table and compile nothing.
       jobs: Cells that are compiled at a time; each takes about 3 GB of memory.
       out: File of results.
     """
@@ -95,7 +95,7 @@ def read(path: Path) -> dict[Cell, dict[str, Any]]:
 
 
 def rows(path: Path = OUT) -> list[str]:
-    """A row in Markdown for each step whose two topologies, which differ in links, are there."""
+    """A row in Markdown for each step whose results on both topologies exist."""
     results = read(path)
     return [
         row(cell, results[cell], results[*cell[:3], LARGE])
@@ -105,7 +105,7 @@ def rows(path: Path = OUT) -> list[str]:
 
 
 def row(cell: Cell, result: dict[str, Any], large: dict[str, Any]) -> str:
-    """A row of the table: of 16 chips, and the time of the interconnect of 256 beside it."""
+    """A row of the table: results on 16 chips, and the interconnect's time on 256 chips."""
     model, normalization, images, _ = cell
     network, layer = model.replace("resnet", "ResNet-"), normalization.replace("_", " ")
     columns = [network, layer, str(images), f"{result['memory']['needed'] / 1e9:.1f}"]

@@ -1,10 +1,11 @@
-"""Widths that are worth having on chips that are not at hand: docs/results/compiled/widths.json.
+"""Finds useful widths on chips that are not attached: docs/results/compiled/widths.json.
 
     python -m tools.widths_table     # for v5e:2x2 and h100, a minute of a core
 
-Of a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, 64 images of 14 × 14 on
-one chip: the widths between its first two convolutions from 112 to 256. What is counted is no time,
-and nothing is run: of an H100 bytes alone, read off the program, as its compiler counts nothing.
+The program is a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, for 64
+images of 14 × 14 on one chip. The widths between its first two convolutions go from 112 to 256.
+Nothing is run or timed; costs are counted. For an H100 only bytes are counted, from the text of the
+program, because its compiler reports no counts.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, fl
 
 
 def rows(topology: str) -> list[dict[str, float]]:
-    """Width, whether it is worth having by cycles, of a GPU by bytes, and counts."""
+    """The width, whether it is useful (by cycles; on a GPU by bytes), and counts."""
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--topology", nargs="+", default=["v5e:2x2", "h100"])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    # Compiled before JAX uses a device.
+    # Compile first: afterwards, JAX uses a device.
     chips = {topology: rows(topology) for topology in given.topology}
     run = {
         "command": "python -m tools.widths_table",

@@ -1,7 +1,8 @@
 """The numbered objects of three papers as data: the printed statement, what holds, and checks.
 
-`PAPERS` has the claims of each paper in its order, `ALL` those of all three. One module is a
-section of a paper: its checks stand below the statement of each claim. `geometry.claims` decides.
+`PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three.
+Each module covers a section of a paper; the checks of a claim follow its statement.
+`geometry.claims` decides each claim.
 """
 
 from claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
@@ -12,7 +13,7 @@ from geometry.claims import Claim
 
 
 class Papers(dict[str, tuple[Claim, ...]]):
-    """Claims by the name of their paper; an unknown name is answered with the known ones."""
+    """Claims by the name of their paper; the error for an unknown name lists the known names."""
 
     def __missing__(self, name: str) -> tuple[Claim, ...]:
         raise KeyError(f"the paper must be one of {', '.join(self)}; got {name}")

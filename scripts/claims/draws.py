@@ -1,4 +1,4 @@
-"""Random numbers of claims, and the exponent of an error: what the sections of all papers use."""
+"""Random numbers and the exponent of an error, which claims of all papers use."""
 
 import math
 from typing import Any
@@ -11,7 +11,8 @@ from jaxtyping import Array, Float, Key
 
 def normal(key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
     """Standard normal numbers in float32."""
-    # Drawn flat: XLA takes many times as long to compile a draw of several axes.
+    # The draw has one axis, because XLA takes many times as long to compile a draw with several
+    # axes.
     return jax.random.normal(key, (math.prod(shape),), jnp.float32).reshape(shape)
 
 

@@ -20,7 +20,7 @@ THREE = (
     (1.0, 0.0),
     (0.6, 0.8),
     (-0.3, 0.9),
-)  # the thinnest cells have the first two on different sides
+)  # the thinnest cells have the first two samples on different sides
 TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # rows that give the first two samples rank 2
 
 

@@ -114,7 +114,7 @@ def _() -> Values:
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """The fixed angle, in degrees, with rescaling about zero only, for many samples."""
+    """The fixed angle, in degrees, for rescaling about zero only and many samples."""
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
     for _ in range(40):

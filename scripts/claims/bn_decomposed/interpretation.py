@@ -18,7 +18,8 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """Mean number of samples that ReLU maps to zero: neurons with Wν < μ, and with Wν > μ.
 
-    Of 40 batches of a cluster of 19 samples and one sample far from it, 2,000 neurons each.
+    The mean is over 40 batches with 2,000 neurons each; a batch has a cluster of 19 samples and one
+    sample far from it.
     """
     rng = generator(key)
     x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)

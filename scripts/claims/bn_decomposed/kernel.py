@@ -1,4 +1,4 @@
-"""Equations 8, 95 to 98 and 111: the arc-cosine kernel, and what follows of it."""
+"""Equations 8, 95 to 98 and 111: the arc-cosine kernel and its consequences."""
 
 from functools import partial
 
@@ -24,7 +24,7 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """ReLU(w xᵢ) ReLU(w xⱼ) of a batch, recentred and not, and 2 ReLU(w x)²/‖x‖² of one sample."""
+    """ReLU(w xᵢ) ReLU(w xⱼ) of a batch, with and without recentring, and 2 ReLU(w x)²/‖x‖²."""
     x = jnp.asarray(BATCH, jnp.float32)
     z = jax.nn.relu(normal(key, 500, 3) @ (x - x.mean(0, keepdims=True)).T)
     raw = jax.nn.relu(normal(jax.random.fold_in(key, 1), 500, 3) @ x.T)
@@ -39,7 +39,7 @@ KERNEL = Draws(kernel_products, 200_000, batch_size=10_000, draws_per_key=500)
 
 
 def kernel_of_the_batch(recentred: bool) -> float:
-    """E ReLU(w xᵢ) ReLU(w xⱼ) by the arc-cosine kernel, which is of weights of variance 2."""
+    """E ReLU(w xᵢ) ReLU(w xⱼ) by the arc-cosine kernel, whose weights have variance 2."""
     g = geometry.gram(jnp.asarray(BATCH))
     step = geometry.mean_field_step if recentred else geometry.arccosine_kernel
     return float(step(g)[0, 1]) / 2

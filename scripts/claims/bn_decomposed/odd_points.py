@@ -1,4 +1,4 @@
-"""Figure 3 and the remark on the odd point: where recentered networks end at infinite width."""
+"""Figure 3 and the remark on the odd point: limits of recentered networks at infinite width."""
 
 import math
 from functools import partial
@@ -50,7 +50,8 @@ def _turned_odd(g: Array, layers: int) -> Array:
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
     """Whether one of 10 Gaussian samples turns odd at infinite width, and is the longest.
 
-    At width 50 whether the longest one of the batch is still the longest after 60 layers.
+    At width 50, the value is whether the longest sample of the batch is still the longest after 60
+    layers.
     """
     batch, weights = jax.random.split(key)
     x = normal(batch, 10, 10)

@@ -49,8 +49,9 @@ WIDTHS = (16, 64, 256)  # of linear networks
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
     """Mean |cos| of samples after 100 linear layers with rescaling alone, by width.
 
-    With its fall from layer 25 at width 64, and how much of it four times the width leaves beyond
-    0.6 and beyond 0.4, where 1/√d leaves 0.5.
+    Further values are this mean minus half of the mean after layer 25, at width 64, and this mean
+    minus 0.6 and 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is 0.5
+    times the mean at a quarter of the width.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

@@ -25,9 +25,9 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
-    """Neurons y until full rank, of one point, two at a right angle or opposite, five on a circle.
+    """Neurons y until full rank, for one point, two orthogonal or opposite ones, five on a circle.
 
-    Of the two points the first needs y₁ and the second y₂ more.
+    For two points, the first needs y₁ neurons and the second needs y₂ more.
     """
 
     def rows(x: Array) -> Array:
@@ -119,7 +119,7 @@ INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance
 
 
 def _chernoff(n: int, alpha: float, gamma: float) -> float:
-    """1 − exp(−d KL(γ/α ‖ γ)) for d = αn/γ trials: what Chernoff says of n successes."""
+    """Chernoff's bound 1 − exp(−d KL(γ/α ‖ γ)) of n successes in d = αn/γ trials."""
     p, d = gamma / alpha, alpha * n / gamma
     divergence = p * math.log(p / gamma) + (1 - p) * math.log((1 - p) / (1 - gamma))
     return -math.expm1(-d * divergence)
@@ -200,7 +200,7 @@ _SINGLE_REASONS = (
 
 
 def _missing(rng: np.random.Generator, x: np.ndarray) -> int:
-    """Rank that `x` misses after recentering and 400 random neurons."""
+    """The rank that `x` lacks after recentering and 400 random neurons."""
     y = np.maximum((x - x.mean(0)) @ rng.normal(size=(x.shape[1], 400)), 0)
     return len(x) - int(np.linalg.matrix_rank(y, tol=1e-9))
 

@@ -1,4 +1,4 @@
-"""Theorem 14: one layer near the invariant representation, and whether that is stable."""
+"""Theorem 14: one layer near the invariant representation, and its stability."""
 
 from functools import partial
 
@@ -141,7 +141,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """`x` with the first sample at a distance from the mean of the others, anywhere."""
+    """`x` with its first sample moved to a given distance from the mean of the others."""
     direction = rng.normal(size=(len(x), x.shape[2]))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     x = x.copy()
@@ -203,7 +203,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """Mean squared distance of the cluster from its centre, over that of the odd sample."""
+    """Mean squared distance of the cluster from its centre, relative to the odd sample's."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0

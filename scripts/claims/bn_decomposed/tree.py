@@ -65,7 +65,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
-    """Rows of more than three clusters at `depth`: the others remain stable."""
+    """Rows of more than three clusters at `depth`; all other rows are stable."""
     rows = x[None]
     for _ in range(depth):
         rows = _children(rows)
@@ -116,7 +116,8 @@ def _() -> Values:
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
     """Paths of rows that keep their clusters, with the sign of each step.
 
-    Of two heavy ends and a light middle with tiny gaps: at most one child keeps the clusters.
+    The rows have two heavy ends and a light middle with tiny gaps, so that at most one child keeps
+    the clusters.
     """
     for _ in range(40):
         low, high = rng.integers(3, 9, 2)

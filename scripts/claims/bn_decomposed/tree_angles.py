@@ -38,8 +38,8 @@ class DeepTrees(NamedTuple):
     """Batches deep in the tree.
 
     Attributes:
-      cosines: Of the samples, which are sorted.
-      norms: Of the samples, over the largest.
+      cosines: Cosines of the samples, which are sorted.
+      norms: Norms of the samples, over the largest norm.
       squared_gaps: Squared distances of neighbours, over the largest squared norm.
     """
 
@@ -110,7 +110,7 @@ def _(key: Key[Array, ""]) -> Values:
 def printed_end_bounds(n: int) -> EndBounds:
     """The bounds of Theorem 11 as printed, which `geometry.tree.end_bounds` sharpens.
 
-    3/(n − 2) and π/2 − √2 π/(n − 2), for n samples; vacuous for n = 3 and 4.
+    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples; they are vacuous for n = 3 and 4.
 
     Raises:
       ValueError: n is below 3.

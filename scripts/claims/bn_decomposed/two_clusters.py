@@ -171,7 +171,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine of an inner sample and x₁, S₂ and what is below the line."""
+    """The cosine of an inner sample and x₁, S₂, and the denominator."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

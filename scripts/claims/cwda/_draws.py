@@ -1,6 +1,6 @@
 """Draws that several sections of the pruning paper share.
 
-Filters are rows of independent normal weights, of standard deviation 1 where no other is said.
+Filters are rows of independent normal weights, with standard deviation 1 unless stated otherwise.
 """
 
 import math
@@ -36,8 +36,9 @@ def norm_cv2(dims: int) -> float:
 def three_filters(key: Key[Array, ""]) -> Statistics:
     """Lengths, angles and distances of the filters a, b and c.
 
-    `inner_product` is over √d, of filters of standard deviation 0.7; `distance_to_point` is from
-    (2, 0, …, 0) to a filter of standard deviation 1.7; `scaled_norm` has a log-normal scale.
+    `inner_product` is divided by √d and is of filters with standard deviation 0.7.
+    `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard deviation 1.7.
+    `scaled_norm` has a log-normal scale.
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]

@@ -1,7 +1,7 @@
 """Results of our trained networks in sentences, beside the paper's numbers.
 
-Layers of one network are not independent runs: the number in brackets is the standard deviation
-over layers, a spread and no error of a mean.
+Layers of one network are not independent runs. So the number in brackets is the standard deviation
+over layers, not the standard error of a mean.
 """
 
 import statistics
@@ -21,7 +21,8 @@ class Network(NamedTuple):
     Attributes:
       page: The file of the results.
       name: Name of the network, for the end of a sentence.
-      filters: Layers of that many filters alone, of a network whose first and last are others.
+      filters: Number of filters of the layers to use, for a network whose first and last layers
+        differ.
     """
 
     page: str
@@ -30,7 +31,7 @@ class Network(NamedTuple):
 
 
 RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
-# The last two do not meet the paper's condition, which asks for trained networks.
+# The last two networks do not meet the paper's condition, which requires trained networks.
 OTHERS = (
     Network("docs/results/mnist-mlp/results.json", "one dense network on MNIST", filters=100),
     Network(
@@ -45,12 +46,12 @@ REPORT = "docs/results/report/results.json"
 
 
 def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:
-    """A sentence of all that the file of the trained ResNet-20 holds."""
+    """A sentence on the results in the file of the trained ResNet-20."""
     return Result(sentence, printed, RESNET20.page)
 
 
 def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result, ...]:
-    """A sentence of the layers of each network, the trained ResNet-20 first."""
+    """A sentence on the layers of each network, beginning with the trained ResNet-20."""
     return tuple(
         Result(
             lambda found, network=network: (
@@ -65,7 +66,7 @@ def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result
 
 
 def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
-    """A sentence of the networks of `scripts/reproduce.py`, with batch norm and unitized."""
+    """A sentence on the networks of `scripts/reproduce.py`, with batch norm and unitized."""
 
     def both(found: Any) -> str:
         kinds = {"batch_norm": "with batch norm", "unitized": "unitized"}
@@ -109,17 +110,17 @@ def above(limit: float, values: dict[str, Sequence[float]]) -> str:
 
 
 def in_english(pair: str) -> str:
-    """ "l2-gm" as "l2 and GM"."""
+    """The name of a pair in English: "l2-gm" becomes "l2 and GM"."""
     return " and ".join({"gm": "GM", "fermat": "Fermat"}.get(a, a) for a in pair.split("-"))
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """The mean of layers, and in brackets their standard deviation."""
+    """The mean over layers, and in brackets the standard deviation over layers."""
     return f"{statistics.mean(values):.{digits}f} (spread {statistics.stdev(values):.{digits}f})"
 
 
 def failing(layers: Layers, test: str) -> int:
-    """How many layers fail a test of `pruning.weight_tests`, by Holm's correction at 5 %."""
+    """The number of layers that fail a test of `pruning.weight_tests`, by Holm's method at 5 %."""
     return sum(test in layer["fails"] for layer in layers)
 
 

@@ -28,7 +28,7 @@ claim = partial(Claim, "CWDA")
 
 
 def rejected_assumptions(found: Any) -> str:
-    """How many layers reject each part of the assumption."""
+    """The number of layers that reject each part of the assumption."""
     parts = {
         "normal": "a Gaussian",
         "homogeneity": "one standard deviation",
@@ -41,7 +41,7 @@ def rejected_assumptions(found: Any) -> str:
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
-    """How many layers reject a Gaussian, and how far they lie from it."""
+    """The number of layers that reject a Gaussian, and the distance of layers from a Gaussian."""
     distances = [layer["ks"] for layer in layers]
     return (
         f"{failing(layers, 'normal')} reject a Gaussian; distances to it {min(distances):.3f} to "
@@ -50,7 +50,7 @@ def distances_to_a_gaussian(layers: Layers) -> str:
 
 
 def rejections_of_settings(found: Any) -> str:
-    """In how many settings of training no layer rejects, and in how many all do."""
+    """The numbers of training settings in which no layer rejects, and all layers reject."""
     after = {name: setting["after"] for name, setting in found["settings"].items()}
     share = {
         test: {name: one["fails"][test] / one["layers"] for name, one in after.items()}

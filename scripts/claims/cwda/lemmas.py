@@ -25,7 +25,7 @@ def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def lemma_3(key: Key[Array, ""]) -> Statistics:
-    """A and B at c = 1, and what checks read of them."""
+    """A and B at c = 1, and further values that checks need."""
     x, y = normal(key, 2, 500, K)
     a, b = _a_and_b(x, y)
     gap = jnp.linalg.norm(x, axis=1) - jnp.linalg.norm(y, axis=1)

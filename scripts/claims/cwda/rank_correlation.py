@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper: what Theorem 1 says of the ranks by l1 and l2."""
+"""Section 3.2 of the pruning paper: consequences of Theorem 1 for the ranks by l1 and l2."""
 
 import math
 from functools import partial

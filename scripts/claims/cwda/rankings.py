@@ -57,7 +57,7 @@ def _shared(layer: str) -> list[int]:
 
 
 def _normal_overlap(rho: float, ratio: float) -> float:
-    """Share of the `ratio` lowest of one normal variable that are so of one correlated with it."""
+    """Share of the `ratio` lowest of a normal variable that are also lowest of a correlated one."""
     z = scipy.stats.norm.ppf(ratio)
 
     def integrand(x: float) -> float:

@@ -1,4 +1,4 @@
-"""Section 4.1 of the pruning paper: when the assumption fails, and how much it takes to hold."""
+"""Section 4.1 of the pruning paper: when the assumption fails, and which size it needs."""
 
 import itertools
 import math
@@ -121,7 +121,7 @@ def _() -> Values:
 
 
 def alike_by_width(found: Any) -> str:
-    """How alike criteria are in layers of each number of filters."""
+    """The similarity of criteria in layers of each number of filters."""
     said = []
     for filters in (16, 32, 64):
         layers = [layer for layer in found["layers"] if layer["filters"] == filters]

@@ -50,7 +50,7 @@ def own_spread() -> float:
 def std_tests(key: Key[Array, ""]) -> Statistics:
     """Whether the two tests support a spread below a margin at 5 %, and Bartlett's p-value.
 
-    The margin is the spread that the filters have, or 1.5 times that.
+    The margin is the true spread of the filters, or 1.5 times the true spread.
     """
     v, margin = normal(key, STD_FILTERS, STD_DIMS), own_spread()
 
@@ -80,7 +80,8 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-# Of the t test, from 2 million draws of 16 standard deviations, chi variables of 143 degrees.
+# Power of the t test, from 2 million draws of 16 standard deviations, which are chi variables with
+# 143 degrees of freedom.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 
@@ -169,7 +170,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
 
 def _change_with_unit(test: Callable, key: Array) -> float:
-    """p-value of weights minus that of the same weights in a unit 50 times as large."""
+    """The p-value of weights, minus the p-value of the same weights in a unit 50 times as large."""
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
     return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))

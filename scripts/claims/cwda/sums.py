@@ -167,7 +167,7 @@ SHARED = Draws(sums_of_a_shared_point, 30_000, batch_size=2000, draws_per_key=20
 
 
 def limit(*, shared: bool = False) -> float:
-    """Var(F₁/F₂) to leading order, as Theorem 3 has it or with P shared."""
+    """Var(F₁/F₂) to leading order, as in Theorem 3 or with a shared P."""
     variances = pruning.gaussian.norm_sum_ratio_variance_limit
     return variances(SHARED_VECTORS, SHARED_DIMS, shared=shared).direct
 

@@ -1,7 +1,8 @@
 """Bounds of the earth mover distance that the parameters of a normalizer certify.
 
-Theorems 3.1 to 3.3 of the unitization paper for what replaced its layer: W′ ≤ min(2M, L W), with M
-the radius of the outputs about the bias and L the Lipschitz constant, each for any inputs.
+These are Theorems 3.1 to 3.3 of the unitization paper for later normalizers: W′ ≤ min(2M, L W). M
+is the radius of the outputs about the bias, and L is the Lipschitz constant; both hold for any
+inputs.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,7 +28,7 @@ FAR, NEAR = 1e6, 1e-6  # where a layer is at its bound, and where it is steepest
 
 
 class Layer(NamedTuple):
-    """A layer with parameters, and what is certain of it."""
+    """A layer with parameters, and its certified constants."""
 
     apply: Callable[[Array], Array]
     bounds: LayerBounds
@@ -83,7 +84,7 @@ def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
 
 
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
-    """By how much distances of outputs exceed min(2M, L W), of heavy-tailed and opposite pairs."""
+    """Excess of output distances over min(2M, L W), for heavy-tailed and for opposite pairs."""
     x, y = pairs(key)
     outputs = distances_of_outputs(x, y, jax.jit(layer.apply))
     bound = jax.vmap(partial(shift.certified_upper_bound, layer.bounds))

@@ -1,7 +1,7 @@
 """Exact earth mover distances of many pairs of discrete distributions.
 
-A list of points of equal weight is a distribution: theorems must hold exactly of its exact earth
-mover distance, with no error of sampling.
+A list of points with equal weights is a distribution, so theorems must hold for its exact earth
+mover distance, without sampling error.
 """
 
 import math
@@ -31,14 +31,14 @@ def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]:
-    """A point at R and one at −R along a feature, for each R: where bounds are attained."""
+    """A point at R and a point at −R along a feature, for each R; these pairs attain the bounds."""
     x = np.zeros((len(lengths), 1, FEATURES))
     x[:, 0, feature] = lengths
     return x, -x
 
 
 def distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Exact earth mover distances, by assignment; NaN of what is not finite."""
+    """Exact earth mover distances, by assignment; NaN if points are not finite."""
     return np.array([_distance(*pair) for pair in zip(x, y, strict=True)])
 
 

@@ -63,7 +63,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def mean_difference(key: Key[Array, ""]) -> Statistics:
-    """By how much images with mean +m u exceed images with mean −m u along u."""
+    """The difference along u between images with mean +m u and images with mean −m u."""
     sign = jnp.asarray([1.0, -1.0], jnp.float32).reshape(2, 1, 1, 1, 1)
     x = sign * SHIFT + normal(key, 2, 20, HEIGHT, WIDTH, CHANNELS)
     one = jnp.ones(CHANNELS, jnp.float32)

@@ -41,7 +41,7 @@ def _runs(found: Any) -> str:
 
 
 def movements(found: Any) -> str:
-    """How far skewness and kurtosis of 8 units move in an epoch."""
+    """The change of skewness and kurtosis of 8 units in an epoch."""
     said = [
         f"{one['moment']} {one['unitized']['mean']:.3f} unitized and "
         f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"

@@ -1,4 +1,4 @@
-"""Sections 1 and 3.3: what the text says of depth, of vanishing gradients and of the bound 2."""
+"""Sections 1 and 3.3: the text's statements on depth, vanishing gradients and the bound 2."""
 
 from functools import partial
 from typing import Any
@@ -61,7 +61,7 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
     """The distance W of every layer's outputs after a step of gradient descent.
 
-    Without a `target` it is what the network returns, so that no gradient is left.
+    Without a `target`, the target is the network's output, so that the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]

@@ -1,4 +1,4 @@
-"""Section 3.2: what moments say of the distance from below, and the unbounded example."""
+"""Section 3.2: lower bounds of the distance from moments, and the unbounded example."""
 
 from functools import partial
 from itertools import product

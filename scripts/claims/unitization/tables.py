@@ -1,4 +1,4 @@
-"""Sections 4.2 and 4.3 and Appendix C: the tables, and what the text says of their numbers."""
+"""Sections 4.2 and 4.3 and Appendix C: the tables, and the text's statements on their numbers."""
 
 from functools import partial
 

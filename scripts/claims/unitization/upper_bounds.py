@@ -1,4 +1,4 @@
-"""Section 3.1: what means and variances say of the distance from above."""
+"""Section 3.1: upper bounds of the distance from means and variances."""
 
 from functools import partial
 

@@ -1,7 +1,7 @@
-"""The report's sections on pruning: how criteria rank filters, what masking costs, the weights.
+"""The report's sections on pruning: rankings by criteria, accuracy after masking, weights.
 
 Each section has its plots, its sentence and its HTML, one below the other. A line is the mean over
-seeds, the band or bar about it one standard error.
+seeds; the band or bar around it is one standard error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -154,7 +154,7 @@ def _expected(by_layer: Sequence[float | None]) -> str:
 
 
 def _layers(pruning: dict) -> str:
-    """All numbers of the figures by layer, as a table to open."""
+    """All numbers of the figures by layer, in a folded table."""
     head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
     spearman = pruning["batch_norm"]["spearman"]
     rows = [
@@ -210,7 +210,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
-    """Which criterion costs most and which least accuracy, at the share where they differ most."""
+    """The criteria that cost most and least accuracy, at the share with the largest difference."""
     masked = pruning[normalization][kind]
     start = f"of {percent(pruning[normalization]['unmasked'])} %, "
     start += f"{NORMALIZATIONS[normalization].label} keeps "
