@@ -6,10 +6,11 @@ from typing import Any
 
 
 def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows with a value of each factor, so that any two values of two factors meet in a row.
+    """Rows with a value for each factor; any two values of two factors occur together in a row.
 
-    Greedy: a row begins with a pair that is left, and each other factor takes the value that meets
-    most pairs that are left. Ten factors of two or three values take some 15 rows, not 10⁴.
+    The method is greedy. A row begins with a pair that no row has yet, and each other factor takes
+    the value that adds most such pairs. Ten factors of two or three values take some 15 rows, not
+    10⁴.
     """
     names = list(factors)
     left = {

@@ -1,4 +1,4 @@
-"""Opens a page in headless Chromium and tells what a person would see there."""
+"""Opens a page in headless Chromium and returns what a person would see there."""
 
 import json
 import re
@@ -87,7 +87,7 @@ def open_page(
     choose: str = "",
     scratch: Path,
 ) -> dict:
-    """What Chromium shows of the file `page` in a window of `width` by `height` pixels.
+    """The visible content of the file `page` in a window of `width` by `height` pixels.
 
     The page is not touched: a frame in `scratch`, an empty folder, looks at it. The result has
     `figures` (each with its box, its number of visible marks, the height of its smallest text, the

@@ -43,7 +43,7 @@ class Bucket(MemoryFileSystem):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Objects are read, in parts too, written, listed and removed."""
+    """Serves requests to read (also in parts), write, list and remove objects."""
 
     protocol_version = "HTTP/1.1"
 
@@ -98,14 +98,14 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def about(bucket: str, name: str) -> dict[str, str]:
-    """What the API says of an object."""
+    """The API's description of an object."""
     size = str(len(Bucket.store[f"/{bucket}/{name}"].getvalue()))
     return {"bucket": bucket, "name": name, "size": size, "generation": "1", "metageneration": "1"}
 
 
 @contextmanager
 def served(patch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The objects, by path, of buckets that every library takes for those of the cloud."""
+    """Serve buckets that every library takes for cloud buckets; the value has objects by path."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     address = f"127.0.0.1:{server.server_port}"
     patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://{address}")

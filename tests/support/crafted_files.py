@@ -1,4 +1,4 @@
-"""Files that claim more than they hold, or hold more than they seem to, in every format."""
+"""Files in every format that claim more than they hold, or unpack to more than they seem to."""
 
 import io
 import json
@@ -48,7 +48,7 @@ def integers(keys: list[int]) -> bytes:
 
 
 def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
-    """With bodies of about `n` bytes."""
+    """Files in msgpack whose bodies have about `n` bytes."""
     weights = b"\x81\xa1w"
     bodies = {
         "nils": b"\xdd" + struct.pack(">I", n) + b"\xc0" * n,
@@ -235,7 +235,7 @@ def tiny_chunks(file):
 
 
 def compressed(file):
-    """One chunk of 36 bytes, of which the stream unpacks to 256 MiB."""
+    """A chunk of 36 bytes whose compressed stream unpacks to 256 MiB."""
     dataset = file.create_dataset("a", (3, 3, 1), "f4", chunks=(3, 3, 1), compression="gzip")
     packer = zlib.compressobj(1)
     stream = b"".join(packer.compress(bytes(2**20)) for _ in range(2**8)) + packer.flush()

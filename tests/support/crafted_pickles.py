@@ -31,7 +31,7 @@ def text(content: bytes) -> bytes:
 
 
 def doubled(leaf=b")", pair=b"h%ch%c\x86q%c0") -> bytes:
-    """A value of 2^40 leaves in the memo at `N`, of which each level is twice the one below."""
+    """Stores a value of 2^40 leaves in the memo at `N`: each level has the level below twice."""
     build = leaf + b"q\x000"
     for i in range(N):
         build += pair % (i, i, i + 1)
@@ -52,7 +52,7 @@ GOOD = REBUILD % (PID % text(b"0") + b"Q")
 
 
 def small() -> dict[str, bytes]:
-    """Pickles below a kilobyte by what they do."""
+    """Pickles below a kilobyte, named by their effect."""
     bodies = {
         "key": TUPLES + b"}" + BOMB + b"K\x01s",
         "ordered-key": TUPLES + ORDERED + b")R" + BOMB + b"K\x01s",
@@ -157,10 +157,10 @@ def copied(n=30_000, times=20_000) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def colliding(n: int, bits: int) -> list[int]:
-    """Integers of 31 bits that a dictionary of 2^bits slots must each seek for long.
+    """Integers of 31 bits for each of which a dictionary of 2^bits slots must search for long.
 
-    Half of them fill a chain of slots, each 5 i + 1 after the slot i before; the others find all
-    slots taken that their own bits lead to, and then walk along the chain.
+    Half of the integers fill a chain of slots, in which slot 5 i + 1 follows slot i. For the
+    others, all slots that their own bits choose are taken, so the search then goes along the chain.
     """
     slots, chain = 2**bits, [1]
     while len(chain) < n // 2:

@@ -8,14 +8,14 @@ from tests.support.mutations import result
 
 
 def shifted(**changes):
-    """Makes a function of which one result, by name, is multiplied by a factor."""
+    """Makes a function whose result of a given name is multiplied by a factor."""
     return result(
         lambda value: value._replace(**{k: f * getattr(value, k) for k, f in changes.items()})
     )
 
 
 def exchanged(right):
-    """Returns the two results in the other order."""
+    """Makes a function that returns its two results in the other order."""
     return lambda *args, **options: type(right(*args, **options))(*right(*args, **options)[::-1])
 
 
@@ -36,7 +36,7 @@ def never(right):
 
 
 def at_other(argument, change):
-    """Calls the function with its argument of this place changed."""
+    """Makes a function whose argument at this position is changed."""
 
     def make(right):
         def wrong(*args, **options):
@@ -50,7 +50,7 @@ def at_other(argument, change):
 
 
 def option(**changes):
-    """Calls the function with options changed."""
+    """Makes a function whose options are changed."""
 
     def make(right):
         def wrong(*args, **options):
@@ -63,7 +63,7 @@ def option(**changes):
 
 
 def squared(right):
-    """Variance for standard deviation."""
+    """Makes a function that returns the variance in place of the standard deviation."""
     return lambda *args, **options: jnp.square(right(*args, **options))
 
 

@@ -1,9 +1,10 @@
-"""A disk that is full from each write of a run on; run with `full_disk.c` preloaded.
+"""Tests a disk that becomes full at each write of a run; needs `full_disk.c` preloaded.
 
     LD_PRELOAD=full_disk.so python full_disk.py FOLDER [EVERY]
 
-Prints a line of JSON per moment: the status and the words of the run, and whether the same command
-ends with the bits of an undisturbed run once there is room again.
+For each moment, the program prints a line of JSON. The line has the status and the output of the
+run, and whether the same command, with free space again, ends with the same bits as an undisturbed
+run.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ TIMES = ("seconds", "images_per_second", "waiting_for_data")
 
 
 def run(out: Path) -> tuple[int, str]:
-    """Status and words of a run of the command."""
+    """Status and output of a run of the command."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
@@ -43,14 +44,14 @@ CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))  # by `c
 
 
 def compile_once() -> None:
-    """Let all runs have the data and the programs of the first."""
+    """Run once, so that all later runs reuse its data and its compiled programs."""
     one = functools.cache(lambda: Trainer(RECIPE, datasets.load("digits"), mesh_of(1)))
     trainer.Trainer, Trainer.lower = lambda *_: one(), functools.cache(Trainer.lower)
     datasets.load = functools.cache(datasets.load)
 
 
 def numbers(out: Path) -> list:
-    """The metrics but for times, and the sums of the arrays of the last checkpoint."""
+    """The metrics without times, and the sums of the arrays of the last checkpoint."""
     lines = run_folder.read_lines(out / "seed-0" / "metrics.jsonl")
     newest = max(int(p.name) for p in (out / "checkpoints-0").iterdir() if p.name.isdigit())
     path = out / "checkpoints-0" / str(newest) / "checksums" / "metadata"

@@ -1,7 +1,7 @@
 """Derivatives are compared with differences at several random points, never at one.
 
-At a single point a wrong derivative may be right: tangents of a sort that are not permuted are so
-wherever the first point happens to be sorted.
+At a single point a wrong derivative may look right. For example, a derivative of a sort that does
+not permute the tangents is right at every point that is already sorted.
 """
 
 import jax

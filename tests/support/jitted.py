@@ -1,4 +1,4 @@
-"""One compiled program in place of one for every operation, which is what takes the time."""
+"""Compiles a function as one program; a program per operation would take most of a test's time."""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -10,9 +10,9 @@ TRACED = object()
 
 
 def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` under `jit`, where `tests/test_contract.py` finds it the same.
+    """`function` under `jit`; `tests/test_contract.py` checks that this changes no result.
 
-    Arrays are traced; Python numbers, names and functions are as they are.
+    Arrays are traced; Python numbers, names and functions are constants.
     """
 
     @wraps(function)

@@ -1,7 +1,7 @@
-"""Programs that tests have compiled, kept from run to run in a folder of the tests' own.
+"""Keeps the programs that tests have compiled from run to run, in a separate folder.
 
-A run has a folder of its own, which begins with links to all that is kept; what is whole of it at
-the end is kept for the next: a process that a test kills may leave half a file.
+Each run has its own folder, which begins with links to all kept files. At the end, the complete
+files are kept for the next run, because a process that a test kills may leave half a file.
 """
 
 import os
@@ -40,7 +40,7 @@ def end(run: Path, most_bytes: int = MOST_BYTES) -> None:
         elif not place.exists() and _is_whole(program):
             program.rename(place)
     shutil.rmtree(run)
-    for left in run.parent.glob("run-*"):  # by runs that were killed
+    for left in run.parent.glob("run-*"):  # folders that killed runs left
         if left.stat().st_mtime < time.time() - DAY:
             shutil.rmtree(left, ignore_errors=True)
 

@@ -1,4 +1,4 @@
-"""Which random keys a run consumes: one that is consumed twice gives the same numbers twice."""
+"""Records the random keys that a run consumes: a key consumed twice gives equal numbers twice."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,17 +18,17 @@ SAMPLERS = (
 
 
 class Use:
-    """The keys that were consumed, in order, by the name of what consumed them."""
+    """The consumed keys, in order, by the name of the sampler."""
 
     def __init__(self):
         self.keys: list[tuple[str, bytes]] = []
 
     def count(self, sampler: str) -> int:
-        """How often a sampler was called, of compiled programs each time that it ran."""
+        """The number of calls of a sampler, counted in compiled programs at each run."""
         return sum(name == sampler for name, _ in self.keys)
 
     def assert_once(self) -> None:
-        """No key was consumed twice, by whatever samplers."""
+        """Assert that no key was consumed twice, even by different samplers."""
         jax.effects_barrier()
         by_key: dict[bytes, list[str]] = {}
         for name, key in self.keys:
@@ -41,7 +41,7 @@ class Use:
 def recorded() -> Iterator[Use]:
     """Record what `jax.random` consumes, also inside compiled programs, loops and `vmap`.
 
-    `fold_in` consumes nothing: it makes another key, which is also that of `split` at this index.
+    `fold_in` consumes no key. It makes a new key, equal to the key of `split` at the same index.
     """
     use = Use()
 
@@ -56,7 +56,7 @@ def recorded() -> Iterator[Use]:
 
         return call
 
-    jax.clear_caches()  # programs that were traced before note nothing
+    jax.clear_caches()  # programs that were traced earlier record nothing
     with pytest.MonkeyPatch.context() as patch:
         for name in SAMPLERS:
             patch.setattr(jax.random, name, noting(name, getattr(jax.random, name)))

@@ -1,6 +1,6 @@
 """Random tiny language models in Hugging Face's format, and a decoder in NumPy to compare with.
 
-The decoder is written for one sequence, one head and one position after the other.
+The decoder computes one sequence, one head and one position at a time.
 """
 
 import json
@@ -139,7 +139,7 @@ def gpt2_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, 
 
 
 def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Parameters of a size at which every part of the program counts."""
+    """Random parameters, scaled so that every part of the program changes the result."""
     if config["model_type"] == "gpt2":
         return gpt2_weights(config, rng)
     family, d, f = config["model_type"], config["hidden_size"], config["intermediate_size"]
@@ -175,7 +175,7 @@ def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str
 def perceptron_shapes(
     config: dict[str, Any], layer: str, d: int, f: int
 ) -> dict[str, tuple[int, ...]]:
-    """Of one perceptron, or of the experts and what divides tokens among them."""
+    """Shapes of one perceptron, or of the experts and their router."""
     names = {"gate_proj": (f, d), "up_proj": (f, d), "down_proj": (d, f)}
     match config["model_type"]:
         case "mixtral":
@@ -204,7 +204,7 @@ def draw(
 def write(
     folder: Path, config: dict[str, Any], weights: dict[str, np.ndarray], *, shards: int = 1
 ) -> Path:
-    """A folder as `transformers` writes it."""
+    """Write a folder in the format of `transformers`."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     if shards == 1:
@@ -230,10 +230,10 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def logits(config: dict[str, Any], weights: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
-    """Of one sequence, in float64.
+    """Logits of one sequence, in float64.
 
-    For mixtures of experts, `config["removed_experts"]` may list experts for every layer that no
-    token is sent to.
+    For mixtures of experts, `config["removed_experts"]` may list, for every layer, experts that get
+    no tokens.
     """
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     if config["model_type"] == "gpt2":

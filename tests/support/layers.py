@@ -10,7 +10,7 @@ import jaxnorm
 
 
 def layer_functions() -> dict[Callable[..., Any], int]:
-    """Functions of samples, numbers for each channel, and statistics: how many such numbers."""
+    """The functions of layers with statistics, and the number of parameters of each channel."""
     return {
         function: len(positional) - 2
         for function in vars(jaxnorm).values()

@@ -1,4 +1,4 @@
-"""Results of a run that never was, for tests of the report."""
+"""Invented results of a run, for tests of the report."""
 
 import copy
 from typing import Any
@@ -26,7 +26,7 @@ TREE = {"points": 16, "depth": 400, "index": 0, "norm_ratio": 13.84, "angle_ends
 
 
 def made_up(seeds=3) -> Report:
-    """Results of networks that never were, as `measures.report` types them."""
+    """Invented results of networks, in the type of `measures.report`."""
     rng = np.random.default_rng(7)
     training = made_up_training(rng, seeds)
     steps = 20 * np.array(training["learning_rate"])
@@ -57,7 +57,7 @@ def made_up(seeds=3) -> Report:
 
 
 def made_up_theorems():
-    """Results of a check of every claim that never was; the figures are what they are."""
+    """Invented results of a check of every claim; the figures are computed."""
     return files.plain(
         {
             "command": "python scripts/check_theorems.py",
@@ -233,7 +233,7 @@ RATES = [0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02, 0.02]  # falls before epoch 5
 
 
 def made_up_shift(seeds=3) -> dict[str, Any]:
-    """Results of `covariate_shift.py` with numbers of which no two are equal."""
+    """Invented results of `covariate_shift.py`, in which all numbers differ."""
     rng = np.random.default_rng(0)
 
     def numbers():
@@ -276,7 +276,7 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
 
 
 def made_up_accuracies(values):
-    """Accuracies of networks by criterion, the same at every stage but for a step of 0.1."""
+    """Accuracies of networks by criterion, which differ by 0.1 from stage to stage."""
     return [
         {
             c: [{s: v + i / 10 for i, s in enumerate(STAGES)}]
@@ -290,7 +290,7 @@ PRUNED = np.array([[0.5, 0.6, 0.55, 0.4], [0.52, 0.58, 0.5, 0.44], [0.51, 0.61, 
 
 
 def pruned_networks() -> Results:
-    """Of three networks pruned by every criterion."""
+    """Invented results of three networks pruned by every criterion."""
     timings = {"1": {"milliseconds": 1.0, "samples_per_second": 1000.0, "memory": 400}}
     cost = {"parameters": 100, "macs": 800, "size": 400, "timings": timings}
     faster = {"1": timings["1"] | {"milliseconds": 0.5, "samples_per_second": 2000.0}}

@@ -1,4 +1,4 @@
-"""Functions that are made wrong on purpose, and claims that must notice."""
+"""Functions that are made wrong on purpose, and claims that must notice the fault."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -19,8 +19,8 @@ class Mutation(NamedTuple):
 
     Attributes:
       right: The function.
-      fault: What is wrong with the other one, in words.
-      make: The wrong function, made of the right one.
+      fault: The fault of the wrong function, in words.
+      make: A function from the right function to the wrong one.
       claims: Names of the claims that must notice.
     """
 
@@ -73,7 +73,7 @@ def unnoticed(
 
 
 def _holds(claim: Claim, key: Key[Array, ""], precision: float) -> bool:
-    """Whether a claim is as recorded, from draws on one device: each of several would compile."""
+    """Whether a claim is as recorded, from draws on one device; several would compile longer."""
     device = jax.devices()[:1]
     measured = claims.measure([claim], key, precision=precision, devices=device)
     return claims.decide([claim], measured)[0].as_recorded

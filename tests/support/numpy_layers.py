@@ -1,8 +1,8 @@
 """The layers with running statistics in NumPy and float64, one group and one sample at a time.
 
-The reference of the functions, of NNX and of Linen, which are thus never compared with each other.
-Nothing in a case is neutral: running means of 3 and less, variances of 5 and less, images that are
-not square, parameters and masks that differ between channels and samples.
+These are the reference for the functions, for NNX and for Linen, so these three need not be
+compared with each other. No value in a case is neutral: running means are up to 3, variances are up
+to 5, images are not square, and parameters and masks differ between channels and samples.
 """
 
 import inspect
@@ -58,7 +58,7 @@ ELSEWHERE = {  # options with tests of their own
 
 
 class Case(NamedTuple):
-    """A layer's options, what it is called with, and the outcome in NumPy."""
+    """The options of a layer, the arguments of a call, and the outcome in NumPy."""
 
     name: str
     options: dict[str, Any]
@@ -74,7 +74,7 @@ class Case(NamedTuple):
 
 
 def cases(name: str, layer: type) -> list[Case]:
-    """All pairs of what the signature of a layer has, and of what a call may say."""
+    """Cases with all pairs of a layer's options and of a call's arguments."""
     factors = COMMON | OWN[name]
     assert set(inspect.signature(layer.__init__).parameters) - ELSEWHERE == set(factors)
     return [_case(name, set(factors), row) for row in all_pairs(factors | CALLED)]
@@ -99,7 +99,7 @@ def _case(name: str, options: set[str], row: dict[str, Any]) -> Case:
 
 
 class Call(NamedTuple):
-    """What a function is called with, and its output and statistics in NumPy, by group."""
+    """The arguments of a function, and its output and statistics in NumPy, by group."""
 
     x: np.ndarray
     where: np.ndarray | None
@@ -112,7 +112,7 @@ class Call(NamedTuple):
 
 
 def calls(name: str, function: Callable[..., Any]) -> list[Call]:
-    """All pairs of what the signature of a function has, in training and in inference."""
+    """Calls with all pairs of a function's options, in training and in inference."""
     factors = {k: COMMON[k] for k in ("correction", "groups", "use_scale", "use_bias")}
     factors |= {"eps": COMMON["epsilon"], "inference": [False, True]} | OWN[name]
     known = set(factors) - {"use_scale", "use_bias", "inference"}
@@ -151,7 +151,7 @@ def _call(name: str, options: set[str], row: dict[str, Any]) -> Call:
 
 
 def _kept(mask: str | None, shape: tuple[int, ...], groups: int) -> np.ndarray | None:
-    """One truth value a sample or pixel."""
+    """One truth value for each sample or pixel."""
     random = np.random.default_rng(1).random(shape) < 0.7
     if mask is None:
         return None
@@ -212,7 +212,7 @@ def normalized(
     var: np.ndarray,
     o: dict[str, Any],
 ) -> np.ndarray:
-    """What scale and bias act on, of one group."""
+    """One group after normalization, before scale and bias."""
     eps = o["epsilon"]
     std = np.sqrt(var + eps)
     if name == "BatchNorm":
@@ -228,7 +228,7 @@ def normalized(
 
 
 def _unitized(sample: np.ndarray, keep: np.ndarray, o: dict[str, Any]) -> np.ndarray:
-    """One sample by its norm over the pixels that count, or each of its pixels by its own."""
+    """One sample divided by its norm over unmasked pixels, or each pixel by its own norm."""
     factor: Callable[..., np.ndarray] = eq_10 if o["factor"] is jaxnorm.interpolated else eq_9
     squares = (sample**2).sum(-1, keepdims=True)
     if o["per_pixel"] or sample.ndim == 1:

@@ -1,4 +1,4 @@
-"""Programs of JAX evaluated by NumPy, so that small networks run once without being compiled."""
+"""Evaluates programs of JAX by NumPy, so that small networks run once without compilation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -101,7 +101,7 @@ def _dot_general(params: dict[str, Any], a: Any, b: Any) -> Any:
 
 
 def _conv(params: dict[str, Any], x: Any, kernel: Any) -> Any:
-    """The sum over positions of the window, each a product of matrices."""
+    """A convolution as a sum over the positions of the window, each a product of matrices."""
     if params["batch_group_count"] != 1 or np.min(params["padding"]) < 0:
         return None
     numbers, groups = params["dimension_numbers"], params["feature_group_count"]

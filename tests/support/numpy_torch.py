@@ -1,4 +1,4 @@
-"""As much of PyTorch as the benches use, in NumPy: the same numbers, or the shapes of layers."""
+"""The part of PyTorch that the benchmarks use, in NumPy: numbers, or only shapes of layers."""
 
 from types import SimpleNamespace
 
@@ -28,7 +28,7 @@ NUMPY = SimpleNamespace(from_numpy=tensor, cdist=cdist, linalg=SimpleNamespace(n
 
 
 class Shape(tuple):
-    """The shape of a batch, channels second; a sum is of two alike."""
+    """The shape of a batch, channels second; only equal shapes can be added."""
 
     def __add__(self, other):
         assert self == other, f"{self} + {other}"
@@ -36,7 +36,7 @@ class Shape(tuple):
 
 
 class Module:
-    """A layer by what it makes of a shape; it counts its parameters."""
+    """A layer as a function of shapes that counts its parameters."""
 
     def __init__(self):
         self.parameters = 0

@@ -14,7 +14,7 @@ def dynamic_slice(params: dict[str, Any], x: Any, *starts: Any) -> Any:
 
 
 def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
-    """Windows of `x`, or None where one is not within it."""
+    """Windows of `x`, or None if a window is not within `x`."""
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     batch = numbers.operand_batching_dims, numbers.start_indices_batching_dims
     windows = _windows(x.shape, sizes, indices, numbers.start_index_map, batch)
@@ -27,7 +27,7 @@ def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
 
 
 def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """`x` with windows that are combined with updates, or None where one is not within it."""
+    """`x` with its windows combined with updates, or None if a window is not within `x`."""
 
     def scattered(params: dict[str, Any], x: Any, indices: Any, updates: Any) -> Any:
         numbers, first = params["dimension_numbers"], indices.ndim - 1
@@ -49,7 +49,7 @@ def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
 def _windows(
     shape: Sequence[int], sizes: Sequence[int], indices: Any, to: Sequence[int], batch: Any
 ) -> list[tuple[slice, ...]]:
-    """The window at each of the indices; none if one is not within the array."""
+    """The window at each of the indices; None if a window is not within the array."""
     windows = []
     for place in np.ndindex(indices.shape[:-1]):
         start = np.zeros(len(shape), int)

@@ -1,4 +1,4 @@
-"""Settings that differ in one field: what keeps results by a digest must tell them apart."""
+"""Settings that differ in one field, for tests that digests of settings tell them apart."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def with_one_other_value(settings: Any) -> Iterator[tuple[str, Any]]:
-    """The fields of a dataclass by name, and the settings with another value in this field."""
+    """For each field of a dataclass, its name and the settings with another value of the field."""
     for field in dataclasses.fields(settings):
         value = other(getattr(settings, field.name))
         yield field.name, dataclasses.replace(settings, **{field.name: value})
 
 
 def other(value: Any) -> Any:
-    """A value of the same type, or a number in place of none."""
+    """Another value of the same type, or a number in place of None."""
     match value:
         case bool():
             return not value

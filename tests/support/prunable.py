@@ -1,8 +1,8 @@
 """Small networks of every kind that can be pruned, as plain functions of a dictionary of arrays.
 
 A block is `block(rng, shape) -> (params, apply, shape)`: it maps images of one `(h, w, c)` to
-images of another, and takes all widths from its parameters. All arrays are drawn, running
-statistics and biases too, so that nothing vanishes by chance.
+images of another, and takes all widths from its parameters. All arrays are drawn, including running
+statistics and biases, so that no array is zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -120,7 +120,7 @@ def linear(x):
 
 
 def residual(rng, shape, *, inside=4, stride=1, width=None, shortcut=None):
-    """Two convolutions, and around them the input, a projection or zeros beside the input."""
+    """Two convolutions with a shortcut: the input, a projection, or the input padded with zeros."""
     width = width or shape[-1]
     blocks = [
         partial(conv_norm, width=inside, stride=stride),
@@ -243,7 +243,7 @@ def squeeze_excitation(rng, shape, *, inside=4):
 
 
 def u_net(rng, shape, *, inside=6):
-    """Down, a convolution, up by nearest neighbours, beside what was kept."""
+    """Down, a convolution, up by nearest neighbours, and concatenation with the input."""
     h, w, c = shape
     inner, function, _ = conv_norm(rng, (h // 2, w // 2, c), width=inside)
 

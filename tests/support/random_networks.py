@@ -1,4 +1,4 @@
-"""Random networks of many kinds of block, cut at random: removed is masked, or it is refused."""
+"""Random networks of many kinds of block, pruned at random: pruning equals masking, or fails."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -52,7 +52,7 @@ class RandomNetwork(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of a network, its error beside the masked one, and what was said."""
+    """The outcome for a network, the error beside the masked network, and the message."""
 
     kind: str
     error: float = 0.0
@@ -118,9 +118,9 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
 
 
 def outcome(network: RandomNetwork, seed: int, *, resize: bool = False) -> Outcome:
-    """What a cut of 40 % of the channels, drawn at random, does to the network.
+    """The outcome of removing 40 % of the network's channels, drawn at random.
 
-    With `resize` channels under a norm over them are cut too.
+    With `resize`, channels under a norm over channels are removed, too.
     """
     try:
         found = _outcome(network, seed, resize)
@@ -158,7 +158,7 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
 
 
 def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
-    """Of a sum of what `apply` gives, each output with a weight of its own."""
+    """The gradient of a sum over the outputs of `apply`, each with a different weight."""
 
     def total(params: Any, x: Any) -> Any:
         outputs = jax.tree.leaves(apply(params, x))

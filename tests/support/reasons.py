@@ -1,4 +1,4 @@
-"""Of `fixed_channels`, what pins channels inside of a network."""
+"""Reports of `fixed_channels` on channels inside a network."""
 
 from typing import Any
 

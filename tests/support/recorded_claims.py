@@ -1,4 +1,4 @@
-"""What docs/results/theorems has of every check, and how a finding of the same key differs."""
+"""The recorded finding of every check, and the difference of a finding with the same key."""
 
 import json
 import math
@@ -25,7 +25,7 @@ def recorded() -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def difference(claim: Claim, found: Finding) -> str:
-    """What of a finding is not as recorded, "" if all is."""
+    """A description of the part of a finding that differs from the record; "" if none does."""
     row = recorded()[claim.paper, claim.name, found.check.what]
     pairs = {"estimate": (found.estimate, row["estimate"], allowed(found, row["stderr"]))}
     pairs["prediction"] = (found.predicted, row["prediction"], ROUNDING * abs(row["prediction"]))
@@ -40,7 +40,7 @@ def difference(claim: Claim, found: Finding) -> str:
 
 
 def allowed(found: Finding, stderr: float) -> float:
-    """How far an estimate may be from the recorded one, of standard error `stderr`."""
+    """The allowed difference from a recorded estimate, whose standard error is `stderr`."""
     if isinstance(found.check, Computed):
         return found.check.tolerance + ROUNDING * abs(found.estimate)
     return STANDARD_ERRORS * math.hypot(found.stderr, stderr)

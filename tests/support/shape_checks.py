@@ -1,7 +1,7 @@
 """Arguments are checked where a signature has arrays, and nowhere else.
 
-jaxtyping's import hook checks every function of a package, and those inside of functions are made
-and checked anew at each call: half of the time of all tests.
+jaxtyping's import hook wraps every function of a package. Functions inside functions are wrapped
+again at each call, which took half of the time of all tests.
 """
 
 import ast
@@ -11,7 +11,7 @@ from jaxtyping import _import_hook
 
 
 class _Arrays(_import_hook.JaxtypingTransformer):
-    """Leaves functions without arrays as they are, and those inside of functions."""
+    """Leaves functions without arrays, and functions inside functions, unchecked."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:  # noqa: N802, ast's
         inside = any(isinstance(parent, ast.FunctionDef) for parent in self._parents)
@@ -34,5 +34,5 @@ def _has_arrays(node: ast.FunctionDef) -> bool:
 
 
 def begin() -> None:
-    """Before the packages are imported."""
+    """Start the checks; must be called before the packages are imported."""
     _import_hook.JaxtypingTransformer = _Arrays

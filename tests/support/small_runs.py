@@ -1,4 +1,4 @@
-"""Tiny training runs, and what a user would see of them."""
+"""Tiny training runs, and the output that a user would see."""
 
 import signal
 from typing import Any
@@ -15,7 +15,7 @@ SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=16)
 
 
 def random_images():
-    """Random ones, whose last training batch and last test chunk are not full."""
+    """Random images, whose last training batch and last test chunk are not full."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((85, 4, 4, 1)).astype(np.float32)
     y = (x.sum((1, 2, 3)) > 0).astype(np.int32)

@@ -1,4 +1,4 @@
-"""Language models cut at random, beside the same with zeros, and logits of a folder."""
+"""Language models pruned at random, the same models with zeros, and logits of a folder."""
 
 import json
 import math
@@ -32,7 +32,7 @@ def read(folder: Path) -> Model:
 def random_selection(
     model: Architecture, rng: np.random.Generator, *, share: float = 0.0
 ) -> Selection:
-    """At least a share of every kind of units, others in every layer, that `transformers` takes."""
+    """At least a share of each kind of units, different in each layer, valid for `transformers`."""
     whole = removal.counts(model)
     smaller = [int(rng.integers(max(1, math.ceil(share * n)), n + 1)) for n in whole]
     if model.traits.divides:  # the heads must divide the hidden width
@@ -67,7 +67,7 @@ def masked(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The old model with zeros at removed units, and without removed layers.
 
-    Removed experts are no zeros: no token is sent to them.
+    Removed experts are not set to zero; instead, no token is sent to them.
     """
     if model.traits.gpt2:
         return masked_gpt2(config, weights, selection)
@@ -93,7 +93,7 @@ def masked(
 def masked_gpt2(
     config: dict[str, Any], weights: dict[str, np.ndarray], selection: Selection
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Of GPT-2, whose units are those of its perceptrons."""
+    """The masked model of GPT-2, whose units are those of its perceptrons."""
     places = {f"transformer.h.{layer}.": i for i, layer in enumerate(selection.layers)}
     found = {}
     for name, array in weights.items():
@@ -126,7 +126,7 @@ def axes(name: str) -> tuple[str, ...]:
 
 
 def mask(name: str, array: np.ndarray, remaining: dict[str, np.ndarray]) -> np.ndarray:
-    """The array with removed units at zero; norms, which read zeros then, are left as they are."""
+    """The array with removed units at zero; norms are unchanged, as their input is then zero."""
     array = array.copy()
     for axis, unit in enumerate(axes(name)):
         if unit in remaining and name not in removal.NORMS:

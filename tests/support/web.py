@@ -39,7 +39,7 @@ class Page(HTMLParser):
 
 
 def is_local(address: str) -> bool:
-    """Whether nothing but the files of the site is needed for it."""
+    """Whether an address needs only files of the site."""
     parts = urlsplit(address)
     return parts.scheme in ("", "data") and not parts.netloc
 

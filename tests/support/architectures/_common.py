@@ -1,4 +1,4 @@
-"""What an architecture is, and how those of Linen, nnx and Equinox become one."""
+"""The type of an architecture, and its construction from models of Linen, nnx and Equinox."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ Make = Callable[[Any], Architecture]
 
 
 def drawn(tree: Any, dtype: Any) -> Any:
-    """All arrays anew, running statistics and biases too, so that nothing vanishes by chance."""
+    """Draw all arrays, including running statistics and biases, so that no array is zero."""
     rng = np.random.default_rng(0)
 
     def array(path: Any, leaf: Any) -> np.ndarray:
@@ -65,7 +65,7 @@ def _begun(leaf: Any) -> Any:
 
 
 def of_equinox(make: Callable[[Any], Any], dtype: Any, *inputs: Any) -> Architecture:
-    """Of one example, mapped over the batch."""
+    """The architecture of an Equinox model of one example, mapped over the batch."""
     shapes = eqx.filter_eval_shape(make, jax.random.key(0))
     params, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 

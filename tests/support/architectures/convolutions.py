@@ -73,7 +73,7 @@ def residual(x, width, stride=1, squeeze=False):
 
 
 def resnet(x, squeeze=False):
-    """He et al. (2016a), of basic blocks; with `squeeze` that of Hu et al. (2018)."""
+    """He et al. (2016a), with basic blocks; with `squeeze`, the network of Hu et al. (2018)."""
     x = conv_norm(x, 8)
     for width, stride in ((8, 1), (16, 2), (16, 1)):
         x = residual(x, width, stride, squeeze)
@@ -81,7 +81,7 @@ def resnet(x, squeeze=False):
 
 
 def bottlenecks(x, groups=1):
-    """He et al. (2016a), of bottlenecks; with groups the ResNeXt of Xie et al. (2017)."""
+    """He et al. (2016a), with bottlenecks; with groups, the ResNeXt of Xie et al. (2017)."""
     x = conv_norm(x, 16)
     for width, stride in ((16, 1), (32, 2)):
         y = conv_norm(conv_norm(x, 8, 1), 8, 3, stride, groups)
@@ -231,7 +231,7 @@ class LayerScale(nn.Module):
 
 
 def repvgg(x):
-    """Ding et al. (2021), as it is trained: three branches a block."""
+    """Ding et al. (2021), in its form for training: three branches in each block."""
     x = conv_norm(x, 8)
     for _ in range(2):
         branches = norm(conv(x, 8)) + norm(conv(x, 8, 1)) + norm(x)

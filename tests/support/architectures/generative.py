@@ -49,7 +49,7 @@ def feature_pyramid(module, x):
 
 
 def super_resolution(module, x):
-    """Shi et al. (2016): pixels out of channels."""
+    """Shi et al. (2016): channels are rearranged to pixels."""
     x = nn.tanh(nn.Conv(8, (5, 5))(x))
     x = nn.tanh(nn.Conv(8, (3, 3))(x))
     x = nn.tanh(nn.Conv(16, (3, 3))(x))
@@ -59,7 +59,7 @@ def super_resolution(module, x):
 
 
 def autoencoder(module, x, noise):
-    """The variational one of Kingma and Welling (2014)."""
+    """The variational autoencoder of Kingma and Welling (2014)."""
     h = nn.relu(nn.Dense(16)(x))
     mean, log_var = nn.Dense(4)(h), nn.Dense(4)(h)
     z = mean + jnp.exp(0.5 * log_var) * noise
@@ -96,7 +96,7 @@ def convolve(x, w):
 
 
 def equalized(dtype: Any) -> Architecture:
-    """The discriminator of Karras et al. (2018): gains of the widths, read off shapes."""
+    """The discriminator of Karras et al. (2018): gains are computed from the widths in shapes."""
     shapes = {"a": (1, 1, 3, 8), "b": (3, 3, 8, 12), "c": (3, 3, 12, 12), "d": (12, 8), "e": (8, 1)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
 
@@ -113,7 +113,7 @@ def equalized(dtype: Any) -> Architecture:
 
 
 def progressive_generator(dtype: Any) -> Architecture:
-    """Its generator: each pixel's vector is normalized."""
+    """The generator of Karras et al. (2018): each pixel's vector is normalized."""
     shapes = {"a": (3, 3, 4, 8), "b": (3, 3, 8, 8), "c": (8, 3)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
 
@@ -158,7 +158,7 @@ def style(dtype: Any) -> Architecture:
 
 
 class Diffusion(nn.Module):
-    """A residual block of Ho et al. (2020): group norms, and a time that is embedded."""
+    """A residual block of Ho et al. (2020), with group norms and an embedding of the time."""
 
     @nn.compact
     def __call__(self, x, time):
@@ -177,7 +177,7 @@ def diffusion(dtype: Any) -> Architecture:
 
 
 def radiance_field(module, x):
-    """Mildenhall et al. (2020): the input once more in the middle."""
+    """Mildenhall et al. (2020): the input is concatenated again in the middle."""
     h = x
     for layer in range(4):
         h = nn.relu(nn.Dense(16)(h))

@@ -1,4 +1,4 @@
-"""Transformer families for the residual stream: what its channels pass, in each module library."""
+"""Transformer families in each module library, for tests of the residual stream."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from tests.support.architectures.transformers import (
 
 
 def rotated(x):
-    """Neighbours of the last axis turned together, by positions."""
+    """Rotary positions, which rotate neighbours of the last axis as pairs."""
     angles = np.arange(TOKENS)[:, None] * 100.0 ** -np.arange(x.shape[-1] // 2)[None]
     shape = (1, TOKENS, *(1,) * (x.ndim - 3), x.shape[-1] // 2)
     cos, sin = (f(angles).reshape(shape).astype(x.dtype) for f in (np.cos, np.sin))
@@ -46,7 +46,7 @@ def rotated(x):
 
 
 class RotaryBlock(nnx.Module):
-    """A block of LLaMA's kind: RMS norms, grouped queries, neighbours turned, SwiGLU."""
+    """A block of LLaMA's kind: RMS norms, grouped queries, rotary positions, SwiGLU."""
 
     def __init__(self, rngs: nnx.Rngs, dtype: Any):
         options: dict[str, Any] = {"rngs": rngs, "param_dtype": dtype}
@@ -68,7 +68,7 @@ class RotaryBlock(nnx.Module):
 
 
 class Llama(nnx.Module):
-    """Two blocks, each computed anew for its derivative, and an output of its own."""
+    """Two blocks with rematerialization, and an output layer that is not tied."""
 
     def __init__(self, rngs: nnx.Rngs, dtype: Any):
         options: dict[str, Any] = {"rngs": rngs, "param_dtype": dtype}
@@ -85,7 +85,7 @@ class Llama(nnx.Module):
 
 
 class Block(eqx.Module):
-    """Of one sentence: norms with a variance in two passes."""
+    """A block for one sentence, whose norms compute the variance in two passes."""
 
     attention: eqx.nn.MultiheadAttention
     norms: list[eqx.nn.LayerNorm]
@@ -107,7 +107,7 @@ class Block(eqx.Module):
 
 
 class Gpt(eqx.Module):
-    """Its blocks are layers of one scan, each computed anew for its derivative."""
+    """A GPT whose blocks are layers of one scan with rematerialization."""
 
     embed: eqx.nn.Embedding
     positions: eqx.nn.Embedding
@@ -142,7 +142,7 @@ class ScannedBlock(nn.Module):
 
 
 def scanned(module, x):
-    """BERT's kind, in Flax: layers in a scan, each computed anew for its derivative."""
+    """A network of BERT's kind in Flax: layers in a scan, with rematerialization."""
     layers = nn.scan(
         nn.remat(ScannedBlock, prevent_cse=False),
         variable_axes={"params": 0},
@@ -154,7 +154,7 @@ def scanned(module, x):
 
 
 class Decoding(nn.Module):
-    """One more word, beside a cache of keys and values."""
+    """A decoder that reads one more word with a cache of keys and values."""
 
     @nn.compact
     def __call__(self, x):
@@ -165,7 +165,7 @@ class Decoding(nn.Module):
 
 
 def decoding(dtype: Any) -> Architecture:
-    """The cache is an array of the tree, so that its heads and widths are cut too."""
+    """A decoder whose cache is an array of the tree, so that the cache is pruned, too."""
     found = of_linen(Decoding(), dtype, words())
     cache = jax.tree.map(
         lambda leaf: np.int32(2) if leaf.ndim == 0 else leaf, found.params["cache"]
@@ -219,7 +219,7 @@ def state_space(dtype: Any) -> Architecture:
 
 
 def normalized(norm: Any) -> Make:
-    """Blocks behind a norm of another kind, `norm(x)` of Linen."""
+    """Blocks after a norm of another kind, given as `norm(x)` of Linen."""
 
     def body(module, x):
         x = embedded(module, x)

@@ -1,8 +1,9 @@
-"""What Torch-Pruning 1.6.1 made of the same architectures in PyTorch 2.15, at half of the channels.
+"""Results of Torch-Pruning 1.6.1 for the same architectures in PyTorch 2.15, at half the channels.
 
-Parameters before and after, and the largest error beside the network in which the channels that it
-removed are zero, relative to the largest output, in float64. Its BasePruner with random scores,
-`num_heads` of attention, and the layers that make the outputs ignored.
+The values are the parameters before and after pruning, and the largest error relative to the
+largest output, in float64. The error is the difference from the network in which the removed
+channels are zero. BasePruner had random scores, `num_heads` of attention, and ignored the layers
+that make the outputs.
 """
 
 EXACT = "{} → {}"

@@ -120,7 +120,7 @@ def gpt(module, x):
 
 
 def encoder_decoder(module, x, y):
-    """Vaswani et al. (2017), norms first."""
+    """Vaswani et al. (2017), with norms before the layers."""
     embed = nn.Embed(WORDS, WIDTH)
     h, g = encoder_block(embed(x)), embed(y)
     g = g + attention(nn.LayerNorm()(g), mask=nn.make_causal_mask(y))
@@ -162,7 +162,7 @@ def nnx_block(dtype: Any) -> Architecture:
 
 
 class EquinoxBlock(eqx.Module):
-    """A block of BERT's kind, of Equinox's own modules, of one sentence."""
+    """A block of BERT's kind for one sentence, from Equinox's own modules."""
 
     embed: eqx.nn.Embedding
     attention: eqx.nn.MultiheadAttention

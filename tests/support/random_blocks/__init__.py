@@ -1,4 +1,4 @@
-"""Kinds of block for random networks: what a user's model may do between its channels.
+"""Kinds of block for random networks, with operations on channels that users' models have.
 
 A kind is `(arrays, apply)`: the shapes of its parameters by letters, such as `"w:cn b:n"`, and a
 function `apply(p, x)` of images, tokens or vectors whose last axis has the channels. Letters are
@@ -28,7 +28,7 @@ WIDTHS, WORDS, CLASSES = (4, 6), 8, 3
 
 
 def drawn_sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, int]:
-    """The sizes that the letters stand for, behind an array of this shape."""
+    """The sizes that the letters stand for, after an array of this shape."""
     c, (n, m), d = shape[-1], rng.choice(WIDTHS, 2).tolist(), int(rng.choice((2, 4)))
     of_channels = {"c": c, "i": c // 2, "C": 2 * c, "z": c + 1, "Z": c + 2}
     of_widths = {"n": n, "m": m, "N": 2 * n, "M": 2 * m, "T": 3 * m, "F": 4 * m}
@@ -38,7 +38,7 @@ def drawn_sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, i
 
 
 def drawn_arrays(rng: np.random.Generator, arrays: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays of the size that kernels have at the start; scalars, now and then, of Python."""
+    """Arrays scaled as initial kernels; scalars are sometimes Python numbers."""
     params: dict[str, Any] = {}
     for name, _, letters in (item.partition(":") for item in arrays.split()):
         shape = tuple(sizes[letter] for letter in letters if letter != "s")

@@ -1,4 +1,4 @@
-"""Kinds of block that compute with a width: with fewer channels their program may be another."""
+"""Kinds of block that compute with a width, so that fewer channels may change the program."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Constants that vary along channels: what made them last, and how activations take them."""
+"""Constants that vary along channels, by the way they are made and used."""
 
 from collections.abc import Callable
 from functools import partial

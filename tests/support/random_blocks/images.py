@@ -224,5 +224,5 @@ IMAGES: Kinds = {
 
 
 def even(x):
-    """As many rows and columns as a factor of two divides."""
+    """The largest even numbers of rows and columns."""
     return x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]
