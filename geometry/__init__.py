@@ -1,7 +1,7 @@
-"""Geometry of representations: what random layers do to the angles and norms of a batch.
+"""Geometry of representations: how random layers change the angles and norms of a batch.
 
 Samples are rows, angles are in radians. Functions are pure and leave `jit`, `vmap` and `grad` to
-the caller. The most used ones are here, and all of a topic in its namespace:
+the caller. The most used functions are here. Each topic has a namespace with all its functions:
 
 - `networks`: batches in random networks, and neurons that fire for one sample.
 - `mean_field`: layers of infinite width, as maps of Gram matrices.
@@ -11,7 +11,8 @@ the caller. The most used ones are here, and all of a topic in its namespace:
 - `ranks`: ranks of a batch, and how many neurons give it full rank.
 - `filters`: lengths, angles and distances of the filters of a layer.
 - `sampling`: Monte Carlo estimates with their standard errors.
-- `claims`: the claims of three papers as data, checked by Monte Carlo. Imported when first used.
+- `claims`: claims of papers as data, checked by Monte Carlo. This namespace is imported when first
+used.
 """
 
 import typing

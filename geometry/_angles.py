@@ -1,8 +1,8 @@
 """Inner products, angles and distances of the samples of a batch.
 
-Samples are rows: `x` is (n samples, features). Sums are in at least float32, products at the
-highest precision of the device; results have the dtype of `x`. Angles are in radians. An `x` that
-is not a matrix, or outside `jit` not finite, raises `ValueError`.
+Samples are rows: `x` is (n samples, features). Sums are in at least float32, and products have the
+highest precision of the device. Results have the dtype of `x`. Angles are in radians. If `x` is not
+a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
 
 On Explicit mesh axes each device gathers all samples once, and sharded features are summed over
 devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances have
@@ -21,8 +21,9 @@ from geometry._arguments import as_samples
 from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
-# Maximum size of a block of pairwise differences, in bytes; all of them need n² · features. TPU and
-# GPU fuse the differences. A CPU stores them, and is 2.5 times slower if a block exceeds its cache.
+# Maximum size of a block of pairwise differences, in bytes. All differences together have n² ·
+# features elements. TPU and GPU fuse the differences. A CPU stores them, and is 2.5 times slower if
+# a block exceeds its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
@@ -41,9 +42,10 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
-    Computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖), which resolves angles of 1e-7 in
-    float32 and 1e-15 in float64. The arccosine of a cosine resolves only 3e-4 and 1e-8. A zero
-    vector has no angle: its row and column are NaN. The gradient at equal directions is zero.
+    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). This formula resolves
+    angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine resolves only 3e-4 and
+    1e-8. A zero vector has no angle: its row and column are NaN. The gradient at equal directions
+    is zero.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]])
@@ -61,8 +63,8 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Euclidean distances of all pairs of samples, from their differences.
 
-    Equal samples are exactly 0 apart, with gradient zero. A common offset of all samples costs no
-    digits; the formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
+    Equal samples have distance exactly 0, with gradient zero. If all samples have a large common
+    offset, no digits are lost; the formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
 
     Example:
       >>> print(distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])))
@@ -73,7 +75,7 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 
 
 def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """x w in full precision; its rows are sharded like those of `x`."""
+    """x w in full precision; the rows of the product are sharded like the rows of `x`."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec
     explicit = rows is not None or features is not None

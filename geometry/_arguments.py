@@ -6,7 +6,8 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicate
 
-# Largest |gᵢⱼ − gⱼᵢ| of a Gram matrix over its largest entry; bfloat16 rounds by 0.004.
+# The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest entry; bfloat16 rounds by
+# 0.004.
 _ASYMMETRY = 0.01
 
 

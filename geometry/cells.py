@@ -1,6 +1,6 @@
 """Cells of a batch: Gaussian neurons that are active on the same samples.
 
-Two weight vectors w lie in one cell of x when all signs of x w agree; γ(x) is the smallest
+Two weight vectors w lie in the same cell of x if all signs of x w agree; γ(x) is the smallest
 positive Gaussian volume of a cell (Nachum et al., Definition 1). In two dimensions cells are
 sectors, bounded by the lines orthogonal to the samples; in three they are polygons on the sphere.
 Samples that are sharded over Explicit mesh axes are gathered.
@@ -30,7 +30,7 @@ __all__ = [
 
 
 class SampledCells(NamedTuple):
-    """Pairs of opposite cells, of equal volume, that random neurons hit.
+    """Pairs of opposite cells that random neurons hit; both cells of a pair have the same volume.
 
     Attributes:
       volumes: Estimated volume of one cell of each pair seen, padded with zeros.
@@ -44,11 +44,11 @@ class SampledCells(NamedTuple):
 
 
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
-    """Gaussian volumes of the 2n cells of n samples in the plane, opposite cells n places apart.
+    """Gaussian volumes of the 2n cells of n samples in the plane; entries i and i + n are opposite.
 
-    The volumes sum to 1. Collinear samples share a line, so the cells between them have volume 0;
-    a gap of a few units in the last place counts as 0. A zero vector bounds no cell. If all samples
-    are zero, there is one cell of volume 1, and the gradient is zero.
+    The volumes sum to 1. Collinear samples share a line, so the cells between their lines have
+    volume 0. A gap of a few units in the last place counts as 0. A zero vector does not bound a
+    cell. If all samples are zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -56,8 +56,8 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """
     h = replicate(as_samples(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
-    # A zero vector gets the line of another sample, or (1, 0), because the angle of 0 has no
-    # derivative.
+    # A zero vector is replaced by another sample or by (1, 0), because the angle of a zero vector
+    # has no derivative.
     first = row_at(h, jnp.argmax(nonzero))
     line_of_zero = jnp.where(nonzero.any(), first, jnp.eye(1, 2, dtype=h.dtype)[0])
     h = jnp.where(nonzero[:, None], h, line_of_zero[None])
@@ -72,7 +72,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
 def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
     """The smallest positive volume γ(x) of a cell of n samples in the plane.
 
-    At most 1/(2n) when no two samples are collinear, with equality for n equally spaced
+    If no two samples are collinear, γ is at most 1/(2n), with equality for n equally spaced
     directions. The paper's example has 1/n for an odd number n of equally spaced points; their n
     lines bound 2n sectors, so γ = 1/(2n).
 
@@ -88,10 +88,10 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     """Gaussian volumes of the n² − n + 2 cells of n samples in space, ordered by their signs.
 
-    Corners are ±xᵢ × xⱼ; the area of a polygon is its angular excess, the sum of its angles minus
-    that of a flat polygon. Samples must be in general position, no two collinear and no three in a
-    plane through 0: otherwise, and where rounding leaves the side of a corner undecided, all
-    volumes are NaN.
+    Corners are ±xᵢ × xⱼ. The area of a polygon is its angular excess: the sum of its angles minus
+    the sum of the angles of a flat polygon. Samples must be in general position: no two are
+    collinear, and no three lie in a plane through 0. Otherwise all volumes are NaN. They are also
+    NaN if rounding leaves the side of a corner undecided.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -132,16 +132,17 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # Taken by index, because the derivative of `min` is NaN if recomputed values differ from it.
+    # The volume is taken by index, because the derivative of `min` is NaN if recomputed values
+    # differ from the minimum.
     return row_at(volumes, jnp.argmin(volumes))
 
 
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
     """Volumes of cells in any number of dimensions, as frequencies of `samples` Gaussian neurons.
 
-    The volumes of the cells that were hit are unbiased; `gamma` is not. Small cells are missed
-    most often. Unless all `number_of_cells` are hit, each often, `gamma` is too large, and it is
-    never below 1/(2 samples). If all cells are hit, `gamma` is slightly too small, because it is
+    The volumes of the cells that were hit are unbiased; `gamma` is not. Small cells are missed most
+    often. `gamma` is too large unless each of the `number_of_cells` cells is hit often, and `gamma`
+    is never below 1/(2 samples). If all cells are hit, `gamma` is slightly too small, because it is
     the minimum of noisy estimates. Under `jit`, samples with a NaN have volumes of NaN.
 
     Raises:

@@ -1,9 +1,10 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
-Theorem 5 of Huang et al. (convolution weights): for weights N(0, c²) and many dimensions, filters
-have almost one length, right angles and one distance. All nine moments are known exactly in any
-dimension; only ratios converge, at the rate 1/√dims. Filters are rows, angles in radians. Their
-covariance, with the edges of Marchenko and Pastur, is `pruning.weight_tests.covariance_report`.
+Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
+filters have almost equal lengths, right angles and equal distances. All nine moments are known
+exactly in any dimension. Only ratios converge, at the rate 1/√dims. Filters are rows, angles in
+radians. Their covariance, with the edges of Marchenko and Pastur, is
+`pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -45,7 +46,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     """The nine moments of the filters of a layer; variances of norms are unbiased.
 
     Pairs that share a filter are dependent: their squared distances have correlation 1/4. A zero
-    filter has no angle, and makes the moments of angles and cosines NaN. Angles and distances of
+    filter has no angle, so the moments of angles and cosines are then NaN. Angles and distances of
     filters that are sharded over Explicit mesh axes are gathered.
 
     Raises:
@@ -114,10 +115,11 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 
 @host_only()
 def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
-    """Bound of the deviation of all norms of Gaussian filters from their mean, over their std.
+    """Bound of the deviation of all norms of Gaussian filters from their mean, divided by std.
 
     With probability 1 − delta no norm deviates by more than √(2 log(2 num_filters / delta)), by the
-    concentration of Lipschitz functions: it does not grow with the dimension. Computed on the host.
+    concentration of Lipschitz functions. The bound does not grow with the dimension. It is computed
+    on the host.
 
     Raises:
       ValueError: `num_filters` is not a whole number or below 1, or `delta` not in (0, 1).
@@ -137,10 +139,10 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
 def welch_bound(num_filters: int, dims: int) -> float:
     """A lower bound of the largest |cos| of n filters in d dimensions: √((n − d)/(d (n − 1))).
 
-    It is 0 unless d < n.
+    If d ≥ n, the bound is 0.
 
-    More filters than dimensions are never mutually orthogonal, whatever their distribution
-    (Welch, 1974). Computed on the host.
+    More filters than dimensions are never mutually orthogonal, whatever their distribution (Welch,
+    1974). The bound is computed on the host.
 
     Raises:
       ValueError: `num_filters` or `dims` is not a whole number, or below 1.

@@ -1,10 +1,11 @@
-"""Normalization layers by parts, unitization, and the covariate shift that they bound.
+"""Normalization layers with separate parts, unitization, and measures of covariate shift.
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading
 axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` wrap them in Flax modules,
-`jaxnorm.models` builds the papers' networks on these, and `jaxnorm.shift` measures the
-shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are the packages `pruning` and
-`geometry` by names that no module of your own hides. All six are imported when first used.
+`jaxnorm.models` builds the papers' networks with these modules, and `jaxnorm.shift` measures the
+shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are other names of the packages
+`pruning` and `geometry`, in case your own modules have these names. All six are imported when first
+used.
 """
 
 import typing

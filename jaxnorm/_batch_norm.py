@@ -1,13 +1,14 @@
-"""Batch normalization, in training and in inference, with any of its parts.
+"""Batch normalization for training and inference, with or without each of its parts.
 
 Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, channels last. In
-training, without `statistics`, a batch is normalized by its own statistics; in inference, by the
-given ones. The result has the dtype of `x`; statistics, sums and scales are in at least float32.
+training, `statistics` is not given, and a batch is normalized by its own statistics. In inference,
+a batch is normalized by the given statistics. The result has the dtype of `x`; statistics, sums and
+scales are in at least float32.
 
 The layer is y = gain (x − shift) + offset with one gain and one offset per channel. The shift is
-near the mean of the batch, so neither a large mean nor an outlier costs digits, in the sums
-or in the result. A batch whose squared deviations sum to more than the largest float, 3·10³⁸, has
-neither a variance nor a result: both are NaN.
+near the mean of the batch, so the sums and the result lose no digits if the mean is large or there
+are outliers. If the sum of squared deviations of a batch exceeds the largest float, 3·10³⁸, the
+variance and the result are NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -68,16 +69,19 @@ def batch_norm(
       x: Samples first, channels last.
       scale: γ, a number or one per channel, by default 1.
       bias: β, a number or one per channel, by default 0.
-      statistics: Statistics for inference; in training, without them, those of `x` are used.
+      statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
+        used.
       eps: Added to the variance.
       recentering: Whether to subtract μ. Without it the layer is `rescale`, with a variance about
         μ.
       rescaling: Whether to divide by the standard deviation. Without it the layer is `recenter`.
       correction: Factor of the variance in training, a function of the number of elements that
         were averaged, such as `bessel`. Returned statistics are not corrected.
-      groups: Parts of the batch, each normalized by its own statistics (ghost batches); samples
-        stay in order. The returned statistics have one more, leading axis if there are several.
-      where: Samples that enter the statistics, as in `batch_statistics`. All are normalized.
+      groups: Number of parts of the batch, each normalized by its own statistics (ghost batches).
+        Samples stay in order. If there are several groups, the returned statistics have an
+        additional leading axis.
+      where: Samples that enter the statistics, as in `batch_statistics`. All samples are
+        normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.
       axis_index_groups: As in `batch_statistics`.
 
@@ -116,7 +120,7 @@ def own_or_given(
     statistics: BatchStatistics | None,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift, with its own statistics in training or the given ones in inference."""
+    """`x` minus a shift, with its own statistics in training or given statistics in inference."""
     if statistics is None:
         return shift_batch(x, keep, reduction)
     if not isinstance(statistics, BatchStatistics):

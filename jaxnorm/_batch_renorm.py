@@ -1,6 +1,6 @@
-"""Batch renormalization: batch norm whose training stays near its inference.
+"""Batch renormalization, a batch norm whose outputs in training are near those in inference.
 
-Shapes, dtypes, training and inference are those of `batch_norm`.
+Shapes, dtypes, training and inference are as in `batch_norm`.
 """
 
 from collections.abc import Sequence
@@ -47,24 +47,26 @@ def batch_renorm(
     σ is √(σ² + eps) with the biased variance σ².
 
     With μ and σ of the batch and μ′ and σ′ of `running`, r = σ/σ′ within [1/r_max, r_max] and
-    d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Within these limits the
-    result equals that of inference, (x − μ′)/σ′, but with the gradients of a batch norm. With r_max
-    1 and d_max 0, or without `running`, the layer is batch norm. The paper begins with these limits
-    and relaxes them to 3 and 5. In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the
-    largest float, 3·10³⁸, the result is NaN.
+    d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Within these limits, the
+    result equals the result in inference, (x − μ′)/σ′, but has the gradients of a batch norm. With
+    r_max 1 and d_max 0, or without `running`, the layer is batch norm. The paper begins with these
+    limits and relaxes them to 3 and 5. In inference the layer is `batch_norm`. If Σ (x − μ)²
+    exceeds the largest float, 3·10³⁸, the result is NaN.
 
     Args:
       x: Samples first, channels last.
       scale: γ, a number or one per channel, by default 1.
       bias: β, a number or one per channel, by default 0.
-      statistics: Statistics for inference; in training, without them, those of `x` are used.
+      statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
+        used.
       running: Running statistics before this batch, for r and d. They carry no gradient.
       r_max: At least 1; a number, or a traced number from a schedule.
-      d_max: At least 0; the same.
+      d_max: At least 0; a number, or a traced number from a schedule.
       eps: Added to both variances.
       correction: As in `batch_norm`.
-      groups: As in `batch_norm`; each has its own r and d.
-      where: Samples that enter the statistics, as in `batch_statistics`. All are normalized.
+      groups: As in `batch_norm`; each group has its own r and d.
+      where: Samples that enter the statistics, as in `batch_statistics`. All samples are
+        normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.
       axis_index_groups: As in `batch_statistics`.
 

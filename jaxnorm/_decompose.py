@@ -1,10 +1,10 @@
-"""Batch normalization by parts: recentering and rescaling, each alone and together.
+"""The parts of batch normalization, recentering and rescaling, each alone and together.
 
-The parts of Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first; the result
-has the dtype of `x`. Squares are taken relative to the largest entry, so none overflows or
-vanishes. Sums of samples must fit the dtype (at least float32); otherwise results are NaN. A
-feature that is constant over the samples is recentered to exactly 0. With `eps=0`, rescaling does
-not divide such a feature, and no gradient becomes NaN.
+The parts are defined in Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first
+axis. The result has the dtype of `x`. Entries are divided by the largest entry before they are
+squared, so no square overflows or vanishes. Sums of samples must fit the dtype (at least float32);
+otherwise results are NaN. A feature that is constant over the samples is recentered to exactly 0.
+With `eps=0`, rescaling does not divide such a feature, and no gradient becomes NaN.
 
 All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
 have or that has no sample.
@@ -41,8 +41,8 @@ def rescale(
 
     σ² is the biased variance.
 
-    The mean is not subtracted: this is rescaling alone, about the mean. `rescale_rms` rescales
-    about zero; in random networks the two differ drastically.
+    The mean is not subtracted: this is only rescaling, about the mean. `rescale_rms` rescales about
+    zero. In random networks, the two functions have very different effects.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))
@@ -83,7 +83,7 @@ def standardize(
 def _divide(
     x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(h²) + eps); `x` itself where the root is zero."""
+    """x / √(mean(h²) + eps), or `x` itself where the root is zero."""
     root = check_eps(eps) ** 0.5
     axes = axis_tuple(h, axis)
     unit = unit_of(jnp.maximum(jnp.max(jnp.abs(h), axes, keepdims=True), root))

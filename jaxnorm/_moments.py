@@ -1,4 +1,4 @@
-"""Mean, variance, skewness and kurtosis, and how to merge those of two sets of samples."""
+"""Mean, variance, skewness and kurtosis, and the merging of the moments of two sets of samples."""
 
 import math
 from typing import NamedTuple
@@ -35,10 +35,10 @@ class Moments(NamedTuple):
 def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
-    The moments that Figure 2 of the unitization paper follows through training. Computed from
-    centered data in at least float32, in the unit of the largest deviation, so skewness and
-    kurtosis are right wherever sums of samples fit the dtype. A constant has variance 0 and
-    neither skewness nor kurtosis: both are NaN. A variance that does not fit the dtype is NaN.
+    Figure 2 of the unitization paper shows these moments during training. They are computed from
+    centered data in at least float32, in the unit of the largest deviation. So skewness and
+    kurtosis are right if sums of samples fit the dtype. A constant has variance 0; its skewness and
+    kurtosis are NaN. A variance that does not fit the dtype is NaN.
 
     Raises:
       ValueError: `axis` is not an axis of `x`, or has no sample.
@@ -61,11 +61,11 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
     Args:
       a: Moments of the first set.
       b: Moments of the second.
-      counts: Numbers of samples of the two sets. A set without samples leaves the other unchanged.
-        If a variance under- or overflowed, skewness and kurtosis are NaN.
+      counts: Numbers of samples of the two sets. A set without samples does not change the moments
+        of the other set. If a variance under- or overflowed, skewness and kurtosis are NaN.
 
     Raises:
-      ValueError: The two have different features.
+      ValueError: The two sets have different features.
 
     Example:
       >>> x = jnp.array([[0.0], [3.0], [1.0], [7.0], [2.0]])
@@ -94,7 +94,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
     """Central moments of `count` samples in this unit."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    # NaN, because the variance underflowed.
+    # The results are NaN, because the variance underflowed.
     safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2

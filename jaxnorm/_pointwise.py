@@ -1,7 +1,7 @@
 """DyT and Derf: layers that replace a normalization and need no statistics.
 
-Every element is mapped by itself. Samples lie on the leading axes, features on the last. The result
-has the dtype of `x`, computed in at least float32.
+Each element of the result depends only on the same element of `x`. Samples lie on the leading axes,
+features on the last. The result is computed in at least float32 and has the dtype of `x`.
 """
 
 import jax
@@ -78,7 +78,7 @@ def derf(
 def affine(
     x: Float[Array, "*batch c"], scale: PerChannel | None = None, bias: PerChannel | None = None
 ) -> Float[Array, "*batch c"]:
-    """scale x + bias, by default 1 and 0."""
+    """scale x + bias; by default the scale is 1 and the bias 0."""
     h = promote_to_float32(x)
     h = h if scale is None else h * _along("scale", scale, x)
     return (h if bias is None else h + _along("bias", bias, x)).astype(x.dtype)

@@ -1,4 +1,4 @@
-"""Running statistics, and the choice between them and the batch's, for NNX and Linen."""
+"""Running statistics for NNX and Linen, and the choice between running and batch statistics."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class Running(NamedTuple):
     def update_running(
         self, batch: BatchStatistics, momentum: float, correction: Correction
     ) -> "Running":
-        """The statistics after one more batch, or after its groups; unchanged without samples."""
+        """The statistics after one more batch, or after its groups; no samples change nothing."""
         check_range(momentum, "momentum", 1.0)
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
@@ -64,7 +64,7 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """`x` normalized by its own statistics, or by running ones if `use`, and the new statistics."""
+    """`x` normalized by its own statistics, or by `running` if `use`, and the new statistics."""
     check_axis(x, axis)
     features = running.mean.shape[0]
     if x.shape[axis] != features:

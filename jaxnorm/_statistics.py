@@ -1,4 +1,4 @@
-"""Batch statistics that merge exactly, over parts, masks and shards.
+"""Batch statistics that can be merged exactly over parts, masks and shards.
 
 Samples lie on the leading axes, features on the last. Everything is summed in at least float32.
 """
@@ -21,9 +21,9 @@ Correction = Callable[[Array], Array]
 
 
 class BatchStatistics(NamedTuple):
-    """Mean and biased variance of `count` samples, one of each per feature.
+    """Mean and biased variance of `count` samples, for each feature.
 
-    Without samples all three are 0, and `merge_statistics` ignores them.
+    Without samples, count, mean and variance are 0, and `merge_statistics` ignores them.
     """
 
     mean: Float[Array, " c"]
@@ -41,20 +41,20 @@ def batch_statistics(
     """Mean and biased variance of each feature over all axes but the last.
 
     One pass over the data is enough, because the mean of a 128th of the samples is subtracted
-    before summing (under a mask, the mean of all chosen samples). A mean of 10⁴ at standard
-    deviation 1, or an outlier of any size, costs at most the last two of float32's seven digits.
-    The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)² exceeds the largest
-    float, 3·10³⁸, the variance is NaN.
+    before summing. Under a mask, the mean of all chosen samples is subtracted. If the mean is 10⁴
+    standard deviations, or there is an outlier of any size, at most the last two of float32's seven
+    digits are lost. The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)²
+    exceeds the largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
-      where: Mask of the samples that enter the statistics. Its shape is that of the leading axes,
-        or broadcastable to `x` with a last axis of 1. Other elements of `x`, even NaN, do not
-        matter.
+      where: Mask of the samples that enter the statistics. Its shape is the shape of the leading
+        axes, or broadcasts to `x` with a last axis of 1. Other elements of `x` do not matter, even
+        if they are NaN.
       axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The result
         covers the samples of all shards, and an empty shard adds nothing.
-      axis_index_groups: Groups of indices along `axis_name`, each with statistics of its own, as
-        in `jax.lax.psum`.
+      axis_index_groups: Groups of indices along `axis_name`, each with its own statistics, as in
+        `jax.lax.psum`.
 
     Raises:
       ValueError: `x` has no features or no leading axis, or `where` has another shape.
@@ -70,12 +70,12 @@ def batch_statistics(
 
 
 class Reduction(NamedTuple):
-    """How a batch is reduced to its statistics.
+    """The options of the reduction of a batch to its statistics.
 
     Attributes:
       axis_name: Mapped axes over which the batch is spread; None for one device.
-      axis_index_groups: Groups of indices along them, each a batch of its own.
-      correction: Factor of the variance that divides.
+      axis_index_groups: Groups of indices along these axes; each group is a separate batch.
+      correction: Factor of the variance by which the batch is divided.
     """
 
     axis_name: AxisName | None = None
@@ -83,7 +83,7 @@ class Reduction(NamedTuple):
     correction: Correction | None = None
 
     def total(self, sums: Tree) -> Tree:
-        """Sums over all shards; exact, because all shards use the same shift."""
+        """Sums over all shards, which are exact because all shards use the same shift."""
         if self.axis_name is None:
             return sums
         return jax.lax.psum(sums, self.axis_name, axis_index_groups=self.axis_index_groups)
@@ -98,10 +98,10 @@ class Sums(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """A batch minus a shift, its mean relative to the shift, and the variance that divides."""
+    """A batch minus a shift, its mean relative to the shift, and the variance to divide by."""
 
     h: Float[Array, "n *spatial c"]
-    # One sum for each image over its pixels; None for vectors and in inference.
+    # The sums of each image over its pixels; None for vectors and in inference.
     samples: Sums | None
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
@@ -114,14 +114,15 @@ def shift_batch(
     keep: Keep,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift near its mean, with its statistics; these are 0 without samples."""
+    """`x` minus a shift near its mean, with its statistics, which are 0 without samples."""
     h, shift = shift_near_mean(x, keep, reduction)
     samples = None
     if x.ndim == 2:
         total = sums(h, keep, (0,))
     else:
         samples = sums_by_sample(h, keep)
-        # Without the barrier, XLA computes the sum of these sums in another pass over the data.
+        # Without the barrier, XLA would compute the total of these sums in another pass over the
+        # data.
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
@@ -148,12 +149,13 @@ def _over_samples(samples: Sums, keep: Keep) -> Sums:
 def shift_near_mean(
     x: Float[Array, "*batch c"], keep: Keep, reduction: Reduction
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
-    """x − shift in at least float32, and the shift: a mean of samples, equal on all shards.
+    """x − shift in at least float32, and the shift, a mean of samples that all shards share.
 
     The shift is the mean of about every 128th sample. Under a mask, which may exclude all of these
     samples, it is the mean of all chosen samples. If the shift is the mean of m of N samples,
-    (μ − shift)² ≤ (N/m) σ² for every batch, by the inequality of Cauchy and Schwarz. E[h²] − E[h]²
-    then loses at most some hundred roundings of the variance, for any outliers and any mean.
+    (μ − shift)² ≤ (N/m) σ² for every batch, by the inequality of Cauchy and Schwarz. The error of
+    E[h²] − E[h]² is then at most a few hundred rounding units of the variance, for any outliers and
+    any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -177,7 +179,7 @@ def check_features(x: Array) -> None:
 
 
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
-    """Σ h and Σ h² over `axes` of the elements to `keep`; other leading axes remain."""
+    """Σ h and Σ h² over `axes`, only of elements in `keep`; other leading axes remain."""
     if keep is None:
         shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
         count = jnp.full(shape, math.prod(h.shape[i] for i in axes), h.dtype)
@@ -190,9 +192,10 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
     """Mean and biased variance of the summed elements, 0 without elements, and their count.
 
-    The elements are relative to a shift for which mean² ≤ 200 variance unless all are equal (see
-    `shift_near_mean`). A variance below 10⁻⁵ mean² is therefore the rounding error of a constant. A
-    variance that overflows is NaN, because an infinite variance would normalize all values to zero.
+    The elements are relative to a shift. For this shift, mean² ≤ 200 variance unless all elements
+    are equal (see `shift_near_mean`). A variance below 10⁻⁵ mean² is therefore the rounding error
+    of a constant. A variance that overflows is NaN, because an infinite variance would normalize
+    all values to zero.
     """
     divisor = jnp.maximum(total.count, 1)
     square = jnp.square(total.first / divisor)
@@ -223,7 +226,7 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
 
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
-    """`where` as one boolean for each sample: each index of all axes but the last."""
+    """`where` as one boolean for each sample, that is, for each index of the leading axes."""
     check_array(where, "where")
     if where.dtype != bool:
         raise TypeError(f"where must be boolean; got {where.dtype}: give where != 0")
@@ -241,14 +244,14 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
 def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """Statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
-    An empty set (count 0) leaves the other unchanged; two empty sets give an empty set. The given
-    means are rounded, so the relative error of a variance is about ε |mean| / standard deviation,
-    with ε of the dtype. In float32 this is 0.1 % at a mean of 10⁴ standard deviations and some per
-    cent at 10⁶; `batch_statistics` of the union has no such error. For larger means, merge in
-    float64 or subtract a common number from all samples first.
+    An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
+    empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
+    standard deviation, with ε of the dtype. In float32 this error is 0.1 % if the mean is 10⁴
+    standard deviations, and a few per cent at 10⁶; `batch_statistics` of the union has no such
+    error. For larger means, merge in float64 or subtract a common number from all samples first.
 
     Raises:
-      ValueError: The two have different features.
+      ValueError: The two sets have different features.
 
     Example:
       >>> x = jnp.array([[1.0], [2.0], [6.0]])

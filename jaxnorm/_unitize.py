@@ -1,9 +1,9 @@
-"""Unitization: a sample is divided by its norm, or moved in this direction (Huang and Yu).
+"""Unitization divides a sample by its norm, fully or in part (Huang and Yu).
 
-Norms are Euclidean, along `axis`; the result has the dtype of `x`, computed in at least float32.
-With `alpha` 0 the functions are the identity, with `alpha` 1 the result is the unit vector. The
-paper's theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values
-leave this interval.
+Norms are Euclidean, along `axis`. The result is computed in at least float32 and has the dtype of
+`x`. With `alpha` 0, the result is `x`. With `alpha` 1, the result is the unit vector. The paper's
+theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values leave
+this interval.
 """
 
 import jax
@@ -43,7 +43,7 @@ def unitize_bounded(
 ) -> Float[Array, "*shape"]:
     """Unitize with a bounded result: x / (alpha ‖x‖ + 1 − alpha), Eqs. 8 and 9.
 
-    A scalar alpha is Eq. 8, one per feature Eq. 9.
+    A scalar alpha gives Eq. 8, and one alpha for each feature gives Eq. 9.
 
     For alpha in [0, 1] the norm of the result is below 1/min(alpha), the bound behind Theorems
     3.2 and 3.3. At the zero vector the result is 0, and the Jacobian is diag(1/(1 − alpha)), with 0
@@ -75,8 +75,8 @@ def unitize(
 ) -> Float[Array, "*shape"]:
     """Unitize as the paper trains, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
-    No theorem of the paper covers Eq. 10. For alpha < 1 the norm of the result, and so the earth
-    mover distance of two such outputs, grows without bound, whereas outputs of Eqs. 8 and 9 stay
+    No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
+    the earth mover distance of two such outputs has no bound either. Norms by Eqs. 8 and 9 are
     below 1/alpha. The zero vector gives zero, also with `eps=0`. ‖x‖² must not overflow (|x| < 1e19
     in float32) and, with `eps=0`, must not underflow.
 

@@ -1,6 +1,6 @@
-"""Unitized batch normalization: Algorithms 1 and 2 of Huang and Yu, with Eq. 10 or Eq. 9.
+"""Unitized batch normalization by Algorithms 1 and 2 of Huang and Yu, with Eq. 10 or Eq. 9.
 
-Shapes, dtypes, training and inference are those of `batch_norm`.
+Shapes, dtypes, training and inference are as in `batch_norm`.
 """
 
 import math
@@ -41,7 +41,8 @@ def interpolated(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 10 for a vector with this squared norm: alpha / √square + 1 − alpha.
 
-    A squared norm of zero gives 1 with a zero gradient: the vector is zero whatever its factor.
+    If the squared norm is zero, the factor is 1 with gradient zero, because any factor gives the
+    zero vector.
 
     Example:
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -57,8 +58,8 @@ def bounded(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 9 for a vector with this squared norm: 1 / (alpha √square + 1 − alpha).
 
-    For alpha in [0, 1] its product with the norm stays below 1/alpha. Where the divisor is zero,
-    at alpha 1 and a zero vector, the factor is 1: the vector is zero whatever its factor.
+    For alpha in [0, 1] its product with the norm stays below 1/alpha. If the divisor is zero, alpha
+    is 1 and the vector is zero; the factor is then 1, because any factor gives the zero vector.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -94,38 +95,41 @@ def unitized_batch_norm(
 
     With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
     and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.
-    Vectors, (n, c), have one pixel: s = ‖x̂‖² (Algorithm 1). With alpha 0 this is batch norm. Also
-    in inference each sample is divided by its own norm, so the layer cannot be folded into others.
+    Vectors, (n, c), have one pixel, so s = ‖x̂‖² (Algorithm 1). With alpha 0, the layer is batch
+    norm. Each sample is divided by its own norm also in inference, so the layer cannot be folded
+    into other layers.
 
     By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. The mean of s
     is then c/P. With alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
     if there are more pixels than channels. If `pixels` is the number of channels, the scale of the
-    outputs does not change. For inference on images of another size, pass the value of training.
-    If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
+    outputs does not change. For inference on images of another size, pass the number of pixels of
+    the training images. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
-    By default the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
-    `unitize`). With `factor=bounded` it is that of Eq. 9, which the theorems cover: for alpha in
-    (0, 1] and eps 0, every sample's x̄ has a norm of at most √(pixels · P) / min(alpha). For alpha
-    outside [0, 1] this factor has poles. Outputs are large near a pole, and finite at it.
+    By default, Eq. 10 gives the factor of x̂; Theorems 3.1 to 3.3 do not cover Eq. 10 (see
+    `unitize`). With `factor=bounded`, Eq. 9 gives the factor, and the theorems cover Eq. 9: for
+    alpha in (0, 1] and eps 0, every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).
+    For alpha outside [0, 1] this factor has poles. Outputs are large near a pole, and finite at it.
 
     Args:
       x: Samples first, channels last.
-      alpha: 0 gives batch norm, 1 only the direction; the paper trains it without bounds, from 0.
+      alpha: 0 gives batch norm, and 1 only the direction. The paper trains alpha without bounds,
+        from 0.
       scale: γ, a number or one per channel, by default 1.
       bias: β, a number or one per channel, by default 0.
-      statistics: Statistics for inference; in training, without them, those of `x` are used.
+      statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
+        used.
       eps: Added to the variance and to s.
-      pixels: Line 9's constant n; with `per_pixel` 1 by default.
-      per_pixel: Divide each pixel by the norm of its own channels, Figure 1(b), not Figure 1(c):
-        s = Σ x̂² / pixels over the channels of one pixel.
+      pixels: The constant n of line 9; with `per_pixel`, the default is 1.
+      per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b)
+        instead of Figure 1(c): s = Σ x̂² / pixels over the channels of one pixel.
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
       correction: As in `batch_norm`; the paper's code has `partial(bessel, eps=1e-3)`.
       groups: As in `batch_norm`.
       where: Mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
-        Other pixels are also left out of s and P of their sample. A sample without chosen pixels is
-        left out of the statistics, but normalized like any other sample.
+        Other pixels are also left out of the s and P of their sample. A sample without chosen
+        pixels is left out of the statistics, but normalized like any other sample.
       axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
       axis_index_groups: As in `batch_statistics`.
 
@@ -169,7 +173,7 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """The steps after x̂: lines 10 and 13 as a function of line 9's s, and line 14's γ and β."""
+    """The steps after x̂: lines 10 and 13 as a function of s (line 9), and γ and β of line 14."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -206,7 +210,7 @@ def _squares_about_mean(
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
     """Line 6: Σ (x − μ)² of each channel over the pixels of each sample, and the pixel count P.
 
-    In training this needs no further pass over the data: Σ (h − m)² = Σ h² − 2 m Σ h + P m².
+    In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
     """
     if batch.samples is None:  # in inference h is x − μ
         _, about_mean, count = sums_by_sample(batch.h, keep)

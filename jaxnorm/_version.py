@@ -1,4 +1,4 @@
-"""The version, and a check of JAX's version before imports that need it."""
+"""The version of the library, and a check of JAX's version before other imports."""
 
 import jax
 

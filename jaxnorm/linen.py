@@ -98,7 +98,7 @@ class _RunningNorm(linen.Module):
 
 
 def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | None]:
-    """The parameters that every layer has, each None if it is not used."""
+    """The scale and the bias of a layer; each is None if it is not used."""
     use = {"scale": layer.use_scale, "bias": layer.use_bias}
     init = {"scale": layer.scale_init, "bias": layer.bias_init}
     shape = (x.shape[axis],)
@@ -216,7 +216,7 @@ class BatchRenorm(_RunningNorm):
 
 
 class _Stateless(linen.Module):
-    """Scale and bias, one each for every feature."""
+    """A layer with one scale and one bias for each feature."""
 
     dtype: Dtype | None = None
     param_dtype: Dtype = jnp.float32

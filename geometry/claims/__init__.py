@@ -1,10 +1,10 @@
-"""Checks of statements by computation: whether the printed and the corrected form hold.
+"""Checks statements by computation: whether the printed and the corrected forms hold.
 
 A `Claim` has checks. A check is exact if possible: an identity or an inequality in thousands of
 cases, some of them adversarial. Other checks are sampled. `check(claim, key)` returns a `Verdict`.
-`check_all` decides about many claims together, and keeps the chance that any true statement is
-rejected below `LEVEL`. `about(claims, "Theorem 1")` finds claims by the number of a theorem,
-equation, figure or table. The claims of the three papers are in the folder `scripts/claims` of the
+`check_all` decides about many claims together. The chance that it rejects any true statement is
+below `LEVEL`. `about(claims, "Theorem 1")` finds claims by the number of a theorem, equation,
+figure or table. The claims of the three papers are in the folder `scripts/claims` of the
 repository; `scripts/check_theorems.py` checks them.
 
 Example:

@@ -66,24 +66,24 @@ def measure(
     measured_before: Mapping[str, Measurement] | None = None,
     on_done: Callable[[str, Measurement], None] = lambda name, measurement: None,
 ) -> dict[str, Measurement]:
-    """The moments of all draws of the claims, and the values of all functions, by name.
+    """Measure the moments of all draws of the claims and the values of all functions, by name.
 
     Args:
       claims: Claims to measure; draws that several claims use are drawn once.
       key: Random key of the whole run.
-      precision: Factor on the standard errors: ½ takes four times the draws.
+      precision: Factor of the standard errors: ½ takes four times as many draws.
       devices: Devices that share the draws; by default all devices of all hosts.
       threads: Number of functions that are measured at the same time; it does not change the
-        numbers. While one function compiles, another draws. Threads do not have settings that the
-        caller made by a context manager of JAX.
+        numbers. While one function compiles, another draws. Settings that the caller made by a
+        context manager of JAX do not apply in threads.
       measured_before: Measurements of an earlier call with this key and precision.
       on_done: Called with every new measurement, in the thread of the caller.
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
       ValueError: A claim has neither a check nor a reason; `precision` is not in (0, 2], because
-        larger values may miss a wrong number; or there are threads and several devices, whose
-        programs could wait for each other.
+        larger values may miss a wrong number; or there are both several threads and several
+        devices, because programs could then wait for each other.
     """
     check_key(key)
     if not 0 < precision <= 2:
@@ -121,9 +121,10 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """The sources that the claims' checks read, each under a name of its own.
+    """The sources that the claims' checks read, each under its own name.
 
-    Draws have the name of their function; computed numbers have the names of claim and check.
+    Draws have the name of their function. Computed numbers have the names of the claim and the
+    check.
     """
     name_of: dict[Draws | Callable, str] = {}
     for claim in claims:
@@ -215,7 +216,8 @@ def _measure(
 def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
     """`draw` with its statistics on the last axis, sorted by name.
 
-    The same function every time, since Monte Carlo compiles once for each function object.
+    Each call returns the same function object, because Monte Carlo compiles once for each function
+    object.
     """
 
     def stacked(key: Key[Array, ""]) -> Float[Array, "..."]:

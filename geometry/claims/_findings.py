@@ -11,7 +11,7 @@ class Measurement(NamedTuple):
     """The result of measuring one source of checks.
 
     Attributes:
-      mean: Means of the statistics of a draw, by name; or the values of the cases of a function.
+      mean: Means of the statistics of a draw, by name, or the values of a function in its cases.
       samples: Number of draws, or of cases.
       mean_stderr: Standard errors of the means; empty for a function.
       variance: Variances of the statistics; empty for a function.
@@ -53,7 +53,7 @@ class Finding(NamedTuple):
 
     @property
     def as_recorded(self) -> bool:
-        """Whether the outcome is the one that its form demands; NaN has no outcome."""
+        """Whether the check has the outcome that its form demands; NaN has no outcome."""
         known = not math.isnan(self.estimate + self.stderr)
         return known and self.holds != (self.check.form in MUST_FAIL)
 
@@ -67,7 +67,7 @@ class Verdict(NamedTuple):
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form demands.
-      text: The standing of the claim, or which checks contradict it.
+      text: The standing of the claim, or the checks that contradict the standing.
     """
 
     claim: Claim

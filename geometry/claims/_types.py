@@ -3,7 +3,7 @@
 A claim has checks of its printed form. If the printed form is wrong or far off, the claim also has
 checks of a corrected form. A check is computed, in thousands of random and adversarial cases, or
 sampled. Some checks are about over-readings: conclusions that a reader might draw but must not.
-They must fail, and say nothing against the statement.
+Checks of over-readings must fail; their failure does not contradict the statement.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ class Draws:
       draw: The statistics of one key by name, of shape () each, or (draws_per_key,).
       samples: Draws at precision 1.
       batch_size: Draws held in memory at a time.
-      draws_per_key: Draws that one key gives, if it gives several.
+      draws_per_key: Number of draws from one key, if one key gives several draws.
     """
 
     draw: Callable[[Key[Array, ""]], Statistics]
@@ -66,8 +66,8 @@ class Sampled:
       statistic: Name of the statistic in the results of `draws`.
       moment: The moment of the statistic.
       side: The relation of the moment to the number.
-      within: Allowed deviation of the moment: the next term, if the prediction is to first order.
-      against: A wrong number that the check should reject; by default 10 % away.
+      within: Allowed deviation of the moment, such as the next term of a prediction to first order.
+      against: A wrong number that the check should reject, by default 10 % away from `predicted`.
       form: Form of the statement that the check is about; see `Form`.
     """
 
@@ -103,12 +103,12 @@ class Computed:
     Attributes:
       what: The statement, in one line.
       values: A function that returns the numbers, one for each case, as arrays of any shapes or as
-        an iterator. Its argument is a key that decides the cases, or it has no argument.
+        an iterator. The function has no argument, or its argument is a key that decides the cases.
       relation: "identity" if values must be within `tolerance` of `predicted`; "limit" if this must
         hold for the exponent of an error; "inequality" if values must not exceed `predicted` by
         more than `tolerance`.
       predicted: The number.
-      tolerance: Allowed error by rounding, or by the fit of an exponent.
+      tolerance: Allowed error from rounding, or from the fit of an exponent.
       form: Form of the statement that the check is about; see `Form`.
     """
 
@@ -143,7 +143,7 @@ class Remark(NamedTuple):
 
     Attributes:
       kind: "loose" bounds, a wrong "unit", a missing or idle "hypothesis", or an "over-reading".
-      text: In one or two sentences.
+      text: The note in one or two sentences.
     """
 
     kind: Literal["loose", "unit", "hypothesis", "over-reading"]
@@ -173,11 +173,11 @@ class Claim:
     computes the numbers: `equal`, `at_most`, `rate`, `mean`, `variance`.
 
     Attributes:
-      paper: Short title.
-      name: As printed, down to the number of the equation or theorem; unique within the paper.
-      statement: In one line.
+      paper: Short title of the paper.
+      name: The printed name with the number of the equation or theorem; unique within the paper.
+      statement: The statement in one line.
       checks: The checks, computed or sampled.
-      covers: Numbers of the definitions and steps of the proof that belong to it.
+      covers: Numbers of the definitions and steps of the proof that belong to the claim.
       printed: The printed form with its place and its hypotheses.
       corrected: The corrected form, as text; empty if the printed form is right.
       fault: What is wrong with the printed form, if a check of the printed form is rejected.

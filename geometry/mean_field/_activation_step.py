@@ -1,4 +1,4 @@
-"""Layers of any activation on the Gram matrix of a batch, and norms of it, at infinite width."""
+"""Layers of any activation, and normalizations, on the Gram matrix of a batch at infinite width."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def activation_step(
     `rescale_rms_step` and `standardize_step` are exact. All other rows are exact for any batch.
 
     Args:
-      activation: As for `kernel_map`, like `kinks` and `terms`.
+      activation: As in `kernel_map`; the same holds for `kinks` and `terms`.
 
     Raises:
       ValueError: As `kernel_map`, or `gram` is not a Gram matrix.
@@ -65,8 +65,8 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix of samples that are each scaled to norm 1: their cosines. Zeros remain zeros.
 
-    RMS norm over features, and layer norm of preactivations, whose mean over features vanishes at
-    infinite width. Layer norm of activations: see `layer_norm_map`.
+    This is RMS norm over features. It is also layer norm of preactivations, because their mean over
+    features vanishes at infinite width. For layer norm of activations, see `layer_norm_map`.
 
     Example:
       >>> print(rms_norm_gram(jnp.array([[4.0, 3.0], [3.0, 9.0]])))

@@ -1,4 +1,4 @@
-"""A random ReLU layer on a Gram matrix, on average or at infinite width.
+"""Computes a random ReLU layer on a Gram matrix, on average or at infinite width.
 
 A layer has Gaussian weights of variance 2/width ("He"), which keeps squared norms in the mean.
 Gram matrices are (n, n), of the n samples of a batch.
@@ -13,7 +13,8 @@ from geometry._arguments import as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, promote_to_float32, replicate, safe_sqrt
 
-# With more neurons the series is more accurate than the sum, whose terms cancel.
+# With more neurons than this, the series is more accurate than the sum, because terms of the sum
+# cancel.
 _LONG_SUM = 10_000
 
 
@@ -22,8 +23,8 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     With ρ the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
     arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal is unchanged. K ≥ x·y, with
-    equality for positively parallel vectors, which the paper leaves out, and zero for opposite
-    ones; a zero vector has a row of zeros. Gradients are finite everywhere.
+    equality for positively parallel vectors, a case that the paper leaves out. For opposite
+    vectors, K is zero. A zero vector has a row of zeros. Gradients are finite everywhere.
 
     Example:
       >>> print(arccosine_kernel(jnp.eye(2)).round(4))
@@ -93,8 +94,8 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    At infinite width, for ρ in [−1, 1], a number or an array, with slopes 0 and 1 at the ends.
-    Angles fall to 0 like 3π over the number of layers.
+    The formula holds at infinite width. ρ is a number or an array in [−1, 1]; the slopes at the
+    ends are 0 and 1. Angles fall to 0 like 3π divided by the number of layers.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))

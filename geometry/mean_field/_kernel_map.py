@@ -1,4 +1,4 @@
-"""Layers of any activation φ at infinite width: what they do to the correlation of two samples.
+"""Maps the correlation of two samples through a layer of any activation φ at infinite width.
 
 The preactivations of a neuron at two samples are Gaussian, of one standard deviation and of
 correlation ρ. With aₖ the coefficients of φ in the normalized Hermite polynomials,
@@ -11,8 +11,8 @@ contributes the series of the ramp j max(x − t, 0), whose sum is an integral o
     E max(u − s, 0) max(v − t, 0) = (linear in ρ) + ∫ (ρ − sin θ) h(θ) dθ,   0 ≤ θ ≤ arcsin ρ,
     h(θ) = exp(−((s − t)²/(1 − sin θ) + (s + t)²/(1 + sin θ))/4) / 2π,
 
-by Plackett's identity. The series has the terms of φ up to the last one that is computed, and all
-further terms of the ramps. For piecewise linear functions the result is therefore exact.
+by Plackett's identity. The sum has a finite number of terms of φ, and all further terms of the
+ramps. For piecewise linear functions the result is therefore exact.
 """
 
 import itertools
@@ -39,7 +39,7 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-_RADIUS = 12.0  # beyond it, a Hermite function times the root of the density is below 1e-15
+_RADIUS = 12.0  # beyond, a Hermite function times the root of the density is below 1e-15
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
 
@@ -54,10 +54,10 @@ class KernelMap:
     large finite number.
 
     Attributes:
-      powers: Coefficients of ρᵏ, without those of the ramps.
+      powers: Coefficients of ρᵏ, without the coefficients of the ramps.
       kinks: Positions of the kinks, in standard deviations of the preactivations.
       jumps: Jumps of the slope at the kinks, relative to the root mean square of the activations.
-      mean_square: E φ(u)², of the activations.
+      mean_square: E φ(u)², the mean square of the activations.
       slope: κ′(1) = E φ′(u)² E u²/E φ(u)²: the growth of squared small angles.
       tail: Sum of the omitted coefficients, which is about the largest error of κ.
     """
@@ -80,7 +80,7 @@ class KernelMap:
 
 
 class FixedPoint(NamedTuple):
-    """The correlation that many layers lead to, and how fast.
+    """The correlation after many layers, and the rate at which correlations approach it.
 
     Attributes:
       cosine: The fixed point.
@@ -115,13 +115,13 @@ def kernel_map(
 
     κ(ρ) = E φ(u) φ(v)/E φ(u)² for Gaussian u and v of standard deviation `std` and correlation ρ,
     the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al. (2016).
-    For ReLU, κ is `cosine_step`. κ is convex on [0, 1], as no coefficient is negative. With RMS
-    norm or layer norm of the preactivations, `std` is the scale of the norm. Without a norm, `std`
-    is the square root of the variance v that the layers keep: the fixed point of v ↦
+    For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no coefficient is negative. With
+    RMS norm or layer norm of the preactivations, `std` is the scale of the norm. Without a norm,
+    `std` is the square root of the variance v that the layers keep: the fixed point of v ↦
     weight_variance · `mean_square` + bias_variance.
 
     In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
-    for ELU and SELU. `tail` estimates it; more `terms` lower it.
+    for ELU and SELU. `tail` estimates the error; more `terms` reduce the error.
 
     Args:
       activation: φ, continuous, and differentiable except at the kinks.
@@ -195,11 +195,12 @@ def mixed_map(
 
 
 def layer_norm_map(kernel: KernelMap) -> KernelMap:
-    """The map κ of a layer that normalizes its activations over features, mean subtracted.
+    """The map κ of a layer that applies layer norm to its activations over features.
 
     At infinite width, layer norm subtracts E φ(u). This removes the constant term of the series,
-    and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations does not change κ. Neither
-    do the two norms of the preactivations, whose mean over features is zero.
+    and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations does not change κ. RMS norm
+    and layer norm of the preactivations do not change κ either, because the mean of preactivations
+    over features is zero.
 
     Example:
       >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))
@@ -218,15 +219,15 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 
 
 def fixed_point(kernel: KernelMap) -> FixedPoint:
-    """The stable fixed point of κ in [0, 1], which correlations in [0, 1) tend to.
+    """The stable fixed point of κ in [0, 1], to which correlations in [0, 1) tend.
 
     κ is convex on [0, 1] and κ(1) = 1, so κ′(1) decides. If κ′(1) ≤ 1, the fixed point is 1 and
-    samples become alike ("ordered"). If κ′(1) > 1, it is the only fixed point below 1 ("chaotic"),
-    Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite series that every
-    correlation in [0, 1) tends to it. The depth scale is that of Schoenholz et al. (2017). It is
-    infinite at κ′(1) = 1; then angles fall like 1/(c layers) if there are kinks, with c =
-    `cubic_term`, and like 1/√layers otherwise. The result can be differentiated by the parameters
-    of κ.
+    samples become alike ("ordered"). If κ′(1) > 1, the result is the only fixed point below 1
+    ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite series that
+    every correlation in [0, 1) tends to this fixed point. The depth scale is defined by Schoenholz
+    et al. (2017). At κ′(1) = 1, the depth scale is infinite; angles fall like 1/(c layers) if there
+    are kinks, with c = `cubic_term`, and like 1/√layers otherwise. The result can be differentiated
+    by the parameters of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -269,7 +270,7 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
 def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
     """The coefficient c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
 
-    Σ jumps² exp(−kinks²/2)/(6π): 1/(3π) for ReLU, zero without kinks.
+    c is Σ jumps² exp(−kinks²/2)/(6π). For ReLU, c is 1/(3π); without kinks, c is zero.
 
     Example:
       >>> print(f"{cubic_term(kernel_map(jax.nn.relu, (0.0,))):.4f}")
@@ -294,7 +295,8 @@ def expand(
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # More than a node for each half wave of the last Hermite function, and 128 for φ.
+    # There is more than one node for each half wave of the last Hermite function, and 128 nodes for
+    # φ.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
@@ -352,7 +354,7 @@ def jump(
     (low, below), (high, above) = (
         jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
     )
-    # Continuous functions differ by the two slopes times the step.
+    # If the function is continuous, the two values differ by the two slopes times the step.
     gap = jnp.abs(high - low - step * (above + below))
     if not is_traced(gap) and jnp.any(gap > 0.01 * jnp.maximum(jnp.abs(high), jnp.abs(low))):
         raise ValueError(f"activation must be continuous; it jumps at a kink of {kinks}")

@@ -1,8 +1,9 @@
-"""Random layers that rescale, at infinite width, for any n samples, exactly.
+"""Computes random layers that rescale at infinite width, exactly for any n samples.
 
 The activities z of a neuron over the batch are Gaussian, and their covariance is the batch's Gram
-matrix G. After division by their size over the batch they are not Gaussian. The identity
-1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian covariances,
+matrix G. If the activities are divided by their size over the batch, they are no longer Gaussian.
+The identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian
+covariances,
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
 
@@ -26,16 +27,16 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
 
-_STEP = 0.4  # step of log a: the error of the trapezoidal rule is 1e-9
-_BLOCK = 2**26  # bytes of matrices at a time, one matrix for each node
+_STEP = 0.4  # step of log a at which the error of the trapezoidal rule is 1e-9
+_BLOCK = 2**26  # memory in bytes for matrices, one matrix for each node
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after rescaling about zero and ReLU: `jaxnorm.rescale_rms`, no recentering.
 
-    Many samples of one angle tend to 58.75° (`rms_angle`). The scale of the batch does not matter.
-    A Gram matrix of zeros gives NaN. In float32, cosines above 0.9999 are up to 0.0003 too small:
-    equal samples get 0.9997 instead of 1.
+    If all angles of many samples are equal, repeated layers lead to 58.75° (`rms_angle`). The scale
+    of the batch does not matter. A Gram matrix of zeros gives NaN. In float32, cosines above 0.9999
+    are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -86,8 +87,8 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 
     The next cosine is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and
     D = E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where m = √(ρ/(1 − ρ)) ξ is the mean of a neuron
-    over the batch, ξ standard normal. From orthogonal samples: 71.44°, 63.64°, and 59.05° after
-    five layers. The gradient at 0 is zero. A cosine of 1 or more gives
+    over the batch, ξ standard normal. Orthogonal samples have the angles 71.44° after one layer,
+    63.64° after two, and 59.05° after five. The gradient at 0 is zero. A cosine of 1 or more gives
     NaN.
 
     Example:
@@ -111,7 +112,8 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 def rms_angle() -> float:
     """The angle, in radians, that `rms_cosine_step` leaves unchanged: 58.75 degrees.
 
-    Figure 5 of Nachum et al. has 60 degrees, and does not say whether it rescales about zero.
+    Figure 5 of Nachum et al. has 60 degrees. The paper does not say whether the figure rescales
+    about zero.
 
     Example:
       >>> round(math.degrees(rms_angle()), 2)
@@ -152,8 +154,8 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
 
 @_resolvent.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
-    # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. Where eigenvalues coincide X has a
-    # derivative although the eigenvectors have none. The nodes a are constants.
+    # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. If eigenvalues coincide, X has a
+    # derivative although the eigenvectors do not. The nodes a are constants.
     (c, a, spectrum), (d, *_) = primals, tangents
     at_a = _resolvent(c, a, spectrum)
     change = matmul(at_a.inverse, matmul(d, at_a.inverse))
@@ -161,8 +163,10 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` over its trace: results do not depend on its scale, and a small scale loses
-    gradients."""
+    """`gram` divided by its trace.
+
+    Results do not depend on the scale of `gram`, and gradients would be lost at a small scale.
+    """
     g = replicate(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))
     return g / jnp.where(trace <= 0, 1, trace)
@@ -177,10 +181,10 @@ def _integral(
 ) -> Float[Array, "n n"]:
     """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da by the trapezoidal rule in log a.
 
-    The last a is the largest at which I + a C can be inverted; the integral beyond it, a share
-    ε^(3r/8) with r the rank of C, is left out.
+    The last node is the largest a at which I + a C can be inverted. The integral beyond this node
+    is left out; its share is ε^(3r/8), where r is the rank of C.
     """
-    c = (c + c.T) / 2  # also symmetrizes tangents, as the derivative of `_resolvent` needs
+    c = (c + c.T) / 2  # also makes tangents symmetric, as the rule of `_resolvent` needs
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
     spectrum = _Spectrum(jnp.maximum(values, 0), vectors)
@@ -194,6 +198,7 @@ def _integral(
         g = covariance(a, at_a)
         return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # Not by `scan`: its second derivatives would not use the rule of `_resolvent`.
+    # The loop is not a `scan`, because second derivatives of `scan` would not use the rule of
+    # `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))

@@ -1,8 +1,8 @@
-"""One neuron for each sample: the initialization of the Discussion of Nachum et al.
+"""Makes one neuron for each sample, the initialization in the Discussion of Nachum et al.
 
-A neuron ReLU(x w + b) that fires for one sample only exists exactly if this sample is a vertex of
-the convex hull of the batch. The functions decide this on the host in double precision, by a linear
-program if simpler directions fail. They cannot be traced.
+A neuron ReLU(x w + b) fires for only one sample. Such a neuron exists if and only if the sample is
+a vertex of the convex hull of the batch. The functions decide this on the host in double precision,
+by a linear program if simpler directions fail. The functions cannot be traced.
 """
 
 from collections.abc import Callable
@@ -23,9 +23,9 @@ _MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its directio
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     """Mask of the samples that are vertices of the convex hull of all samples.
 
-    A sample that occurs twice is not a vertex. The margin of the best direction decides, which is
-    one of a few candidates or the solution of a linear program. A margin below 1e-9 of the size of
-    the batch counts as zero.
+    A sample that occurs twice is not a vertex. The margin of the best direction decides. This
+    direction is one of a few candidates or the solution of a linear program. A margin below 1e-9 of
+    the size of the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
@@ -152,7 +152,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
 
 def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The position of sample i along direction i, and the largest of the other samples."""
+    """The position of sample i along direction i, and the largest position of another sample."""
     along = w @ x.T
     own = np.diagonal(along).copy()
     np.fill_diagonal(along, -np.inf)

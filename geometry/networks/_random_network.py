@@ -1,4 +1,4 @@
-"""Batches in the random layers of deep networks."""
+"""Sends batches through the random layers of deep networks."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from jaxnorm.internal import check_function, check_key, check_whole, replicate
 
 
 class RandomNetwork(NamedTuple):
-    """A batch after chosen layers; the true batch is exp(log_scale) times the scaled one.
+    """A batch after chosen layers; the true batch is exp(log_scale) times the scaled batch.
 
     Attributes:
       statistics: The statistic of the scaled batch after each chosen layer, on a new leading axis.
-      log_scale: Logarithm of its true scale, after each chosen layer.
+      log_scale: Logarithm of the true scale of the batch, after each chosen layer.
       x: The scaled batch after the last layer.
     """
 
@@ -60,7 +60,8 @@ def random_network(
         no number under- or overflows, and `log_scale` records the factor. Otherwise the batch is
         not scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
-      layers: The layers after which it is recorded, ascending from 1 to `depth`; by default all.
+      layers: The layers after which the statistic is recorded, ascending from 1 to `depth`; by
+        default all.
 
     Raises:
       TypeError: `normalization` or `nonlinearity` is not a function, `key` is not a random key, or
@@ -113,7 +114,7 @@ def random_network(
         lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # Layers that are not recorded write to a row beyond the last.
+    # Layers that are not recorded write to an extra row after the last row.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
     # The first layer has another number of inputs; all others share one shape and one scan.
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))

@@ -1,10 +1,10 @@
-"""Theorems 13 and 14 of Nachum et al.: what a recentred ReLU layer does to an invariant batch.
+"""Theorems 13 and 14 of Nachum et al., about an invariant batch in a recentred ReLU layer.
 
 A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is
 α = 1; the theorems choose another α, called `gain` here. Both theorems are right for expected Gram
-matrices and squared norms. They state expected entries and norms, for which they are wrong. Sample
-1
-of the theorems is the first row. `is_invariant` and `next_layer` gather sharded arrays.
+matrices and squared norms. However, the theorems are stated for expected entries and norms, where
+they are wrong. Sample 1 of the theorems is the first row. `is_invariant` and `next_layer` gather
+sharded arrays.
 """
 
 import math
@@ -43,9 +43,9 @@ class NextLayer(NamedTuple):
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
-    In Definition 12 the longest sample is orthogonal to the others, which coincide and are n − 1
-    times shorter. The Gram matrix, divided by its largest entry, may differ from that of Definition
-    12 by at most `tolerance` in each entry. False for zeros.
+    In Definition 12, the longest sample is orthogonal to all others; the others are equal and n − 1
+    times shorter. The Gram matrix is divided by its largest entry. Then each entry may differ from
+    the Gram matrix of Definition 12 by at most `tolerance`. The result is false for zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -68,12 +68,12 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
 def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     """Expectations after the layer of Theorem 14, whose gain depends on the batch.
 
-    The first sample must differ from the mean ν of the others; else the Gram matrix is NaN.
+    The first sample must differ from the mean ν of the others; otherwise the Gram matrix is NaN.
     Squared norms 1 and 1/(n − 1)² of the first sample and of the image of ν, and their inner
     product 0, are exact (items 1 to 3, where the paper has norms; see `expected_norm_factor`).
-    Distances between the others do not grow if R ≥ n/(n − 1) (item 4), which no invariant
-    representation reaches: R² = (n² − 2n + 2)/(n − 1)². Relative to R they grow, by
-    `cluster_growth`.
+    Distances between the others do not grow if R ≥ n/(n − 1) (item 4). No invariant representation
+    reaches this R, because its R² is (n² − 2n + 2)/(n − 1)². Relative to R, squared distances grow
+    by `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -86,11 +86,12 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     h = replicate(as_samples(x, min_samples=2))
     n = len(h)
     h = h - h.mean(0, keepdims=True)
-    # In units of the largest deviation no square overflows.
+    # Deviations are divided by the largest deviation, so no square overflows.
     largest = jax.lax.stop_gradient(jnp.abs(h).max())
     unit = jnp.where(largest == 0, 1, largest)
     h = h / unit
-    # After recentering, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the first.
+    # After recentering, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the
+    # recentred first sample.
     h = jnp.concatenate([h, -h[:1] / (n - 1)])
     g = matmul(h, h.T)
     gain = 1 / g[0, 0]
@@ -104,13 +105,14 @@ def expected_entries(
 ) -> Float[Array, " n"]:
     """Expected activity of every neuron of the layer at each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
-    It is the same for all neurons: the expected batch has rank one, its samples are parallel, and
-    it is never an invariant representation, against Theorem 13 as printed. The gradient is zero at
-    a sample that equals the mean.
+    The expected activity is the same for all neurons, so the expected batch has rank one and its
+    samples are parallel. The expected batch is therefore never an invariant representation, in
+    contrast to Theorem 13 as printed. The gradient is zero at a sample that equals the mean.
 
     Raises:
       TypeError: `width` is not an `int`.
-      ValueError: `width` is below 1, or the number `gain` negative, which in an array gives NaN.
+      ValueError: `width` is below 1, or the number `gain` is negative. A negative element of an
+        array gives NaN.
 
     Example:
       >>> print(expected_entries(jnp.array([[1.0], [-1.0]]), width=1).round(4))

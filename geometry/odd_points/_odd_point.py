@@ -1,4 +1,4 @@
-"""The odd point: one sample that a recentred ReLU network drives away from all others."""
+"""Finds the odd point, the sample that a recentred ReLU network drives away from all others."""
 
 import math
 from typing import NamedTuple
@@ -14,11 +14,12 @@ class OddPoint(NamedTuple):
     """The longest sample of a batch, compared with the others.
 
     Attributes:
-      index: The index of the longest sample; the first among equals.
-      norm_ratio: Its norm over the mean norm of the others, n − 1 in the invariant representation.
-      second_ratio: The second largest norm over the largest.
-      angle: Its mean angle to the others, in radians.
-      spread: Mean angle between two others, in radians.
+      index: The index of the longest sample; the first index if several samples are equally long.
+      norm_ratio: Norm of the longest sample over the mean norm of the others, n − 1 in the
+        invariant representation.
+      second_ratio: The second largest norm divided by the largest norm.
+      angle: Mean angle between the longest sample and the others, in radians.
+      spread: Mean angle between two of the others, in radians.
     """
 
     index: Int[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -71,7 +72,7 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
     spread of the others at most 65°. In the odd state the spread is 61.4° for 7 samples and smaller
     for more; in a symmetric batch it is 71.4° or more.
 
-    In the tree, often both ends are long. Then no sample is odd.
+    In the recentering tree, both ends are often long; then no sample is odd.
 
     Raises:
       ValueError: There are fewer than 3 samples.

@@ -1,8 +1,8 @@
 """Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
-The map is `mean_field_step`. If all samples but one are exchangeable before the map, they are so
-after it, and the Gram matrix has only four different entries. Functions compute Python numbers in
-double precision on the host, and cannot be traced. Angles are in radians.
+The map is `mean_field_step`. If all samples except one are exchangeable before the map, they are
+exchangeable after the map, and the Gram matrix has only four different entries. Functions compute
+Python numbers in double precision on the host, and cannot be traced. Angles are in radians.
 """
 
 import math
@@ -76,8 +76,9 @@ def odd_state(n: int) -> OddState:
     """The stable state of one odd sample beside a cluster, of n samples at infinite width.
 
     For large n the norms have ratio n − 1, the odd sample is orthogonal, and the cluster keeps a
-    spread of 3π/n: the corrected form of Theorem 14 of Nachum et al. Newton's method on three
-    equations. `odd_stability` has it for any activation, with the rates at which deviations decay.
+    spread of 3π/n: the corrected form of Theorem 14 of Nachum et al. The function solves three
+    equations by Newton's method. `odd_stability` finds this state for any activation, with the
+    rates at which deviations decay.
 
     Raises:
       ValueError: n is not a whole number, or n is below 7, where no odd state exists.
@@ -97,8 +98,9 @@ def odd_state(n: int) -> OddState:
 def escape_ratio(n: int) -> float:
     """The norm ratio above which one longer sample of a symmetric batch becomes odd.
 
-    The n − 1 others have one norm, and all angles are `recentred_angle(n)`. About 1 + 1.15/n; its
-    excess over 1 has four digits, by bisection in O(n) operations. A smaller ratio returns to 1.
+    The n − 1 others have one norm, and all angles are `recentred_angle(n)`. The ratio is about 1 +
+    1.15/n. Its excess over 1 is accurate to four digits, by bisection in O(n) operations. A smaller
+    ratio returns to 1.
 
     Raises:
       ValueError: n is not a whole number, or n is below 7, where every ratio returns to 1.
@@ -128,7 +130,8 @@ def escape_ratio(n: int) -> float:
 def escape_step(norm_ratio: float) -> float:
     """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
 
-    Above 1 it grows, in the end by √1.467 a layer; below 1 it returns to 1.
+    A ratio above 1 grows, in the end by a factor √1.467 in each layer. A ratio below 1 returns to
+    1.
 
     Raises:
       ValueError: `norm_ratio` is not finite.
@@ -149,8 +152,10 @@ def _angle_after_relu(cosine: float) -> float:
 
 
 def _layer(n: int, state: OddState) -> OddState:
-    """The map of one layer: recentering and the arc-cosine kernel, scaled so the others have norm
-    1."""
+    """The map of one layer: recentering, the arc-cosine kernel, and a scale.
+
+    The scale gives the other samples norm 1.
+    """
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
     inside = math.cos(state.spread)

@@ -1,4 +1,4 @@
-"""The odd state of recentering and any activation: whether it exists, is stable, and how fast.
+"""Finds the odd state of recentering and any activation, its stability and its rates.
 
 A layer recentres the batch, scales it so that the preactivations have the root mean square `std`,
 and applies the activation, at infinite width. For ReLU, `std` does not matter. If all samples but
@@ -23,16 +23,16 @@ from geometry.mean_field._kernel_map import Activation, cubic_term, kernel_map
 from geometry.odd_points._odd_state import OddState
 from jaxnorm.internal import host_only
 
-_TERMS, _NODES = 64, 640  # enough, as samples are scaled by the others' std
+_TERMS, _NODES = 64, 640  # enough, because samples are scaled by the others' std
 
 
 class Stability(NamedTuple):
-    """A fixed point of a batch, and how deviations of the n × n Gram matrix from it grow.
+    """A fixed point of a batch, and the growth of deviations of the Gram matrix from this point.
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
-      family: Growth, in one layer, of deviations that keep the n − 1 samples exchangeable: absolute
-        values of eigenvalues.
+      family: Growth, in one layer, of deviations that keep the n − 1 samples exchangeable, as
+        absolute values of eigenvalues.
       single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
         others.
       pairs: Growth of deviations that change only angles of pairs.
@@ -47,7 +47,7 @@ class Stability(NamedTuple):
 
 
 class SpreadDistribution(NamedTuple):
-    """The cluster's spread in layers of finite width: a Gamma variable, to first order in n/width.
+    """The cluster's spread at finite width, a Gamma variable to first order in n/width.
 
     Attributes:
       mean: Mean of the spread: `cluster_spread` at infinite width.
@@ -130,9 +130,10 @@ def cluster_spread(
 
     A collapsed cluster grows by g in a layer (`cluster_growth`, of ReLU n²/(n² − 2n + 2)), and a
     spread θ by g (1 − 2 c θ/κ′), with κ′ and c of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ of
-    `cubic_term`: for ReLU and large n the spread is 3π/n. 0 where g ≤ 1: the cluster collapses to a
-    point. None where g > 1 and no kink limits the growth at an angle (c = 0, or too small): the
-    next term is of fourth order, and the spread is not small. Options are those of `odd_stability`.
+    `cubic_term`: for ReLU and large n the spread is 3π/n. If g ≤ 1, the cluster collapses to a
+    point, and the result is 0. If g > 1 and c is 0 or too small, no kink limits the growth at a
+    small angle: the next term is of fourth order, the spread is not small, and the result is None.
+    Options are those of `odd_stability`.
 
     Raises:
       ValueError: n is not a whole number, or below 5.
@@ -156,15 +157,16 @@ def cluster_spread(
 def spread_distribution(
     n: int, width: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> SpreadDistribution | None:
-    """The spread at a finite width: a random walk of its logarithm; None without `cluster_spread`.
+    """The distribution of the spread at a finite width; None if `cluster_spread` is None.
 
-    A layer adds to log θ the drift ½ log g + (Var D − Var N)/(4 width), minus c θ/κ′, and noise of
-    variance Var(N − D)/(4 width): N and D are, relative to their means, the contributions of one
-    neuron to the squared spread and to the squared distance of the odd sample. The stationary
-    distribution of θ is then Gamma. For ReLU and large n its shape is 1 + width/n: the spread 3π/n
-    is seen at widths much above n. θ is n times the root mean square distance of two samples of the
-    cluster over the distance of the odd sample from it. For 30 samples, the standard deviation was
-    5 % above this at width 1,000 and 14 % at width 300. Options are those of `odd_stability`.
+    The logarithm of the spread θ is a random walk. A layer adds to log θ the drift ½ log g + (Var D
+    − Var N)/(4 width), minus c θ/κ′, and noise of variance Var(N − D)/(4 width). N and D are the
+    contributions of one neuron to the squared spread and to the squared distance of the odd sample,
+    divided by their means. The stationary distribution of θ is then Gamma. For ReLU and large n,
+    its shape is 1 + width/n, so the spread is close to 3π/n only at widths much above n. θ is n
+    times the root mean square distance of two samples of the cluster, divided by the distance of
+    the odd sample from the cluster. For 30 samples, the measured standard deviation was above this
+    theory by 5 % at width 1,000 and by 14 % at width 300. Options are those of `odd_stability`.
 
     Raises:
       ValueError: n is not a whole number, or below 5; or `width` is below 1.
@@ -226,8 +228,10 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     )
 
     def layer(g: Array, n: Array, std: Array) -> Array:
-        """The four entries after a layer, from the four before it; a common factor does not
-        matter."""
+        """The four entries after a layer, given the four entries before the layer.
+
+        A common factor does not matter.
+        """
         odd, both, other, pair = _recentred(g, n, std)[0]
         rows = [[odd, both, both], [both, other, pair], [both, pair, other]]
         after = kernel(jnp.stack([jnp.stack(row) for row in rows]))
@@ -245,7 +249,7 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 
 
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
-    """The four entries of the recentred and rescaled batch, and the factor that rescaled."""
+    """The four entries of the recentred and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
     first = (odd + (n - 1) * both) / n  # means of the rows of the Gram matrix, and of all of it
     rest = (both + other + (n - 2) * pair) / n
@@ -258,9 +262,10 @@ def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
 def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) -> Stability:
     """Eigenvalues by the representations of the permutations of the n − 1 samples.
 
-    Deviations x cᵢ of variances, y cᵢ of covariances with the odd sample and w (cᵢ + cⱼ) of others,
-    Σ cᵢ = 0, are mapped among themselves; and so are deviations of pairs whose rows sum to zero,
-    which recentering leaves as they are.
+    The first kind of deviations is x cᵢ of variances, y cᵢ of covariances with the odd sample, and
+    w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps this kind to itself. The second
+    kind is deviations of pairs whose rows sum to zero. A layer maps this kind to itself too, and
+    recentering does not change it.
     """
     (odd, both, other, pair), scale = _recentred(g, n, std)
     (_, by_other, by_both), (_, variance, _) = programs.entries(odd, other, both)
@@ -272,7 +277,7 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
         np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1].tolist()
         for matrix in (np.asarray(programs.slope(g, n, std)), kernel @ recentred)
     )
-    family = family[:3]  # the fourth eigenvalue, of the scale of the batch, is zero
+    family = family[:3]  # the fourth eigenvalue belongs to the scale of the batch and is zero
     pairs = abs(float(scale * by_pair))
     return Stability(_state(g), tuple(family), tuple(single), pairs, max(*family, *single, pairs))
 
@@ -280,9 +285,9 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
 def _collapsed(
     n: int, activation: Activation, kinks: tuple[float, ...], std: float
 ) -> tuple[float, float, float, float]:
-    """Growth of the squared spread of a collapsed cluster; relative variances of N, of D, of both.
+    """Growth of the squared spread of a collapsed cluster, and relative variances of N and D.
 
-    Recentred, the cluster is at −1/(n − 1) of the odd sample.
+    After recentering, the cluster is −1/(n − 1) times the odd sample.
     """
     other = std / (n - 1) ** 0.5
     odd = (n - 1) * other

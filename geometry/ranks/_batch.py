@@ -1,11 +1,11 @@
-"""How many dimensions a batch fills, and how far its samples are from orthogonal.
+"""Measures how many dimensions a batch fills, and how far its samples are from orthogonal.
 
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
 of the shorter side of `x`, with min(n, features) rows. The gaps are functions of a Gram matrix, so
 they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of
-the input. An argument that is not a matrix, or outside `jit` not finite, raises `ValueError`. On
-Explicit mesh axes the matrix whose singular values or eigenvalues are needed is gathered: `x` for
-`numerical_rank`, else a Gram matrix.
+the input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
+`ValueError`. On Explicit mesh axes, the matrix whose singular values or eigenvalues are needed is
+gathered. This is `x` for `numerical_rank`, and a Gram matrix for all other functions.
 """
 
 import jax
@@ -35,8 +35,8 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
     """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]: small singular values barely count.
 
-    A lower bound of the rank, after Daneshmand et al. (2020); n for n orthogonal samples of one
-    length. Zeros give 0.
+    The effective rank is a lower bound of the rank, after Daneshmand et al. (2020). It is n for n
+    orthogonal samples of one length, and 0 for zeros.
 
     Example:
       >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))
@@ -49,8 +49,8 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
     """Stable rank ‖x‖²_F / σ₁², in [1, rank], with σ₁ the largest singular value.
 
-    Rudelson and Vershynin (2007). At most `effective_rank`, since Σσ⁴ ≤ σ₁² Σσ². Zeros give 0. The
-    gradient is finite where singular values coincide.
+    The definition is by Rudelson and Vershynin (2007). The stable rank is at most `effective_rank`,
+    because Σσ⁴ ≤ σ₁² Σσ². Zeros give 0. The gradient is finite if singular values coincide.
 
     Example:
       >>> print(stable_rank(jnp.diag(jnp.array([2.0, 1.0, 1.0]))))
@@ -63,8 +63,8 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 means orthogonal samples of one length.
 
-    ∞ where the samples are linearly dependent up to rounding; Joudaki et al.
-    (2023). NaN for a Gram matrix of zeros.
+    The gap is defined by Joudaki et al. (2023). It is ∞ if the samples are linearly dependent up to
+    rounding, and NaN for a Gram matrix of zeros.
 
     Example:
       >>> print(isometry_gap(3 * jnp.eye(4)))
@@ -80,8 +80,9 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """The distance of a Gram matrix G to orthogonality: ‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)].
 
-    0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling makes it
-    small in deep linear networks. The gradient at 0 is zero; NaN for a Gram matrix of zeros.
+    The gap is 0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling
+    makes the gap small in deep linear networks. The gradient at 0 is zero. A Gram matrix of zeros
+    gives NaN.
 
     Example:
       >>> print(orthogonality_gap(jnp.ones((4, 4))).round(3))
@@ -101,10 +102,10 @@ def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
 
 
 def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
-    """Sum of the diagonal, of any sharding: `jnp.trace` fails on sharded rows in a mesh context."""
+    """Sum of the diagonal; `jnp.trace` fails on sharded rows in a mesh context."""
     return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
 
 
 def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
-    """a/b, and 0 where b is zero."""
+    """a/b, or 0 where b is zero."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))

@@ -1,9 +1,9 @@
-"""How many random ReLU neurons make n samples linearly independent (Nachum et al., Section I).
+"""The number of ReLU neurons that make samples linearly independent (Nachum et al., Section I).
 
-The representation of samples x by neurons w is ReLU(x wᵀ). Batch norm before the ReLU replaces x
-by the recentred batch and multiplies neurons by positive numbers, which changes no rank: for batch
-norm give these functions `jaxnorm.recenter(x)`. Samples that are sharded over Explicit mesh axes
-are gathered.
+The representation of samples x by neurons w is ReLU(x wᵀ). Batch norm before the ReLU replaces x by
+the recentred batch and multiplies neurons by positive numbers. Such factors do not change a rank,
+so for batch norm pass `jaxnorm.recenter(x)` to these functions. Samples that are sharded over
+Explicit mesh axes are gathered.
 """
 
 import math
@@ -24,10 +24,11 @@ from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicat
 def rows_needed(
     key: Key[Array, ""], x: Float[Array, "n d"], *, max_rows: int = 10_000
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Draw Gaussian neurons until the n samples have rank n; returns how many, and the rank.
+    """Draw Gaussian neurons until the n samples have rank n; returns their number and the rank.
 
-    At most `max_rows` neurons are drawn, so the rank may be below n; this is always so if
-    `full_rank_reachable` is false. The tolerance of ranks is about 64 n ε, relative to each neuron.
+    At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
+    false, the rank is always below n. The tolerance of ranks is about 64 n ε, relative to each
+    neuron.
 
     Raises:
       ValueError: `max_rows` is below 1, or not below 2³¹.
@@ -57,7 +58,7 @@ def rows_needed(
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _project(basis, y)
-        # Projected twice, because the first projection is orthogonal only up to rounding.
+        # The projection is repeated, because the first result is orthogonal only up to rounding.
         new = new - _project(basis, new)
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
@@ -71,10 +72,12 @@ def rows_needed(
 def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     """Whether ReLU neurons can make the samples linearly independent at all.
 
-    True exactly if no sample is zero, no two are positively parallel, and the directions of the
-    antiparallel pairs are linearly independent, because ReLU(s) − ReLU(−s) = s. Corollary 4
-    requires that no two samples of x are collinear; it should require this of the recentred batch.
-    Angles below 64 ε count as zero. Under `jit`, the answer for samples with a NaN has no meaning.
+    The result is true if and only if three conditions hold: no sample is zero, no two samples are
+    positively parallel, and the directions of the antiparallel pairs are linearly independent. The
+    last condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
+    samples of x are collinear; it should require that no two samples of the recentred batch are
+    collinear. Angles below 64 ε count as zero. Under `jit`, the answer for samples with a NaN has
+    no meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -97,11 +100,11 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
     The r given neurons must have rank n − 1 on the first n − 1 samples, and also on all samples.
-    There is then one
-    relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks it in the cells where
-    Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): of two cells that differ in
-    one sample with aⱼ ≠ 0 at least one breaks it, and so does the opposite cell. The lemma has γ.
-    Under `jit` NaN for samples that are not finite.
+    Then there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks
+    it in the cells where Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): if two
+    cells differ in one sample with aⱼ ≠ 0, at least one of the two cells breaks the relation, and
+    its opposite cell breaks it too. The lemma has γ. Under `jit`, samples that are not finite give
+    NaN.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -122,7 +125,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     w = jnp.stack([jnp.cos(turn), jnp.sin(turn)])
     active = (h @ w > 0).astype(h.dtype)
     change = jnp.einsum("nc,n,nd->cd", active, relation, h)
-    # Zero up to rounding in float64.
+    # The threshold below which a sum is zero up to rounding in float64.
     breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
     probability = jnp.sum(cell_volumes_2d(h), where=breaks)
     return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(x.dtype)
@@ -176,8 +179,9 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 def rank_tail(n: int, gamma: float, rows: int) -> float:
     """Lower bound of P(rank n) of `rows` neurons: P(n successes), each of probability γ.
 
-    Sharper than Eq. 7a, which is Chernoff's bound of it. For n ≥ 2 it holds with 2γ too, by
-    `full_rank_probability`. Computed on the host.
+    This bound is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥ 2,
+    the bound also holds with 2γ in place of γ, by `full_rank_probability`. It is computed on the
+    host.
 
     Raises:
       ValueError: n or rows is not a whole number or below 1, or γ not in [0, 1].
@@ -207,6 +211,6 @@ def _project(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, 
 
 
 def _unit(y: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`y` at length 1; zeros remain zeros."""
+    """`y` scaled to length 1; zeros remain zeros."""
     norm = jnp.linalg.norm(y)
     return y / jnp.where(norm > 0, norm, 1)

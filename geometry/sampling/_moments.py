@@ -1,4 +1,4 @@
-"""Moments of draws, merged chunk by chunk in a state of fixed size."""
+"""Computes moments of draws, chunk by chunk, in a state of fixed size."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float

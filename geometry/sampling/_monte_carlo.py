@@ -1,9 +1,9 @@
-"""Monte Carlo estimates that travel with their standard errors.
+"""Computes Monte Carlo estimates together with their standard errors.
 
-A draw is a function of a key, and of parameters if there are any. Draw i has the key
-`fold_in(key, i)`. Up to rounding, results therefore do not depend on `batch_size`, which sets the
-memory, or on the devices. Functions compile once for each function object `draw`, shape of the
-parameters and number of draws in memory.
+A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
+Therefore, up to rounding, results do not depend on the devices or on `batch_size`, which only sets
+the memory. Functions compile once for each function object `draw`, shape of the parameters and
+number of draws in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -46,10 +46,11 @@ def monte_carlo(
     devices: Sequence[Any] | None = None,
     target_stderr: float | None = None,
 ) -> Estimate:
-    """Mean of `draw(key)` over independent keys, and the standard error of that mean.
+    """Mean of `draw(key)` over independent keys, and the standard error of this mean.
 
-    Batches and devices are merged as in Chan, Golub and LeVeque (1979). The mean of events is their
-    rate. The function may be traced, and then runs on the devices of its caller.
+    Batches and devices are merged as in Chan, Golub and LeVeque (1979). If a draw is Boolean, the
+    mean is the rate of the event. The function may be traced, and then runs on the devices of its
+    caller.
 
     Args:
       draw: Any function of a key; its result may have any shape, and be Boolean or an integer.
@@ -57,8 +58,9 @@ def monte_carlo(
       samples: Number of draws, at least 2.
       parameters: Trees of arrays, passed to `draw` after the key. New values do not recompile.
       batch_size: Draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. A
-        key costs as much as a random number, so one key for each number doubles the time.
+      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`.
+        Making a key takes as long as making a random number, so one key for each number doubles the
+        time.
       devices: Devices that share the draws; by default all, of all hosts, or those of the mesh that
         `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` if every standard error is at most this number.
@@ -143,7 +145,7 @@ def _central_moments(
 
 
 def _round_ends(keys: int) -> Iterator[int]:
-    """Numbers of keys, each a quarter larger than the last, equal for every batch size."""
+    """Numbers of keys, each a quarter larger than the one before, the same for all batch sizes."""
     end = 1000
     while end < keys:
         yield end

@@ -1,4 +1,4 @@
-"""Moments of millions of draws, chunk by chunk, on every device, in a state of fixed size.
+"""Computes moments of millions of draws by chunks, on all devices, in a state of fixed size.
 
 Draw i has the key `fold_in(key, i)`, and the order in which states merge changes only rounding. So
 neither the size of a chunk nor the number of devices changes a result by more than rounding.
@@ -109,7 +109,7 @@ def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
-    """The mesh of `devices`, or the one that the caller has set: JAX allows one mesh at a time."""
+    """The mesh of `devices`, or the mesh that the caller has set; JAX allows one mesh at a time."""
     context = jax.sharding.get_abstract_mesh()
     if context.manual_axes or (devices is not None and len(devices) == 1):
         return None
@@ -187,7 +187,7 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device, which takes every chunk with its index modulo their number."""
+    """The state of one device; chunk k goes to the device whose index is k modulo their number."""
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 
@@ -201,7 +201,7 @@ def _on_device(
 def _chunk(
     program: Program, inputs: Inputs, first: Array | int, stop: Array | int
 ) -> CentralMoments:
-    """The state of `size` keys' draws from `first` on; only those before `stop` count."""
+    """The state of the draws of `size` keys from `first` on; only keys before `stop` count."""
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
     draws = replicate(jax.vmap(lambda key: one_draw(program.draw, key, inputs.parameters))(keys))

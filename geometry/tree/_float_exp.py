@@ -1,8 +1,8 @@
-"""Numbers of any size: a floating mantissa and a whole exponent, mantissa · 2**exponent.
+"""Numbers of any size, stored as a floating mantissa and a whole exponent of two.
 
-An array of them has one exponent for all elements, or exponents that broadcast to its elements.
-Powers of two are exact: only operations of mantissas round. Exponents are constants of
-differentiation.
+The value is mantissa · 2**exponent. An array has one exponent for all elements, or exponents that
+broadcast to its elements. Powers of two are exact; only operations on mantissas round. Exponents
+are constants of differentiation.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent if all values are zero. Two such exponents can be added in 32 bits.
+# The exponent of an array of zeros. The sum of two such exponents fits into 32 bits.
 _LOWEST = -(2**30)
 
 
@@ -35,7 +35,7 @@ def multiply(a: FloatExp, b: FloatExp) -> FloatExp:
 
 
 def add(a: FloatExp, b: FloatExp) -> FloatExp:
-    """Sum, element by element, with one exponent for all: the largest of a nonzero element."""
+    """Sum, element by element; its exponent is the largest exponent of a nonzero element."""
     top = jnp.maximum(top_exponent(a), top_exponent(b))
     return FloatExp(at_exponent(a, top) + at_exponent(b, top), top)
 
@@ -58,7 +58,7 @@ def top_exponent(a: FloatExp) -> Int[Array, ""]:
 
 def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]:
     """Mantissas of `a` at an exponent that is at least `top_exponent(a)`; tiny ones become 0."""
-    # Zeros may have larger exponents: zero times infinity would be NaN.
+    # Zeros may have larger exponents, and zero times infinity would be NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return a.mantissa * _power_of_two(shift, a.mantissa)
 

@@ -1,11 +1,11 @@
-"""Where the recentering tree ends: Theorems 10 and 11 of Nachum et al., and sharper constants.
+"""The limit of the recentering tree: Theorems 10 and 11 of Nachum et al., and sharper constants.
 
 A neuron is stable if it takes at most three values; then its descendants are also stable. In the
 limit of depth, the largest and the smallest sample are orthogonal and all others merge into one
 cluster. Relative to the two ends, the cluster's length and angles depend on one number r of the
-first batch:
-the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are sharded over Explicit
-mesh axes are gathered. Bounds by n alone are Python numbers, computed on the host.
+first batch. r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are
+sharded over Explicit mesh axes are gathered. Bounds by n alone are Python numbers, computed on the
+host.
 """
 
 import math
@@ -36,7 +36,8 @@ class EndBounds(NamedTuple):
 
     Attributes:
       norm_ratio: Upper bound of the norm of the cluster over the norm of the end.
-      angle: Lower bound of their angle, in radians; below 0 it says nothing.
+      angle: Lower bound of the angle between the cluster and the end, in radians; a negative bound
+        is not informative.
     """
 
     norm_ratio: float
@@ -46,14 +47,14 @@ class EndBounds(NamedTuple):
 def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     """A depth from which all neurons of the tree are stable: Theorem 10 made explicit.
 
-    (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), R the range and D the smallest
-    gap between neighbours among all samples but the two ends.     Only the two outer gaps of a
-    neuron shrink, each by at least (n − 3)/n, and only while above 2D/(n − 3). Observed depths are
-    at most 0.67 of this bound. No bound depends on n alone. The bound is ∞ if inner samples
-    coincide.
+    (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the range of all
+    samples except the two ends, and D is the smallest gap between neighbours among them.     Only
+    the two outer gaps of a neuron shrink. Each shrinks at least by the factor (n − 3)/n, and only
+    while it is above 2D/(n − 3). Observed depths are at most 0.67 of this bound. No bound depends
+    on n alone. The bound is ∞ if inner samples coincide.
 
     Raises:
-      ValueError: There are fewer than 4 samples: then all neurons are stable at once.
+      ValueError: There are fewer than 4 samples, where all neurons are stable from the start.
 
     Example:
       >>> print(depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
@@ -77,7 +78,8 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 
     If r < 1, the smallest sample becomes the longest; if r > 1, the largest sample does. Both ends
     are longer than the cluster if r is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0
-    or ∞; in place of 0/0, r is 1, as for a symmetric batch. The gradient is zero where r is 1 or ∞.
+    or ∞. If r would be 0/0, the result is 1, as for a symmetric batch. The gradient is zero where r
+    is 1 or ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
@@ -129,7 +131,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
 def end_bounds(n: int) -> EndBounds:
     """Sharp constants of Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
 
-    m = (n − 1)². Attained by samples that are symmetric about their mean, where r = 1.
+    Here m = (n − 1)². Samples that are symmetric about their mean have r = 1 and attain these
+    bounds.
 
     Raises:
       ValueError: n is not a whole number, or below 3.

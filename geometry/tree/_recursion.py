@@ -1,10 +1,11 @@
-"""The recentering tree of one coordinate in O(n) numbers, whatever its depth.
+"""Computes the recentering tree of one coordinate in O(n) numbers at any depth.
 
-With samples sorted, every neuron is monotone in the sample. A neuron of three or more values is
-constant on its first `low` samples and from sample `high` on, and between these the samples keep
-their initial distances: only the two outer gaps ever shrink. Every sample lies strictly inside at
-most one neuron. All other neurons take two values, and of these only the sum of squared heights
-matters, for each of the n + 1 positions at which they can jump.
+If samples are sorted, every neuron is a monotone function of the sample. Consider a neuron that
+takes three or more values. It is constant on its first `low` samples, and constant from sample
+`high` on. The samples between are inside the neuron and keep their initial distances, so only the
+two outer gaps shrink. Every sample is strictly inside at most one neuron. All other neurons take
+two values. A neuron of two values can jump at n + 1 positions, and only the sum of squared heights
+at each position matters.
 """
 
 from typing import NamedTuple
@@ -18,16 +19,17 @@ from jaxnorm.internal import matmul
 
 
 class Slots(NamedTuple):
-    """Neurons with three or more values: sample i lies strictly inside the one of slot i.
+    """Neurons with three or more values; sample i is strictly inside the neuron of slot i.
 
     A slot is dead if one of its gaps is zero. A neuron with k samples inside has k equal slots.
-    The heights of slot i are 2**gaps.exponent[0, i] times those computed from its gaps.
+    The true heights of slot i are 2**gaps.exponent[0, i] times the heights that its gaps give.
 
     Attributes:
       low: Number of samples at the lowest value.
       high: First sample at the highest value.
-      gaps: From the low samples to the first inside, and from the last inside to the high samples.
-      falling: 1 where the high samples are the zeros.
+      gaps: The gap from the low samples to the first sample inside, and the gap from the last
+        sample inside to the high samples.
+      falling: 1 if the neuron is zero on the high samples, else 0.
     """
 
     low: Int[Array, " n"]
@@ -37,13 +39,14 @@ class Slots(NamedTuple):
 
 
 class State(NamedTuple):
-    """The tree at one depth, n**depth times too large: products by p/n then need no division.
+    """The tree at one depth, n**depth times too large, so that products by p/n need no division.
 
     Attributes:
       slots: Neurons of three or more values.
-      sums: Squared heights of two-valued neurons, summed for each p: in row 0 of those that are
-        positive on the first p samples and zero after, in row 1 of those zero on the first p.
-      power: n**depth, by which the heights of slots must still be multiplied.
+      sums: Sums of squared heights of two-valued neurons for each p. Row 0 is for neurons that are
+        positive on the first p samples and zero after. Row 1 is for neurons that are zero on the
+        first p samples and positive after.
+      power: n**depth, a factor that the heights of slots do not include.
     """
 
     slots: Slots
@@ -52,11 +55,11 @@ class State(NamedTuple):
 
 
 def start(x: Float[Array, " n"]) -> State:
-    """Depth 0, for sorted samples in [0, 1] that begin with 0; the level does not matter."""
+    """The state at depth 0, for sorted samples in [0, 1] that begin with 0."""
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
-    # A neuron of two values has only a jump, and is zero below the jump.
+    # A neuron of two values has a single jump, and is zero below the jump.
     jump = (_index(n + 1) == low) & (high <= low)
     sums = jnp.stack([jnp.zeros(n + 1, x.dtype), jnp.where(jump, jnp.square(x[-1]), 0)])
     inside = (i >= low) & (i < high)
@@ -66,15 +69,15 @@ def start(x: Float[Array, " n"]) -> State:
 
 
 def layer(x: Float[Array, " n"], state: State) -> State:
-    """The children of all neurons."""
+    """The state after one more layer, with the children of all neurons."""
     slots = state.slots
     alive, (mean, top) = _alive(slots), _mean_and_top(x, slots)
     height = slots.gaps.mantissa[0] + (x - x[slots.low])
     rises, falls = alive & (height > mean), alive & (height < mean)
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
-    # The first sample inside contributes the child that is zero from this sample on, the last
-    # sample the other child.
+    # The first sample inside contributes the child that is zero from this sample on. The last
+    # sample inside contributes the other child.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)
@@ -92,7 +95,7 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
     weight, exponent = _weights(state)
     slot_part = FloatExp(matmul(rows.T, weight[:, None] * rows), exponent)
     left, right = state.sums.mantissa
-    below = jnp.cumsum(right)[:-1]  # sample i is positive where the jump is at most i
+    below = jnp.cumsum(right)[:-1]  # sample i is positive if the jump is at most i
     above = jnp.cumsum(left[::-1])[::-1][1:]
     first, last = jnp.minimum(i[:, None], i[None]), jnp.maximum(i[:, None], i[None])
     return add(slot_part, FloatExp(below[first] + above[last], state.sums.exponent))
@@ -114,14 +117,14 @@ def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
-    """Mean and largest height of every slot above its low samples."""
+    """Mean and largest height of every slot, relative to its low samples."""
     n, (low, high, gaps, _) = len(x), slots
     below, above = gaps.mantissa
     first, last = x[low], x[high - 1]
     inside = (high - low).astype(x.dtype)
     sums = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(x)])
-    # Without spread inside, only the gaps count, and the gaps shrink: a difference would lose
-    # digits.
+    # If all samples inside are equal, the mean depends only on the gaps. The gaps shrink, so a
+    # difference of samples would lose digits.
     spread = jnp.where(last > first, sums[high] - sums[low] - inside * first, 0)
     top = below + (last - first) + above
     return (inside * below + spread + (n - high).astype(x.dtype) * top) / n, top
@@ -134,13 +137,13 @@ def _slot_children(
     rises: Bool[Array, " n"],
     falls: Bool[Array, " n"],
 ) -> Slots:
-    """For every slot, the child in which its sample is positive; the mean becomes zero."""
+    """For every slot, the child in which its sample is positive; the parent's mean becomes zero."""
     alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
-    # A sample at the mean rises or falls by rounding, perhaps other rounding than that of the gap.
-    # A gap of zero would end the whole neuron.
+    # For a sample at the mean, rounding decides the child. The gap may be rounded in another way
+    # and become zero, and a gap of zero would end the whole neuron.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))
@@ -148,14 +151,15 @@ def _slot_children(
     new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
-    # Without spread inside, the gaps may be scaled: nothing else of the slot has a size.
+    # If all samples inside are equal, the gaps are the only sizes of the slot, so they may be
+    # scaled.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
     return Slots(new_low, new_high, gaps, falls.astype(low.dtype))
 
 
 def _two_valued_children(sums: FloatExp) -> FloatExp:
-    """A height becomes p/n or (n − p)/n of itself; n times that is exact, without rounding."""
+    """A layer multiplies a height by p/n or (n − p)/n; the factors p and n − p here are exact."""
     total = sums.mantissa.sum(0)
     square = jnp.square(_index(len(total))).astype(total.dtype)
     return sums._replace(mantissa=jnp.stack([square[::-1] * total, square * total]))
@@ -170,7 +174,7 @@ def _jumps(heights: FloatExp) -> FloatExp:
 
 
 def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
-    """Heights of all samples in all slots above the low samples; zeros for dead slots."""
+    """Heights of all samples in all slots, relative to the low samples; zeros for dead slots."""
     i, (_, top) = _index(len(x)), _mean_and_top(x, slots)
     inner = slots.gaps.mantissa[0][:, None] + (x[None] - x[slots.low][:, None])
     rows = jnp.where(i[None] < slots.high[:, None], inner, top[:, None])
@@ -179,7 +183,7 @@ def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
 
 
 def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
-    """Weights of the squares of slots, each neuron once, and their common exponent."""
+    """Weights of the squares of slots that count each neuron once, and their common exponent."""
     slots = state.slots
     counted = _alive(slots) & (_index(len(slots.low)) == slots.low)
     one = FloatExp(counted.astype(state.power.mantissa.dtype), slots.gaps.exponent[0])
@@ -197,11 +201,11 @@ def _index(n: int) -> Int[Array, " n"]:
 
 
 def _last_so_far(marked: Array) -> Int[Array, " n"]:
-    """Index of the last marked sample up to each, −1 where there is none."""
+    """For each sample, the index of the last marked sample up to it; −1 if there is none."""
     return jax.lax.cummax(jnp.where(marked, _index(len(marked)), -1))
 
 
 def _next(marked: Array) -> Int[Array, " n"]:
-    """Index of the first marked sample from each on, n where there is none."""
+    """For each sample, the index of the first marked sample from it on; n if there is none."""
     n = len(marked)
     return jax.lax.cummin(jnp.where(marked, _index(n), n), reverse=True)

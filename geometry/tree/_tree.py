@@ -1,9 +1,9 @@
-"""The recentering tree: every neuron has a child that sees it above its mean and one below.
+"""The recentering tree, in which every neuron has two children, above and below its mean.
 
 The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows
 of x (n, neurons). A layer doubles the neurons; `tree_gram` has the Gram matrix of its n samples at
-any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two values. How
-deep trees end is in `geometry.tree._limits`.
+any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two values. Bounds
+of the depth are in `geometry.tree._limits`.
 """
 
 import math
@@ -22,7 +22,7 @@ from jaxnorm.internal import check_array, replicate
 
 
 class TreeGram(NamedTuple):
-    """Gram matrix of the tree: the true one is exp(2 log_scale) gram, likewise the distances.
+    """Gram matrix of the tree; the true matrix is exp(2 log_scale) gram, and so are distances.
 
     `squared_distances` are sums of squares, without the cancellation of gᵢᵢ + gⱼⱼ − 2gᵢⱼ, so
     they resolve the distances of merging samples long after `gram` cannot.
@@ -48,7 +48,7 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 
 
 def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
-    """All 2ᵈᵉᵖᵗʰ neurons of the tree, or as many for each of m coordinates: `step`, `depth` times.
+    """All 2ᵈᵉᵖᵗʰ neurons of the tree for each coordinate, by `depth` calls of `step`.
 
     This is brute force for small depths; `tree_gram` computes inner products at any depth. Samples
     may be sharded.
@@ -77,17 +77,18 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
     Exact up to rounding, in O(n log n) operations per layer and O(n³) once, by the recursion over
-    split positions: a neuron that is zero on p of n samples and c on the rest has children that are
-    c p/n on the rest and c (n − p)/n on the p. Each coordinate has its own tree, and the Gram
-    matrices add. Differentiable except where a sample equals a mean. Depth 0 is `x` itself; a
-    constant `x` has a Gram matrix of zeros from depth 1. Computed in at least float32.
+    split positions: suppose that a neuron is zero on p of n samples and c on the rest. One child is
+    then c p/n on the rest, and the other child is c (n − p)/n on the p samples. Each coordinate has
+    its own tree, and the Gram matrices add. Differentiable except where a sample equals a mean.
+    Depth 0 is `x` itself; a constant `x` has a Gram matrix of zeros from depth 1. Computed in at
+    least float32.
 
-    Best run on a CPU: layers are tens of small kernels, one after the other, and a TPU or GPU
-    spends most of the time on launching them. Samples that are sharded over Explicit mesh axes are
+    Run this function on a CPU: each layer is tens of small kernels, and a TPU or GPU would spend
+    most of the time on launching kernels. Samples that are sharded over Explicit mesh axes are
     gathered.
 
     Args:
-      x: One number per sample, in any order and possibly repeated, or several.
+      x: One number or several numbers for each sample, in any order and possibly repeated.
       depth: Number of layers.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Checks of arguments that raise one sentence."""
+"""Checks arguments; each error has a message of one sentence."""
 
 import math
 import sys
@@ -26,7 +26,7 @@ def check_floating(x: Any, name: str) -> None:
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is an array that JAX reads; a list or a number is not."""
+    """Raise `TypeError` unless `x` is an array that JAX reads; a list or a number is no array."""
     if not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
     if isinstance(x, np.ndarray | np.generic) and (x.dtype.kind in "OSUMm" or x.dtype.names):
@@ -74,7 +74,7 @@ def _finite(x: Any, name: str) -> Any:
 
 
 def check_function(f: Any, name: str, example: str) -> None:
-    """Raise `TypeError` unless `f` can be called, as a function can and its name cannot."""
+    """Raise `TypeError` unless `f` can be called; the name of a function cannot be called."""
     if not callable(f):
         got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
         raise TypeError(f"{name} must be a function, such as {example}; got {got}")
@@ -89,7 +89,7 @@ def check_key(key: Any, name: str = "key") -> None:
 
 
 def check_whole(**numbers: Any) -> None:
-    """Raise `TypeError` unless a number is an `int` or None."""
+    """Raise `TypeError` unless each number is an `int` or None."""
     for name, number in numbers.items():
         if number is not None and not isinstance(number, int | np.integer):
             raise TypeError(f"{name} must be an int; got {number!r}")

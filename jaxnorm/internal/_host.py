@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """A function that needs values: it raises `TypeError` for traced arguments, as under `jit`.
+    """Make a function raise `TypeError` for traced arguments, because it needs values.
 
     Args:
-      instead: What can be traced in its place, as the end of the message.
+      instead: What to use under `jit`, as the end of the message.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:

@@ -11,8 +11,8 @@ def lazy_modules(
 ) -> tuple[Callable[[str], types.ModuleType], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a package that imports `modules` at first use.
 
-    `__dir__` lists what users import: no name with an underscore, and of modules only those of the
-    package itself and the lazy ones.
+    `__dir__` lists the names that users import. Names with an underscore are left out, and so are
+    modules except the lazy modules and the package's own modules.
     """
 
     def getattr_(name: str) -> types.ModuleType:

@@ -1,4 +1,4 @@
-"""Floating point for all packages: precision of sums, and square roots at zero."""
+"""Floating-point functions for all packages, such as sums, and square roots at zero."""
 
 import math
 import sys
@@ -39,13 +39,13 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """√square; 0 with gradient zero where `square` is zero."""
+    """√square; where `square` is zero, the result and its gradient are 0."""
     nonzero = square != 0  # True for NaN, so NaN remains NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """1 / √square; 1 with gradient zero where `square` is zero."""
+    """1 / √square; where `square` is zero, the result is 1 and its gradient 0."""
     zero = square <= 0  # False for NaN, which stays NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
@@ -53,8 +53,8 @@ def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """A unit in which squares of numbers up to `largest` fit the dtype; NaN if it is infinite.
 
-    At most a 64th of the largest float, because XLA multiplies by the inverse, and a subnormal
-    inverse is zero on most devices. The unit is constant in gradients.
+    The unit is at most a 64th of the largest float. XLA multiplies by the inverse of the unit, and
+    on most devices a subnormal inverse is zero. The unit is constant in gradients.
     """
     largest = jax.lax.stop_gradient(largest)
     capped = jnp.minimum(largest, float(jnp.finfo(largest.dtype).max) / 64)
@@ -64,8 +64,8 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     """Euclidean norm along `axis`, which keeps size 1; gradient zero at the origin.
 
-    Computed relative to the largest entry, so no square overflows or underflows. Infinite if an
-    entry is infinite.
+    The norm is computed relative to the largest entry, so no square overflows or underflows. It is
+    infinite if an entry is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
     nonzero = largest != 0  # NaN remains NaN
@@ -78,7 +78,7 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
     The first entry is subtracted before the mean is computed. A constant then has no rounding
-    error, and a large mean costs no digits. The gradient is that of x − mean(x).
+    error, and a large mean does not lose digits. The gradient is the gradient of x − mean(x).
     """
     axes = axis_tuple(x, axis)
     h = x - jax.lax.stop_gradient(first_along(x, axes))
@@ -86,7 +86,7 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 
 
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
-    """The axes named by `axis`, counted from the front; they must hold samples."""
+    """The axes in `axis`, counted from the front; raises if an axis has no sample."""
     given: tuple[Any, ...] = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     if not all(isinstance(i, int) for i in given):
         raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")
@@ -108,7 +108,8 @@ def chi_defect(dims: Number) -> Number:
 
     R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms. After eight such
     steps, R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise, with y = 2d − 1 and Euler's numbers E₂ₖ.
-    The constants are those of its expansion in y⁻². Python numbers remain Python numbers.
+    The constants are the coefficients of the expansion in y⁻². Python numbers remain Python
+    numbers.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y
@@ -124,7 +125,7 @@ def chi_defect(dims: Number) -> Number:
 
 
 class CentralMoments(NamedTuple):
-    """Mean of `count` samples, and mean second to fourth powers of the deviations from it."""
+    """Mean of `count` samples, and the mean second to fourth powers of deviations from the mean."""
 
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Float[Array, "*s"]
@@ -136,8 +137,8 @@ class CentralMoments(NamedTuple):
 def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
     """Count and mean of the union of two sets of samples, given as tuples with both.
 
-    Also the share of `b` in the union, and the deviations of the means of `a` and `b` from its
-    mean. A set without samples has deviation 0, whatever its mean is.
+    The result also has the share of `b` in the union, and the deviations of the means of `a` and
+    `b` from the mean of the union. A set without samples has deviation 0 for any mean.
     """
     count = a.count + b.count
     share = b.count / jnp.maximum(count, 1)
@@ -152,7 +153,7 @@ def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoment
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
 
     def about_union(part: CentralMoments, delta: Array) -> Array:
-        """Moments of `part` about the mean of the union, which is `delta` away from its own."""
+        """Moments of `part` about the union's mean, which is `delta` away from the part's mean."""
         second = part.second + delta * delta
         third = part.third + 3 * delta * part.second + delta**3
         fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4

@@ -1,7 +1,8 @@
-"""Arrays that are sharded over Explicit axes of a mesh, as `jax.make_mesh` makes them.
+"""Functions for arrays that are sharded over Explicit axes of a mesh, as by `jax.make_mesh`.
 
-On Auto axes the compiler places collectives as it needs them. On Explicit axes, an operation raises
-if the sharding of its result is ambiguous, and the function that calls it must decide.
+On Auto axes, the compiler chooses shardings and inserts collectives. On Explicit axes, an operation
+raises if the sharding of its result is ambiguous, and the caller of the operation must choose the
+sharding.
 """
 
 import math
@@ -24,8 +25,9 @@ Result = TypeVar("Result")
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """`function`, in which the compiler chooses shardings, with replicated results.
 
-    For functions that sort, multiply or index along axes that may be sharded. They run on Explicit
-    axes as on Auto axes. Arrays in the closure of `function` must not be on the mesh.
+    This is for functions that sort, multiply or index along axes that may be sharded. On Explicit
+    axes, such functions then run as on Auto axes. Arrays in the closure of `function` must not be
+    on the mesh.
     """
 
     @wraps(function)
@@ -68,9 +70,9 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
     """`x` at index 0 of `axes`, which keep size 1 and may be sharded.
 
-    Uses a gather, because on an Explicit mesh a slice cannot take one entry of a sharded axis. The
-    last axis is indexed first, so the data that cross devices along the batch are as small as
-    possible.
+    The function uses a gather, because on an Explicit mesh a slice cannot take one entry of a
+    sharded axis. The last axis is indexed first, so that as little data as possible crosses devices
+    along the batch.
     """
     x = jnp.asarray(x)
     for axis in sorted(axes, reverse=True):
@@ -93,7 +95,7 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
     strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
     for axis in (*range(1, x.ndim - 1), 0):
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
-        # With Auto axes the placement is unknown: the axis may lie on all devices.
+        # With Auto axes the placement is unknown, and the axis may be split over all devices.
         if axis == 0 and devices == 1:
             devices = jax.device_count() if size % jax.device_count() == 0 else 1
         strides[axis] = _stride(min(rest, size), size, devices)
@@ -102,7 +104,7 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
 
 
 def _stride(largest: int, size: int, devices: int) -> int:
-    """The largest stride that divides the entries on each device; any stride on one device."""
+    """The largest stride that divides the number of entries on each device; any on one device."""
     strides = range(max(largest, 1), 0, -1)
     return next(s for s in strides if devices == 1 or size % (s * devices) == 0)
 
@@ -115,8 +117,9 @@ def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
     """The first axis of `x` as (groups, n / groups); either part may carry the sharding.
 
-    On an Explicit mesh the groups are sharded, or, if their number does not fit the devices, the
-    samples of every group, or neither.
+    On an Explicit mesh, the groups are sharded if the devices divide their number. Otherwise the
+    samples of every group are sharded if the devices divide this number. Otherwise nothing is
+    sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec

@@ -1,7 +1,7 @@
-"""The only module that uses Orbax, so Orbax's next interface changes one file.
+"""Reads and writes checkpoints by Orbax; no other module uses Orbax.
 
-A step of a folder holds named trees of arrays and named notes that JSON can hold. Orbax is
-imported at the first call, since that takes a second.
+A step of a folder holds named trees of arrays and named notes that JSON can hold. Orbax is imported
+at the first call, because the import takes a second.
 """
 
 import logging
@@ -21,11 +21,11 @@ def manager(
     """A context manager that writes and reads the steps of a folder.
 
     Args:
-      folder: Absolute, local or in a bucket.
-      max_to_keep: Steps that remain.
-      create: Make the folder, and remove what an interrupted save left there.
-      when_written: Called when a step is all written, before it gets its name; saves then return
-        before they are written.
+      folder: Absolute path of a local folder or of a folder in a bucket.
+      max_to_keep: Number of the latest steps to keep.
+      create: Whether to make the folder and to remove the remains of an interrupted save.
+      when_written: A function that is called when a step is completely written, before the step
+        gets its name. If given, a save returns before the step is written.
     """
     import orbax.checkpoint as ocp
 
@@ -61,7 +61,7 @@ def save(
 def restore(
     steps: Any, step: int, *, arrays: Mapping[str, Any] | None = None, notes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The named trees of a step, with shapes and shardings of `arrays`, and its named notes."""
+    """The named trees of a step, with the shapes and shardings of `arrays`, and its named notes."""
     import orbax.checkpoint as ocp
 
     items: dict[str, Any] = {name: ocp.args.JsonRestore() for name in notes}

@@ -1,6 +1,7 @@
 """Residual blocks: two or three convolutions, their normalizations, and a shortcut around them.
 
-`width` is the number of output channels of a block. Inside, a bottleneck has a quarter of them.
+`width` is the number of output channels of a block. The inner convolutions of a bottleneck have a
+quarter of these channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +21,8 @@ HE_NORMAL = nnx.initializers.he_normal()
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
     """Convolution without bias, centered on every `stride`-th pixel from the first.
 
-    `"SAME"` would center those of stride 2 on the second, fourth, … pixel of an even side.
+    With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of an
+    even side.
     """
     return nnx.Conv(
         channels,
@@ -44,7 +46,7 @@ def biased_conv(
 def stages(
     block: Block, channels: int, widths: Sequence[int], counts: Sequence[int]
 ) -> list[Callable[..., Array]]:
-    """The blocks of all stages: `counts[i]` of `widths[i]` in stage i, and stride 2 if i > 0."""
+    """The blocks of all stages: stage i has `counts[i]` of `widths[i]`, and stride 2 if i > 0."""
     blocks = []
     for stage, (width, count) in enumerate(zip(widths, counts, strict=True)):
         for position in range(count):
@@ -131,8 +133,8 @@ class Projection(nnx.Module):
 class Identity(nnx.Module):
     """Shortcut without parameters: option A of He et al. (2016a).
 
-    Takes every `stride`-th pixel, and adds zero channels: half of the missing channels on each
-    side.
+    The shortcut takes every `stride`-th pixel, and adds half of the missing channels on each side
+    as zeros.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int):
@@ -177,8 +179,8 @@ class BasicBlock(nnx.Module):
 class Bottleneck(nnx.Module):
     """Convolutions of 1×1, 3×3 and 1×1, each normalized, and a shortcut: He et al. (2016a).
 
-    The stride lies in the 3×3 convolution, as in torchvision; in the paper, in the first 1×1.
-    Where the shape changes, the shortcut is a `Projection`.
+    The 3×3 convolution has the stride, as in torchvision. In the paper, the first 1×1 convolution
+    has the stride. Where the shape changes, the shortcut is a `Projection`.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int = 1, norm: Norm, rngs: nnx.Rngs):

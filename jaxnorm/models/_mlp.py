@@ -13,10 +13,11 @@ from jaxnorm.nnx import BatchNorm
 
 
 class MLP(nnx.Module):
-    """Dense layer, normalization and ReLU for each of `widths`, and a last dense layer.
+    """A dense network: dense layer, normalization and ReLU for each width, and a last dense layer.
 
-    The defaults are the network on MNIST of the unitization paper, section 4.1: ten layers of 100
-    units and one of 8, whose normalized outputs are the subject of its Figure 2.
+    By default, this is the network for MNIST in the unitization paper, section 4.1: ten layers of
+    100 units and one layer of 8 units. Figure 2 of the paper is about the normalized outputs of the
+    last of these layers.
 
     Args:
       inputs: Elements of one sample, 784 for MNIST.
@@ -70,7 +71,7 @@ class MLP(nnx.Module):
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
         """The output of the last normalization, before a ReLU; samples are flattened."""
         check_array(x, "x")
-        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # also for zero samples
+        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # also works for zero samples
         if x.shape[1] != (inputs := self.layers[0].kernel.shape[0]):
             raise ValueError(f"a sample of x must have {inputs} elements; got {x.shape[1]}")
         before, after = (

@@ -13,15 +13,15 @@ from jaxnorm.nnx import BatchNorm
 class PreActResNet(nnx.Module):
     """Full pre-activation ResNet for small images, He et al. (2016b).
 
-    Three stages of k blocks with 16, 32 and 64 channels, the second and third at half the
-    resolution of the one before; biases and padding as in the unitization paper's code. The depth
-    is 6k + 2, or 9k + 2 with bottlenecks, whose stages end in 64, 128 and 256 channels.
+    The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
+    stage halve the resolution. Biases and padding are as in the unitization paper's code. The depth
+    is 6k + 2. With bottlenecks, the depth is 9k + 2, and stages end in 64, 128 and 256 channels.
 
     Args:
       depth: 20, 110, or any other 6k + 2; 164, or any other 9k + 2, with `bottleneck`.
       classes: Number of outputs.
       channels: Channels of the images.
-      bottleneck: Blocks of 1×1, 3×3 and 1×1 convolutions in place of two of 3×3.
+      bottleneck: Whether blocks have 1×1, 3×3 and 1×1 convolutions instead of two 3×3 convolutions.
       norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
       rngs: Keys for the initializers.
 

@@ -34,14 +34,15 @@ class ResNet(nnx.Module):
     The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and four stages of
     blocks, which are bottlenecks from depth 50 on. Convolutions have no biases.
 
-    With `pre_activation` the blocks are those of He et al. (2016b), and neither shortcuts nor the
-    output of the last block are normalized, as in the unitization paper, section 4.3. That paper
-    leaves open whether ReLU still follows the last block; here it does.
+    With `pre_activation`, the blocks are as in He et al. (2016b). Shortcuts and the output of the
+    last block are then not normalized, as in the unitization paper, section 4.3. The unitization
+    paper does not say whether ReLU follows the last block; here ReLU follows.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
       classes: Number of outputs.
-      pre_activation: Normalization and ReLU before each convolution in place of after it.
+      pre_activation: Whether normalization and ReLU are before each convolution instead of after
+        it.
       norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
       rngs: Keys for the initializers.
 
@@ -94,9 +95,9 @@ class ResNet(nnx.Module):
 class CifarResNet(nnx.Module):
     """ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
 
-    Three stages of k blocks with 16, 32 and 64 channels, the second and third at half the
-    resolution of the one before. Convolutions have no biases, shortcuts no parameters: they take
-    every second pixel and put zero channels on both sides.
+    The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
+    stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters: where a
+    stage begins, a shortcut takes every second pixel and adds zero channels on both sides.
 
     Args:
       depth: 20, 56, 110, or any other 6k + 2.

@@ -22,8 +22,9 @@ HE_NORMAL = nnx.initializers.he_normal()
 class VGG(nnx.Module):
     """VGG, Simonyan and Zisserman (2015), Table 1: configurations A, B, D and E.
 
-    Five stages of 3×3 convolutions with bias, each followed by ReLU, each stage by a 2×2 max
-    pooling, then dense layers. Without the dropout of the paper's dense layers.
+    The network has five stages of 3×3 convolutions with bias, then dense layers. ReLU follows each
+    convolution, and a 2×2 max pooling follows each stage. The paper's dense layers have dropout;
+    these layers have none.
 
     Args:
       depth: 11, 13, 16 or 19.
@@ -31,12 +32,13 @@ class VGG(nnx.Module):
       hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs.
         For smaller images pass `()`; then one dense layer maps the mean of the map to the outputs.
       norm: Constructor of the normalization between convolution and ReLU, called as
-        `norm(num_features, rngs=rngs)`; `None` for the paper's network, which has none.
+        `norm(num_features, rngs=rngs)`; `None` gives the paper's network, which has no
+        normalization.
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is another one; images are not 224×224, or, where `hidden` is empty,
-        smaller than 32×32.
+      ValueError: `depth` is another number; images are not 224×224; or, if `hidden` is empty,
+        images are smaller than 32×32.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Flax NNX modules around the functions of `jaxnorm`, and functions of models with them."""
+"""Flax NNX modules for the functions of `jaxnorm`, and functions for models with such modules."""
 
 from jaxnorm.nnx._layers import BatchNorm as BatchNorm
 from jaxnorm.nnx._layers import BatchRenorm as BatchRenorm

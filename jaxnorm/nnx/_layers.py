@@ -1,4 +1,4 @@
-"""Batch norm, batch renorm and unitized batch norm as modules around the functions."""
+"""Batch norm, batch renorm and unitized batch norm as modules of Flax NNX."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -22,7 +22,7 @@ Metadata = Mapping[str, Any] | None
 
 @dataclass(eq=False, repr=False)
 class Affine(nnx.Module):
-    """Scale and bias, one each for every feature."""
+    """A layer with one scale and one bias for each feature."""
 
     num_features: int
     _: KW_ONLY
@@ -151,7 +151,8 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # Not by `[...]`, because JAX before 0.12 then walks the whole trace for every layer.
+        # The value is not set by `[...]`, because JAX before 0.12 would then walk the whole trace
+        # for every layer.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
 
@@ -179,15 +180,16 @@ class BatchNorm(RunningNorm):
       bias_init: Initializer of bias.
       scale_init: Initializer of scale.
       axis_name: Mapped axes over which the batch is spread.
-      axis_index_groups: Groups of indices along `axis_name`, each a batch of its own.
+      axis_index_groups: Groups of indices along `axis_name`; each group is a separate batch.
       recentering: Whether the mean is subtracted.
       rescaling: Whether the standard deviation divides.
       correction: Factor of the variance in training, as in `batch_norm`.
       running_correction: Factor of the variance that enters the running variance.
       groups: Ghost batches in training, as in `batch_norm`; their average enters the running
         statistics.
-      update_running_average: Whether to update the running statistics; if None, they are updated
-        when they are not used. With True they can be used and then updated by the same batch.
+      update_running_average: Whether to update the running statistics. If None, they are updated
+        only when they are not used. If True, a batch can be normalized by the running statistics
+        and then update them.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
@@ -219,10 +221,11 @@ class UnitizedBatchNorm(RunningNorm):
     """A unitized batch norm layer with learned `alpha`, `scale` and `bias` and running statistics.
 
     Args:
-      alpha_init: Initializer of alpha, one per channel: 0, batch norm, by default.
+      alpha_init: Initializer of alpha, one per channel. The default is 0, which gives batch norm.
       alpha_metadata: Metadata of alpha's variable.
-      pixels: Line 9's constant; by default the number of pixels of the input.
-      per_pixel: The norm of each pixel, Figure 1(b), instead of each sample's.
+      pixels: The constant of line 9; by default the number of pixels of the input.
+      per_pixel: Whether each pixel is divided by its own norm, Figure 1(b), instead of the norm of
+        the sample.
       factor: `interpolated`, Eq. 10; or `bounded`, Eq. 9, or any function of alpha and s + eps.
       epsilon: Added to the variance and to the squared norms.
 
@@ -280,8 +283,9 @@ class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
     In training r and d come from the running statistics before the batch. The paper trains its
-    first steps with `r_max` 1 and `d_max` 0. Both are attributes, and each new value compiles a new
-    program; for a schedule that changes them at every step, call the function `batch_renorm`.
+    first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max` are attributes, and each new value
+    compiles a new program. If a schedule changes them at every step, call the function
+    `batch_renorm` instead.
 
     Args:
       r_max: As in `batch_renorm`.

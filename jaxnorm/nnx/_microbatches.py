@@ -1,4 +1,4 @@
-"""The loss of a whole batch, computed in parts with the statistics of the whole."""
+"""Computes the loss of a whole batch in parts, with the statistics of the whole batch."""
 
 from collections.abc import Callable
 from functools import cache, reduce
@@ -18,27 +18,28 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 
 
 def microbatched(loss: Loss, microbatches: int) -> Loss:
-    """The `loss` of a whole batch, computed in microbatches; equal to rounding.
+    """The `loss` of a whole batch, computed in microbatches; the result is equal up to rounding.
 
     With the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     Here all microbatches are normalized by the statistics of their union, merged as in Chan, Golub
     and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
     depend on the layers before it, so L batch norms take L passes over the batch and one for the
-    loss, and the gradient takes as many again. If the whole batch fits under `nnx.remat`, that is
-    faster. The running statistics are updated once, as by the whole batch.
+    loss, and the gradient takes as many passes again. If the whole batch fits into memory with
+    `nnx.remat`, use `nnx.remat`, which is faster. The running statistics are updated once, as by
+    the whole batch.
 
     Args:
-      loss: The mean over the samples of a batch, a function of a model in training and the batch;
-        it calls every batch norm once. Its random numbers, such as those of dropout, are the same
-        for every microbatch.
-      microbatches: Number of parts, each of as many consecutive samples.
+      loss: A function of a model in training and a batch that returns a mean over the samples of
+        the batch. The function must call every batch norm once. Its random numbers, such as those
+        of dropout, are the same for every microbatch.
+      microbatches: Number of parts, each with the same number of consecutive samples.
 
     Returns:
       A function of the model and the batch, to be called and differentiated like `loss`.
 
     Raises:
       ValueError: `microbatches` is less than 1 or, when called, does not divide the samples; a
-        batch norm is Flax's, has groups, or is not called once in training.
+        batch norm is a Flax layer, has groups, or is not called exactly once in training.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm
@@ -81,7 +82,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     return whole
 
 
-@cache  # one class for each kind of layer: JAX keeps every module class forever
+@cache  # cached for each kind of layer, because JAX keeps every module class forever
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
     """A batch norm class that uses given statistics and records those of its batch."""
 
@@ -119,7 +120,7 @@ def _one(
 
 
 def _in_training(model: nnx.Module) -> list[Any]:
-    """The batch norms of `model` that are ours and in training."""
+    """The batch norms of this library in `model` that are in training mode."""
     norms = batch_norms(model)
     for norm in norms:
         if not isinstance(norm, RunningNorm):
@@ -141,6 +142,6 @@ def _split(x: Array, microbatches: int) -> Array:
 
 
 def _union(statistics: BatchStatistics) -> BatchStatistics:
-    """Statistics of all samples, from those of the parts along a leading axis."""
+    """Statistics of all samples, from the statistics of the parts along a leading axis."""
     parts = [BatchStatistics(*part) for part in zip(*statistics, strict=True)]
     return reduce(merge_statistics, parts)

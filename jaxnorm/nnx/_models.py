@@ -1,4 +1,4 @@
-"""Parameters of a model's norms, and outputs of its layers."""
+"""Selects the parameters of a model's norms, and captures outputs of its layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""New running statistics for a whole model."""
+"""Computes new running statistics for a whole model."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from jaxtyping import Array
 from jaxnorm._statistics import BatchStatistics, merge_statistics, sample_mask
 from jaxnorm.nnx._surgery import batch_norms
 
-# During recalibration the running statistics are exactly those of the last batch.
+# During recalibration, the running statistics equal the statistics of the last batch.
 OF_THE_BATCH: dict[str, Any] = {
     "use_running_average": False,
     "momentum": 0.0,
@@ -36,13 +36,13 @@ def recalibrate(
     *,
     call: Callable[[nnx.Module, Any], Any] = _called,
 ) -> None:
-    """Replace the running statistics of `model` by those of all samples of `batches`.
+    """Replace the running statistics of `model` by the statistics of all samples of `batches`.
 
     Use it for a network whose weights were pruned, averaged or otherwise changed. Every batch norm
-    of the model, ours or Flax's, gets the mean and the biased variance of all its inputs. These are
-    the inputs that the layer has if each batch is normalized by its own statistics. If a layer is
-    called twice, its last call counts. Other layers do not change. If a batch fails, the model does
-    not change.
+    of the model, ours or Flax's, gets the mean and the biased variance of all its inputs. The
+    inputs are computed with each batch normalized by its own statistics. If a layer is called
+    twice, its last call counts. Other layers do not change. If a batch fails, the model does not
+    change.
 
     Args:
       model: A model with at least one batch norm.
@@ -51,7 +51,8 @@ def recalibrate(
       call: A function of the model and a batch that calls the model.
 
     Raises:
-      TypeError: `batches` is one array, or a batch several that no `call` takes apart.
+      TypeError: `batches` is a single array, or a batch consists of several arrays and no `call` is
+        given.
       ValueError: The model has no batch norm, or there is no batch.
 
     Example:
@@ -107,7 +108,7 @@ def _last_statistics(
     return seen, nnx.state(model)
 
 
-@cache  # one class for each kind of layer: JAX keeps every module class forever
+@cache  # cached for each kind of layer, because JAX keeps every module class forever
 def _counting(kind: type[Any]) -> type[Any]:
     """A batch norm class that also records how many elements its last batch had."""
 

@@ -1,4 +1,4 @@
-"""DyT, Derf and unitization as modules without state around the functions."""
+"""DyT, Derf and unitization as modules of Flax NNX without running statistics."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -16,7 +16,7 @@ HALF = nnx.initializers.constant(0.5)
 
 @dataclass(eq=False, repr=False)
 class Stateless(Affine):
-    """A layer with a parameter alpha besides scale and bias."""
+    """A layer with the parameters alpha, scale and bias."""
 
     _: KW_ONLY
     alpha_init: InitVar[Initializer] = HALF
@@ -115,15 +115,16 @@ class Derf(Stateless):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Unitization(Stateless):
-    """A layer that unitizes over features alone, with learned `alpha`, `scale` and `bias`.
+    """A layer that unitizes over features only, with learned `alpha`, `scale` and `bias`.
 
     The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
-    divided by its own norm. It has no batch norm and no statistics. At first, outputs before the
-    scale have norm 1. For the size of a layer norm's outputs, start the scale at √features by
-    `scale_init`.
+    divided by its own norm. It has no batch norm and no statistics. At initialization, outputs
+    before the scale have norm 1. To give outputs the size of a layer norm's outputs, initialize the
+    scale by √features with `scale_init`.
 
     Args:
-      alpha_init: Initializer of alpha, one per feature: 1, the unit vector, by default.
+      alpha_init: Initializer of alpha, one per feature. The default is 1, which gives the unit
+        vector.
       transform: `unitize`, Eq. 10, by default; or `unitize_bounded`, Eq. 9, whose outputs are
         bounded for alpha in (0, 1].
 

@@ -1,4 +1,4 @@
-"""Batch norm in a whole model: replace it, or fold it into the layer before it."""
+"""Replaces the batch norms of a model, or folds a batch norm into the layer before it."""
 
 import math
 from collections.abc import Callable
@@ -42,9 +42,9 @@ def replace_batch_norm(
     layers call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
     The function replaces Flax's layers and ours, unitized or not. A new layer has the variables and
-    the options of the old layer, so outputs do not change: a new alpha is 0, where unitized batch
-    norm is batch norm. A `BatchNorm` that replaces a unitized layer loses alpha. As in Flax, the
-    running variance of a replaced Flax layer is an average of biased variances.
+    the options of the old layer, so outputs do not change. A new alpha is 0, which makes unitized
+    batch norm equal to batch norm. A `BatchNorm` that replaces a unitized layer loses alpha. As in
+    Flax, the running variance of a replaced Flax layer is an average of biased variances.
 
     A unitized layer has a new parameter, alpha. An optimizer that was made before the replacement
     has no state for alpha, and its update fails: make a new optimizer after the replacement.
@@ -57,8 +57,8 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is none of these, or `model` is a class.
-      ValueError: `model` has no batch norm, or one without recentering or rescaling would
+      TypeError: `layer` is something else, or `model` is a class.
+      ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
     Example:
@@ -71,7 +71,7 @@ def replace_batch_norm(
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")
-    # A layer that is used twice stays one layer.
+    # If a layer is used twice, its replacement is also one layer.
     new = {id(old): _replacement(old, layer) for old in replaced}
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
@@ -127,11 +127,12 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     a norm for each pixel, do not depend on the size and do not change.
 
     Args:
-      model: A model of any layers, which is not changed. Its variables may be shapes alone.
-      x: A batch of the size of training, or its shape; the values do not matter.
+      model: A model with any layers, which is not changed. Its variables may be only shapes.
+      x: A batch with images of the training size, or its shape; the values do not matter.
 
     Raises:
-      ValueError: A unitized layer whose pixels are not given is called on two sizes, or not at all.
+      ValueError: A unitized layer without given pixels is called on images of two sizes, or is not
+        called.
 
     Example:
       >>> model = nnx.Sequential(UnitizedBatchNorm(3, rngs=nnx.Rngs(0)))
@@ -170,7 +171,7 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     unitized layer cannot be folded, because it divides each sample by the norm of this sample.
 
     Args:
-      layer: A convolution or dense layer, output features last in its kernel.
+      layer: A convolution or dense layer; output features are the last axis of its kernel.
       norm: The batch norm that directly follows, ours or Flax's, along the last axis.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Sets the sizes that layers store to those of their arrays."""
+"""Sets the sizes that layers store to the sizes of their arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,12 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """Set the feature counts of all layers of `model` to those of their arrays; returns `model`.
+    """Set the feature counts of all layers of `model` by the layers' arrays; returns `model`.
 
-    Use it for a model whose arrays were replaced by smaller ones, as `pruning.remove_channels`
-    makes them. Depthwise convolutions, heads of attention and recurrent cells store their old
-    sizes. A depthwise convolution, whose groups have one input each, gets as many groups as
-    outputs. Other convolutions keep their number of groups. A group norm keeps the size of its
-    groups.
+    Use it for a model whose arrays were replaced by smaller ones, as by `pruning.remove_channels`.
+    Depthwise convolutions, heads of attention and recurrent cells store their old sizes. In a
+    depthwise convolution, each group has one input; it gets as many groups as outputs. Other
+    convolutions keep their number of groups. A group norm keeps the size of its groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
@@ -71,7 +70,7 @@ def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
 
 
 def _group_norm(layer: nnx.GroupNorm) -> None:
-    """Adapt a group norm that lost whole groups: the size of a group does not change."""
+    """Adapt a group norm that lost whole groups; the size of a group does not change."""
     layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
 
 
@@ -82,7 +81,7 @@ def _channels(layer: nnx.Module, default: int) -> int:
 
 
 def _attention(layer: nnx.MultiHeadAttention) -> None:
-    """Adapt attention by its four projections, (inputs, heads, head features) or the reverse."""
+    """Adapt attention by its projections, (inputs, heads, head features) or the reverse order."""
     layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
     layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape
     layer.qkv_features = layer.num_heads * layer.head_dim

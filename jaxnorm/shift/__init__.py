@@ -1,10 +1,11 @@
-"""Internal covariate shift: earth mover distances between a layer's outputs.
+"""Measures internal covariate shift by earth mover distances between a layer's outputs.
 
-The distance is W₁ with Euclidean cost, Huang and Yu, Eq. 2: the least mean displacement that
-carries one set of outputs into the other, in the unit of the outputs. Samples are rows.
+The distance is W₁ with Euclidean cost, Huang and Yu, Eq. 2: the smallest mean displacement that
+moves one set of outputs to the other, in the unit of the outputs. Samples are rows.
 
-On a mesh, Auto or Explicit, samples may be sharded along any axis. What sorts them or trains on
-them returns replicated results; the samples of the two critics are gathered on every device.
+On a mesh, Auto or Explicit, samples may be sharded along any axis. Functions that sort samples or
+train on samples return replicated results. For the two critics, samples are gathered on every
+device.
 """
 
 from jaxnorm.shift._critic import emd_critic as emd_critic

@@ -1,4 +1,4 @@
-"""Algorithm 3 of Huang and Yu, to the letter: a critic with clipped weights."""
+"""Algorithm 3 of Huang and Yu as printed: a critic with clipped weights."""
 
 import math
 from functools import partial
@@ -31,24 +31,24 @@ def emd_critic(
 ) -> Float[Array, ""]:
     """Mean difference of a clipped critic's values on the test samples: Algorithm 3.
 
-    The critic of appendix B.1: 3×3 convolutions of 64, 64, 128 and 128 channels with strides 2,
-    1, 2 and 1, each with ReLU, a dense layer and a sigmoid, from He initialization. Every step
-    ascends on a minibatch and clips all parameters to ±`clip`. The paper names no optimizer; we use
-    RMSProp, as for Wasserstein GANs.
+    The critic is as in appendix B.1: 3×3 convolutions of 64, 64, 128 and 128 channels with strides
+    2, 1, 2 and 1, each followed by ReLU, then a dense layer and a sigmoid, with He initialization.
+    Every step is a gradient ascent on a minibatch and clips all parameters to ±`clip`. The paper
+    names no optimizer; we use RMSProp, as for Wasserstein GANs.
 
     The value is not an estimate of the distance. The sigmoid keeps it in (−1, 1) for any distance,
     and the Lipschitz constant of the clipped critic is unknown and not reached. So the value is
-    10⁻⁶ to 10⁻⁴ of the distance, by a factor that changes with distance, direction and shape.
-    `emd_lower_bound` has the same arguments and a meaning.
+    only 10⁻⁶ to 10⁻⁴ of the distance, and this factor changes with distance, direction and shape.
+    `emd_lower_bound` has the same arguments, and its result is a lower bound of the distance.
 
     Args:
       key: Decides initialization and minibatches.
-      x_train: (n, h, w, c) images, or anything else, taken as one pixel. Row i of `y_train`
-        comes from the same input.
+      x_train: (n, h, w, c) images. Samples of any other shape are used as one pixel. Row i of
+        `y_train` comes from the same input.
       y_train: The same at the other moment.
-      x_test: Samples that the critic has not seen.
+      x_test: Samples that are not used in training.
       y_test: The same at the other moment.
-      steps: T.
+      steps: T, the number of steps.
       batch_size: Samples of each side in a step.
       clip: The bound on every parameter.
 

@@ -1,4 +1,4 @@
-"""Earth mover distances of joint outputs: exact, by projections, and regularized."""
+"""Earth mover distances of joint outputs, exact and by projections."""
 
 import math
 from typing import NamedTuple
@@ -22,7 +22,8 @@ from jaxnorm.internal import (
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
-# Costs that the device holds at once, and the largest number of unknowns of the linear program.
+# The number of costs that the device holds at a time, and the largest number of unknowns of the
+# linear program.
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
 
 
@@ -38,11 +39,12 @@ def emd(
 
     Computed on the host; under `jit` use `emd_1d` and `emd_sliced`. Equal numbers of samples are
     matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
-    float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. Other
-    sizes, or weights, are a linear program of n m unknowns, as in `transport_plan`.
+    float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If
+    sizes differ or weights are given, SciPy solves a linear program of n m unknowns, as in
+    `transport_plan`.
 
-    The distance of two samples of one distribution is not zero: it falls as n^(−1/d). Also report
-    the distance of two halves of one sample.
+    The distance of two samples from one distribution is not zero; it decreases as n^(−1/d). So also
+    report the distance of two halves of one sample.
 
     Args:
       x: Samples on the first axis; each is one vector, whatever its shape.
@@ -61,7 +63,8 @@ def emd(
       4.2426
     """
     a, b, moves = _cheapest(x, y, x_weights, y_weights)
-    # Direct differences: expanded squares lose digits if points nearly coincide.
+    # Differences are computed directly, because expanded squares lose digits if points nearly
+    # coincide.
     return float(moves.mass @ np.linalg.norm(a[moves.start] - b[moves.end], axis=1))
 
 
@@ -73,12 +76,12 @@ def transport_plan(
     x_weights: Float[Array, " n"] | None = None,
     y_weights: Float[Array, " m"] | None = None,
 ) -> Float[np.ndarray, "n m"]:
-    """The plan whose cost is `emd`: how much mass of sample i is carried to sample j.
+    """The plan with the cost `emd`, which says how much mass moves from sample i to sample j.
 
-    Rows sum to the shares of `x_weights`, columns to those of `y_weights`, all to one. Equal
-    numbers of samples are matched one to one; otherwise a linear program is solved by SciPy's
-    HiGHS in float64: a million unknowns take some ten seconds. If several plans have the same cost,
-    the result is one of them. Arguments and errors are those of `emd`.
+    Rows sum to the shares of `x_weights` and columns to the shares of `y_weights`; the total is
+    one. Equal numbers of samples are matched one to one; otherwise a linear program is solved by
+    SciPy's HiGHS in float64: a million unknowns take some ten seconds. If several plans have the
+    same cost, the result is one of them. Arguments and errors are those of `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -94,7 +97,7 @@ def transport_plan(
 
 
 class Moves(NamedTuple):
-    """The masses that a plan carries, and the rows where each starts and ends."""
+    """The masses that a plan moves, and the rows where each mass starts and ends."""
 
     start: np.ndarray
     end: np.ndarray
@@ -189,10 +192,11 @@ def emd_sliced(
 ) -> Sliced:
     """Mean W₁ of the samples projected on random directions, with its standard error.
 
-    Every projection is a lower bound of the exact W₁, so `largest` is one for certain. The mean
-    is one, up to its error, even after division by `mean_projection(d)`, and then attains W₁ for
-    a mere shift. Pure JAX: jit, vmap, differentiable; where all projections agree, the gradient of
-    the standard error is zero. One projection has the standard error NaN.
+    Every projection is a lower bound of the exact W₁, so `largest` is certainly a lower bound. The
+    mean divided by `mean_projection(d)` is also a lower bound, up to its standard error. If y is a
+    translation of x, this quotient equals W₁. The function works under `jit`, `vmap` and `grad`. If
+    all projections are equal, the gradient of the standard error is zero. For a single projection,
+    the standard error is NaN.
 
     Args:
       key: Decides the directions.
@@ -224,7 +228,7 @@ def emd_sliced(
     a, b = (matmul(part - center, directions) for part in (a, b))
     distances = emd_1d(a, b)
     mean = distances.mean()
-    # A norm has a gradient also if all projections are equal, and squares no large number.
+    # `norm` has a finite gradient if all projections are equal, and does not square large numbers.
     deviation = norm(distances - mean)[0]
     degrees = projections * (projections - 1) or math.nan  # one projection has no standard error
     stderr = deviation / degrees**0.5

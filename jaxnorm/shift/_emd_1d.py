@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # numbers that are sorted at a time: 2 MB, a core's cache
-NARROWEST = 64  # minimum number of columns; fewer leave vector units idle
+CACHED = 2**19  # numbers that are sorted at a time: 2 MB fit into a core's cache
+NARROWEST = 64  # minimum number of columns; with fewer columns, vector units are idle
 
 
 @auto_sharded
@@ -24,12 +24,14 @@ def emd_1d(
 ) -> Float[Array, "*features"]:
     """Earth mover distance W₁ of two samples, exact, feature by feature.
 
-    In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: sort
-    both, pair the quantiles, no optimization. Samples may differ in number. In the unit of `x`;
-    differentiable wherever no two values coincide. Under `jit`, NaN in a feature gives NaN there.
+    In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: the
+    function sorts both samples and pairs their quantiles. Samples may differ in number. The
+    distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, NaN
+    in a feature gives NaN for this feature.
 
-    This is the shift that Huang and Yu, Eq. 2, define, one channel at a time: a lower bound of
-    the distance of the joint outputs. Many layers are one call too, a `jax.tree.map` under `jit`.
+    This is the shift of Huang and Yu, Eq. 2, for one channel at a time. It is a lower bound of the
+    distance of the joint outputs. To measure many layers in one call, use `jax.tree.map` under
+    `jit`.
 
     Args:
       x: Samples on the first axis.
@@ -61,8 +63,8 @@ def emd_1d(
 
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Order statistics of n and m samples that share quantiles, and the share of (0, 1)."""
-    # Steps of both quantile functions in exact units of 1/(n m).
+    """Pairs of order statistics of n and m samples with common quantiles, and their shares."""
+    # The steps of both quantile functions are whole multiples of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
 
@@ -84,7 +86,7 @@ def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) 
 
 @jax.custom_jvp
 def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
-    """`x` in ascending order along its first axis; NaN may lie anywhere."""
+    """`x` in ascending order along its first axis; NaN may be at any place."""
     return jax.lax.platform_dependent(
         x, cpu=lambda x: _sorting_network(x)[0], default=lambda x: jnp.sort(x, 0)
     )
@@ -109,11 +111,11 @@ def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 def _sorting_network(
     x: Float[Array, "n *features"], *followers: Shaped[Array, "n *features"]
 ) -> tuple[Array, ...]:
-    """`x` sorted along its first axis, and `followers` moved as `x` is.
+    """`x` sorted along its first axis, and `followers` in the same order as `x`.
 
     XLA's CPU back end sorts column by column with a comparison function; minima and maxima of rows
-    run on vector units, ten times as fast where there are some tens of features. Columns are taken
-    as many at a time as stay in the cache over all comparisons.
+    run on vector units, ten times as fast where there are some tens of features. Columns are sorted
+    in blocks that stay in the cache during all comparisons.
     """
     n, features = len(x), math.prod(x.shape[1:])
     columns = min(max(NARROWEST, CACHED // n), max(features, 1))

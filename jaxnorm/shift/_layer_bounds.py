@@ -1,4 +1,4 @@
-"""Bounds of the earth mover distance that a layer's parameters certify, whatever its inputs are.
+"""Bounds of the earth mover distance from a layer's parameters, which hold for all inputs.
 
 The bounds are like those of Huang and Yu, Theorems 3.1 to 3.3. The outputs of a layer are in a ball
 of radius M around its bias, and the distance of two outputs is at most L times the distance of
@@ -24,7 +24,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 class LayerBounds(NamedTuple):
-    """Two bounds of a layer: M of the distance of outputs to the bias, L the Lipschitz constant."""
+    """Two bounds of a layer: M, the largest distance of outputs to the bias, and L (Lipschitz)."""
 
     radius: Float[Array, ""]
     lipschitz: Float[Array, ""]
@@ -35,12 +35,12 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs when W₁ of its inputs is W: min(2M, L W).
 
-    Both sides are attained: 2M by outputs at opposite points of the ball, L W where the layer is
-    steepest. For outputs that have the bias as their mean at both moments √2 M holds, too.
+    Both bounds are attained: 2M by outputs at opposite points of the ball, and L W where the layer
+    is steepest. If the mean of the outputs is the bias at both moments, √2 M is also a bound.
 
     Args:
       bounds: Bounds of the layer, the same at both moments.
-      distance: W, by default any.
+      distance: W; by default the bound is for any W.
 
     Example:
       >>> bounds = rms_norm_bounds(jnp.ones(4), eps=1e-2)
@@ -56,13 +56,14 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
 
-    s² is the largest of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0, between the two largest γ²: a
-    zero of Σ 1/(γᵢ² − s²), or γ² where both are equal. M is approached as the variance grows
-    beyond eps, L where it vanishes. With one feature every output is the bias: M = L = 0.
+    s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. It lies between the two
+    largest γ² and is a zero of Σ 1/(γᵢ² − s²); if the two largest γ² are equal, s² is this γ². M is
+    approached as the variance grows beyond eps, and L as the variance vanishes. With one feature
+    every output is the bias: M = L = 0.
 
     Args:
       scale: γ.
-      eps: Added to the variance; 0 has no L: infinite.
+      eps: Added to the variance; if eps is 0, L is infinite.
 
     Example:
       >>> bounds = layer_norm_bounds(jnp.ones(4), eps=0.01)
@@ -77,13 +78,13 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
 def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """The bounds of an RMS norm, γ x/√(mean x² + eps): M = √d max|γ| and L = max|γ|/√eps.
 
-    The norm is that of Zhang and Sennrich (2019).
+    RMS norm is defined by Zhang and Sennrich (2019).
 
-    M is approached as the mean square grows beyond eps, L where it vanishes.
+    M is approached as the mean square grows beyond eps, and L as the mean square vanishes.
 
     Args:
       scale: γ.
-      eps: Added to the mean square; 0 has no L: infinite.
+      eps: Added to the mean square; if eps is 0, L is infinite.
 
     Example:
       >>> bounds = rms_norm_bounds(jnp.array([1.0, -3.0, 2.0, 0.5]), eps=0.01)
@@ -97,7 +98,7 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `dyt`, γ tanh(α x): M = ‖γ‖ and L = max|α γ|.
 
-    M is approached where every |α x| is large, L at x = 0. Features with α 0 do not count.
+    M is approached where every |α x| is large, and L at x = 0. Features with α = 0 do not count.
 
     Args:
       alpha: α.
@@ -114,7 +115,7 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `derf`, γ erf(α x + s): M = ‖γ‖ and L = (2/√π) max|α γ|, for every s.
 
-    M is approached where every |α x| is large, L where α x = −s.
+    M is approached where every |α x| is large, and L where α x = −s.
 
     Args:
       alpha: α.
@@ -133,10 +134,10 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
     These are Eqs. 8 and 9 with a scale.
 
-    M is approached far from the origin, L next to it; at α 0 and α 1 they are infinite. NaN for α
-    outside [0, 1]. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is above the
-    least constant. Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal,
-    C within [0, 1) and w a unit vector, and C (I − C) w is no longer than 1/4.
+    M is approached far from the origin, and L near the origin. M is infinite at α = 0, and L at α =
+    1. Both are NaN for α outside [0, 1]. If α differs between features, L is 5/4 of max|γ/(1 − α)|,
+    which is not the smallest constant. Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with
+    Γ, A and C diagonal, C within [0, 1) and w a unit vector, and C (I − C) w is no longer than 1/4.
 
     Args:
       alpha: α.
@@ -174,8 +175,8 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
     """The largest of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, D = `square`.
 
     At λ the vector is uᵢ ∝ 1/(Dᵢ − λ). In units of the gap g = D₁ − D₂ of the two largest, with
-    λ = D₁ − t g, the others are −t/(gapᵢ/g − t) of the first: their sum is −1 for one t in
-    [0, 1/2]. The quotient at u has the gradient of λ, since u is stationary.
+    λ = D₁ − t g, each other entry of u is −t/(gapᵢ/g − t) times the first entry. For one t in [0,
+    1/2], these factors sum to −1. The quotient at u has the gradient of λ, because u is stationary.
     """
     if square.size == 1:
         return jnp.zeros_like(square[0])

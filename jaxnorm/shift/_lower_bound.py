@@ -1,4 +1,4 @@
-"""A critic that is 1-Lipschitz by construction: a lower bound of the earth mover distance."""
+"""A lower bound of the earth mover distance by a critic that is 1-Lipschitz by construction."""
 
 from collections.abc import Callable
 from functools import partial
@@ -31,21 +31,21 @@ def emd_lower_bound(
     """A lower bound of the exact earth mover distance of the test samples, in their unit.
 
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with
-    trained apexes a_j and heights b_j. Its gradient is a weighted mean of unit vectors: for every
-    τ, a, b it is 1-Lipschitz, without clipping or a constant to divide by, and for τ to 0 the
-    optimum of Eq. 3 on finitely many samples has this form. There are three critics: one from x to
-    y, one from y to x, and one that is linear along the difference of the training means. The
-    function takes the best of the three on the training samples, and returns its mean difference on
-    the test samples. This is below the distance of the test samples, whatever training did, up to
-    rounding (10⁻⁶ of the spread of float32 samples). On average it is below the distance of the
-    distributions.
+    trained apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. So f
+    is 1-Lipschitz for every τ, a and b, without clipping or division by a constant. As τ tends to
+    0, the optimum of Eq. 3 on finitely many samples has this form. There are three critics: one
+    from x to y, one from y to x, and one that is linear along the difference of the training means.
+    The function takes the best of the three on the training samples, and returns its mean
+    difference on the test samples. Up to rounding (10⁻⁶ of the spread of float32 samples), the
+    result is at most the distance of the test samples, even if training failed. On average it is
+    below the distance of the distributions.
 
     Args:
       key: Decides the minibatches.
       x_train: Samples on the first axis; each sample is used as one vector. Row i of `y_train`
         comes from the same input as row i of `x_train`.
       y_train: The same at the other moment.
-      x_test: Samples that the critic has not seen.
+      x_test: Samples that are not used in training.
       y_test: The same at the other moment.
       steps: Steps of training, by Adam with a rate that falls to zero.
       batch_size: Samples of each side in a step.
@@ -105,7 +105,7 @@ def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-    """Apexes at samples of y, where f should be small, and one in the middle; heights zero."""
+    """Apexes at samples of y, where f should be small, and an apex at the centre; zero heights."""
     apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)
 
@@ -120,7 +120,7 @@ def _cones(
 
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Fast distances with three digits at small ones: enough to train with."""
+    """Fast distances; small distances have only three digits, which is enough for training."""
     product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))

@@ -44,8 +44,8 @@ def sharp_moment_upper_bound(
 ) -> Float[Array, ""]:
     """The root mean square distance of independent samples of p and q: √(S + S' + D²).
 
-    The best bound that these moments allow, attained by two pairs of points on perpendicular
-    lines, and in the unit of the outputs.
+    This is the best bound that these moments allow, and it has the unit of the outputs. Two pairs
+    of points on perpendicular lines attain the bound.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -89,10 +89,10 @@ def normalized_upper_bound(
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
-    """A lower bound: the distance of the means, D = ‖μ − μ'‖, which every transport plan costs.
+    """A lower bound, the distance of the means D = ‖μ − μ'‖, which every transport plan costs.
 
-    Attained if one distribution is a translation of the other. It is often the best of the lower
-    bounds, and is not in the paper.
+    The bound is attained if one distribution is a translation of the other. It is often the best of
+    the lower bounds, and is not in the paper.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -151,9 +151,10 @@ def moment_lower_bound(
     radius: int | float | Float[Array, ""],
     p: int = 2,
 ) -> Float[Array, ""]:
-    """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p, twice that for odd.
+    """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
 
-    The paper has p ≥ 2; p = 1 holds as well. A small value says nothing about the distance.
+    The paper has p ≥ 2; the bound also holds for p = 1. A small value says nothing about the
+    distance.
 
     Args:
       x: Samples on the first axis; each sample is used as one vector.

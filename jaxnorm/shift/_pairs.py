@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
 def train_and_test_pairs(
     x_train: Array, y_train: Array, x_test: Array, y_test: Array
 ) -> tuple[Pairs, Pairs]:
-    """Both pairs, checked and replicated."""
+    """The training pairs and the test pairs, checked and replicated."""
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         check_pair(x, y, names=(f"x_{part}", f"y_{part}"))
         if len(x) != len(y):
@@ -60,7 +60,7 @@ def train(
     steps: int,
     batch_size: int,
 ) -> Any:
-    """Parameters after `steps` of ascent on E f(x) − E f(y), each followed by `project`."""
+    """Parameters after `steps` of ascent on E f(x) − E f(y); `project` follows each step."""
     check_key(key)
     check_whole(steps=steps, batch_size=batch_size)
     if steps < 1 or batch_size < 1:

@@ -1,4 +1,4 @@
-"""Checks of samples, and their form as vectors."""
+"""Checks samples, and reshapes samples to vectors."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def check_pair(
     *,
     names: tuple[str, str] = ("x", "y"),
 ) -> None:
-    """Two nonempty samples with the same features; finite, outside `jit`."""
+    """The two samples; raises unless they are nonempty, with equal features and finite values."""
     for name, sample in zip(names, (x, y), strict=True):
         check_samples(sample, name)
         check_finite(sample, name)

@@ -1,4 +1,4 @@
-"""Follows shift and moments of a network's layers through training."""
+"""Measures shift and moments of a network's layers during training."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +21,12 @@ Layers = Mapping[str, Float[Array, "n *features"]]
 
 
 class LayerShift(NamedTuple):
-    """Shift of one layer's outputs, in their unit; rows i of both come from one input."""
+    """Shift of one layer's outputs, in the unit of the outputs."""
 
     exact: float  # W₁ of the joint outputs
     lower: float  # distance of the means, a lower bound
     upper: float  # mean displacement of an output, an upper bound
-    baseline: float  # W₁ of two halves of the later outputs: what zero shift looks like
+    baseline: float  # W₁ of two halves of the later outputs, the value without shift
     channels: Float[np.ndarray, " c"]  # W₁ of each channel
 
 
@@ -41,9 +41,10 @@ def layer_shift(
     Args:
       before: Outputs for some inputs, samples first, channels last.
       after: Later outputs for the same inputs.
-      exact: Number of samples for the joint distance and its bounds; the first ones are used. The
-        time grows between the square and the cube: 400 take 30 ms, 4,000 some seconds. `baseline`
-        compares two halves of these samples, so it is slightly larger than for all of them.
+      exact: Number of samples for the joint distance and its bounds; the first samples are used.
+        The time grows with the second to third power of this number: 400 samples take 30 ms, and
+        4,000 take some seconds. `baseline` compares two halves of these samples, so it is slightly
+        larger than a baseline from all samples.
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
@@ -99,14 +100,13 @@ def stream_moments(
 
 
 class Tracker:
-    """Follows layers on a fixed probe batch: shift since the last epoch, and moments.
+    """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
 
     A shift should come only from the weights. Outputs that are normalized by running averages also
-    change with the last batches, about ten at momentum 0.9. After a drop of the learning rate,
-    nearly all of the measured shift can be this noise. So let `outputs` normalize by statistics of
-    the whole training set, as in the example: `recalibrate` with the whole set as one batch gives
-    every layer its exact statistics. To see how much of a shift is noise, pass `frozen` to
-    `update`.
+    change with the last batches, about ten at momentum 0.9. After the learning rate drops, nearly
+    all of the measured shift can be this noise. So let `outputs` normalize by statistics of the
+    whole training set, as in the example: `recalibrate` with the whole set as one batch gives every
+    layer its exact statistics. To see how much of a shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside of the compiled step; inside a compiled step use `emd_1d`
     and `moments`. Between epochs it stores one set of the probe's outputs. `seconds` is the time
@@ -156,8 +156,8 @@ class Tracker:
         Args:
           state: The current state of the network.
           frozen: A state with the same weights and statistics of other batches. "floor" is the
-            distance between the outputs under `state` and `frozen`, which is measured although the
-            weights did not change; None without `frozen`.
+            distance between the outputs under `state` and under `frozen`. It measures noise,
+            because the weights are equal. None without `frozen`.
         """
         start = time.perf_counter()
         after = _by_layer(self.outputs(state, self.probe))

@@ -1,4 +1,4 @@
-"""Bounds of the earth mover distance of unitized outputs, and where the paper's bounds fail.
+"""Bounds of the earth mover distance of unitized outputs, and cases where paper bounds fail.
 
 Distances are between the outputs of one layer at two moments of training. A set of samples is used
 as the distribution that gives each row the same weight. `alpha` is the parameter of the layer.
@@ -33,7 +33,8 @@ def unitized_upper_bound(
     `interpolated_upper_bound`.
 
     Args:
-      alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound: NaN.
+      alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound, and the result
+        is NaN.
       x: Outputs before unitization, needed only if min(alpha) is 0.
       y: The same at the other moment.
 
@@ -57,12 +58,12 @@ def unitized_upper_bound(
 def sharp_unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) of X plus that of Y.
+    """A bound for Eq. 9 from the norms r of the data: the mean r/m(r) of X plus the mean of Y.
 
     m(r) = min_j (alpha_j r + 1 − alpha_j), and r = ‖X‖.
 
-    For `unitize_bounded` and alpha in [0, 1], this bound is never above those of Theorems 3.2 and
-    3.3, and it is continuous at 0. It is NaN for alpha outside [0, 1]. If an alpha is 1, a zero
+    For `unitize_bounded` and alpha in [0, 1], this bound is never above the bounds of Theorems 3.2
+    and 3.3, and it is continuous at 0. It is NaN for alpha outside [0, 1]. If an alpha is 1, a zero
     vector contributes 1, because Eq. 8 maps it to a unit vector.
 
     Args:
@@ -87,10 +88,11 @@ def sharp_unitized_upper_bound(
 def interpolated_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus that of Y.
+    """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
-    The bound grows with the outputs and so with their dimension. The paper claims bounds without
-    moments, but these hold for Eq. 10 only at alpha = 1. NaN for alpha outside [0, 1].
+    The bound grows with the outputs, and so with their dimension. The paper claims bounds without
+    moments, but for Eq. 10 these bounds hold only at alpha = 1. The result is NaN for alpha outside
+    [0, 1].
 
     Args:
       alpha: A scalar, or one number per feature.
@@ -113,7 +115,7 @@ def interpolated_upper_bound(
 def interpolation_counterexample(
     alpha: float, *, length: float, dims: int = 1
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
-    """Two outputs ±R e₁ that Eq. 10 leaves 2 (alpha + (1 − alpha) R) apart, at eps 0.
+    """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
     Computed on the host from Python numbers. The distance exceeds 2/alpha, the bound of Theorems
     3.1
@@ -145,9 +147,10 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """Largest mean norm of outputs for inputs with the norms of `x`, plus that of `y`.
+    """Largest mean norm of outputs for inputs with the norms of `x`, plus the same for `y`.
 
-    The feature that decides has the least alpha beyond norm 1 and the largest below.
+    For norms above 1, the feature with the smallest alpha decides; below 1, the feature with the
+    largest alpha decides.
     """
     check_pair(x, y)
     alpha = _at_least_float32(alpha)
