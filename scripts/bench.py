@@ -122,7 +122,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
 
 
 def cells(timing: "Timing") -> list[str]:
-    """A pair's row of the table."""
+    """The cells of a pair's row in the table."""
     low, high = timing.quartiles
     return [
         timing.name,

@@ -128,7 +128,7 @@ def worker(normalization: Any, path: Path, address: str, count: int, process: in
 
 
 def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any]:
-    """The largest relative differences from one device."""
+    """A row with the largest relative differences from one device."""
     return {
         "normalization": normalization,
         "devices": case.devices * case.processes,

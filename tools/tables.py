@@ -3,9 +3,9 @@
     python -m tools.tables               # those of JSON: less than a second
     python -m tools.tables --computed    # those of architectures, too, which are cut: minutes
 
-A page has marks around what is written: `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND -->`, where
-KIND is one of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH FORMAT -->`,
-such as `<!-- number: train/a/results.json seeds/0/-1/accuracy .2% -->`.
+A page has marks around each generated text: `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND -->`,
+where KIND is one of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH FORMAT
+-->`, such as `<!-- number: train/a/results.json seeds/0/-1/accuracy .2% -->`.
 """
 
 import argparse

@@ -40,7 +40,7 @@ class StoppedError(Exception):
         self.signum = signum
 
 
-# What a path must be, for errors in which the system refuses to read or write it.
+# The condition on a path, by the system's error when it refuses to read or write the path.
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -56,7 +56,7 @@ NEEDS = {
 
 
 def sentence(error: OSError) -> str:
-    """The condition on a path and the system's message, in one sentence."""
+    """A sentence with the condition on a path and the system's message."""
     path = error.filename or "a file of the run"
     return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
 

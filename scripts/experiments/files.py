@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, JSON that is checked, folders of one run at a time.
+"""Writes files whole or not at all, checks JSON, and locks folders for one run at a time.
 
 The files of a run survive a kill, a full disk and a power failure at any moment: a file is written
 under a temporary name, synchronized with the disk, and then renamed. In a bucket a file is one

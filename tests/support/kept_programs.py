@@ -24,7 +24,7 @@ def begin(folder: Path = FOLDER) -> Path:
     kept.mkdir(parents=True, exist_ok=True)
     run = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
     for program in kept.iterdir():
-        with suppress(FileNotFoundError):  # another run that ended has removed the file
+        with suppress(FileNotFoundError):  # another run has removed the file at its end
             os.link(program, run / program.name)
     return run
 

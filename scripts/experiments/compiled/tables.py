@@ -64,7 +64,7 @@ def shape(row: Row) -> str:
 
 
 def bounded(name: str, limit: str) -> Callable[[Row], str]:
-    """A number to two decimals, and its limit, if it has one."""
+    """A number with two decimals, and its limit, if any."""
 
     def write(row: Row) -> str:
         at_most = row["limits"][limit]

@@ -176,7 +176,7 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
 def _network(
     seed: int, part: str, n: int, width: int, statistic: Callable, layers: tuple[int, ...]
 ) -> geometry.RandomNetwork:
-    """Gaussian samples after `LAYER` layers with a part of `PARTS`."""
+    """Gaussian samples after `LAYER` random layers with one of the parts in `PARTS`."""
     normalization, homogeneous = PARTS[part]
 
     @jax.jit

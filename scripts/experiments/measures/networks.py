@@ -1,6 +1,6 @@
 """Measurements of trained networks: moments, rankings by criteria, costs of masking.
 
-Every function returns Python floats and lists, the parts of `results.json`.
+Every function returns a part of `results.json`, as Python floats and lists.
 """
 
 import math

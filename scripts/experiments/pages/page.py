@@ -64,7 +64,7 @@ def write(results: Mapping[str, object], page: str, folder: Path) -> None:
             files.write(folder / name, text)
         return
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".report-*"):  # left by a command that was killed; the folder is locked
+    for left in folder.glob(".report-*"):  # left by a killed command, as the folder is locked
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
         for name, text in texts.items():

@@ -207,7 +207,7 @@ def _inline(svg: str, *, name: str, label: str) -> str:
     for placeholder, colour in PAGE_COLOURS.items():
         svg = svg.replace(placeholder, colour)
     box = re.search(r'viewBox="[^"]*"', svg)
-    assert box is not None  # matplotlib always writes one
+    assert box is not None  # matplotlib always writes a viewBox
     head = f'<svg role="img" aria-label="{html(label)}" {box[0]}><title>{html(label)}</title>'
     body = svg[svg.index(">") + 1 :]
     return head + re.sub(r"\s*\n\s*", " ", body).strip()

@@ -58,7 +58,7 @@ def anchor(*parts: str) -> str:
 
 
 def badge(claim: dict) -> str:
-    """The standing of a claim, as a coloured word."""
+    """The verdict on a claim, as a coloured word."""
     if not claim["as_recorded"]:
         return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
     label = html(claim["standing"])

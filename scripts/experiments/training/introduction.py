@@ -50,7 +50,7 @@ def devices_of(mesh: Mesh) -> str:
     return text
 
 
-# Fields of a recipe by subject, one line each.
+# Fields of a recipe by subject; each subject is printed in one line.
 SUBJECTS = {
     "network": ("dataset", "model", "normalization", "norm_groups", "norm_channels"),
     "statistics": ("running_momentum", "statistics_groups", "precision"),
