@@ -85,7 +85,8 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     1/(√π R), as (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2. Distances are
     distributed as norms of filters with √2 times the std. Differences do not vanish with the
     dimension: the variance of the difference of two norms tends to c², and the variance of the
-    difference of two distances from one filter tends to 3c²/2. `dims` and `std` are Python numbers.
+    difference of two distances from one filter tends to 3c²/2. `dims` and `std` are Python
+    numbers: the function runs on the host.
 
     Raises:
       ValueError: dims is not a whole number or below 2, or std is not positive.

@@ -197,8 +197,20 @@ def write_results(path: Path, results: Mapping[str, object]) -> None:
 
 
 def results_text(results: Mapping[str, object]) -> str:
-    """JSON that is easy to read and to compare: lists of numbers and short values take one line."""
-    return indented(plain(results), "") + "\n"
+    """JSON that is easy to read and to compare: lists of numbers and short values take one line.
+
+    Numbers have nine significant digits: no float32 has more.
+    """
+    return indented(rounded(plain(results)), "") + "\n"
+
+
+def rounded(value: Any) -> Any:
+    """A plain value, each number of it with nine significant digits."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def indented(value: Any, margin: str) -> str:
@@ -218,15 +230,12 @@ def indented(value: Any, margin: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that JSON has: lists for arrays, None for numbers that are not finite.
-
-    Numbers keep nine significant digits: no float32 has more.
-    """
+    """`value` in types that JSON has: lists for arrays, None for numbers that are not finite."""
     match value:
         case None | str() | bool() | int():
             return value
         case float():
-            return float(f"{value:.9g}") if math.isfinite(value) else None
+            return value if math.isfinite(value) else None
         case Mapping():
             return {str(key): plain(item) for key, item in value.items()}
         case list() | tuple():
