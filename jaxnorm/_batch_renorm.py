@@ -59,7 +59,7 @@ def batch_renorm(
       bias: β, a number or one per channel, by default 0.
       statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
         used.
-      running: Running statistics before this batch, for r and d. They carry no gradient.
+      running: Running statistics before this batch, for r and d. Their gradient is zero.
       r_max: At least 1; a number, or a traced number from a schedule.
       d_max: At least 0; a number, or a traced number from a schedule.
       eps: Added to both variances.

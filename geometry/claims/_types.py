@@ -139,7 +139,7 @@ Check = Sampled | Computed
 
 
 class Remark(NamedTuple):
-    """A note about what a statement lacks, or what it does not say.
+    """A note about a fault of a statement, or about a conclusion that does not follow from it.
 
     Attributes:
       kind: "loose" bounds, a wrong "unit", a missing or idle "hypothesis", or an "over-reading".

@@ -393,7 +393,7 @@ def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Floa
 def _horner(
     coefficients: Float[Array, "terms *rest"], x: Float[Array, ""]
 ) -> Float[Array, "*rest"]:
-    """Σ coefficientsₖ xᵏ; derivatives of every order are finite at 0, unlike those of powers."""
+    """Σ coefficientsₖ xᵏ; unlike with powers, derivatives of every order are finite at 0."""
     total = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         total = total * x + coefficient

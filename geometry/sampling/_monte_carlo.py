@@ -61,8 +61,8 @@ def monte_carlo(
       draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`.
         Making a key takes as long as making a random number, so one key for each number doubles the
         time.
-      devices: Devices that share the draws; by default all, of all hosts, or those of the mesh that
-        `jax.set_mesh` has set.
+      devices: Devices that share the draws; by default all devices of all hosts, or the devices of
+        the mesh that `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` if every standard error is at most this number.
         The check is made each time the number of keys has grown by a quarter, from 1,000 on.
 

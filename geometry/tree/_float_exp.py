@@ -57,7 +57,7 @@ def top_exponent(a: FloatExp) -> Int[Array, ""]:
 
 
 def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]:
-    """Mantissas of `a` at an exponent that is at least `top_exponent(a)`; tiny ones become 0."""
+    """Mantissas of `a` at an exponent of at least `top_exponent(a)`; tiny mantissas become 0."""
     # Zeros may have larger exponents, and zero times infinity would be NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return a.mantissa * _power_of_two(shift, a.mantissa)

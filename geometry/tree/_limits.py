@@ -103,8 +103,9 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     """Limits of Theorem 11 for n distinct samples with this r, exactly.
 
-    Norm ratios √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)) with m = (n − 1)², cosines
-    r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds them; see `end_bounds`.
+    With m = (n − 1)², the norm ratios are √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)), and the
+    cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds them; see
+    `end_bounds`.
 
     Raises:
       ValueError: n is not a whole number, or below 3; or r is a negative number. Negative elements

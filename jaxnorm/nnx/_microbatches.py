@@ -84,7 +84,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
 @cache  # cached for each kind of layer, because JAX keeps every module class forever
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
-    """A batch norm class that uses given statistics and records those of its batch."""
+    """A batch norm class that uses given statistics and records the statistics of its batch."""
 
     class Recorder(kind):
         called: bool

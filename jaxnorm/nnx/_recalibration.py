@@ -47,7 +47,7 @@ def recalibrate(
     Args:
       model: A model with at least one batch norm.
       batches: Inputs of the model. In every layer, the weight of a batch is the number of elements
-        that the layer averages, without masked ones. Batches of one shape are compiled once.
+        that the layer averages, without masked elements. Batches of one shape are compiled once.
       call: A function of the model and a batch that calls the model.
 
     Raises:

@@ -11,10 +11,11 @@ from jaxnorm.nnx._surgery import batch_norms
 def fit_widths(model: nnx.Module) -> nnx.Module:
     """Set the feature counts of all layers of `model` by the layers' arrays; returns `model`.
 
-    Use it for a model whose arrays were replaced by smaller ones, as by `pruning.remove_channels`.
-    Depthwise convolutions, heads of attention and recurrent cells store their old sizes. In a
-    depthwise convolution, each group has one input; it gets as many groups as outputs. Other
-    convolutions keep their number of groups. A group norm keeps the size of its groups.
+    Use it for a model whose arrays were replaced by smaller arrays, as by
+    `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store
+    their old sizes. In a depthwise convolution, each group has one input; it gets as many groups as
+    outputs. Other convolutions keep their number of groups. A group norm keeps the size of its
+    groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))

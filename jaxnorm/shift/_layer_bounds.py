@@ -1,6 +1,6 @@
 """Bounds of the earth mover distance from a layer's parameters, which hold for all inputs.
 
-The bounds are like those of Huang and Yu, Theorems 3.1 to 3.3. The outputs of a layer are in a ball
+The bounds are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs of a layer are in a ball
 of radius M around its bias, and the distance of two outputs is at most L times the distance of
 their inputs. If the parameters are the same at two moments, W₁ of the outputs is therefore at most
 min(2M, L W), where W is W₁ of the inputs. Vectors are along the last axis: features of a sample, of

@@ -21,7 +21,7 @@ def check_pair(
     *,
     names: tuple[str, str] = ("x", "y"),
 ) -> None:
-    """The two samples; raises unless they are nonempty, with equal features and finite values."""
+    """The two samples; raises unless they are nonempty, of equal features, finite outside `jit`."""
     for name, sample in zip(names, (x, y), strict=True):
         check_samples(sample, name)
         check_finite(sample, name)

@@ -13,8 +13,8 @@ from pruning import channels
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
     """The evaluation of a model as `apply(params, *inputs)`, and its `params`.
 
-    All functions of `pruning` accept this pair. `apply` sets the widths of the layers to those of
-    its arrays. The model is not changed, and may be in training mode.
+    All functions of `pruning` accept this pair. `apply` sets the widths of the layers to the widths
+    of its arrays. The model is not changed, and may be in training mode.
 
     Example:
       >>> import jax.numpy as jnp

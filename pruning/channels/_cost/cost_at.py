@@ -38,11 +38,11 @@ def cost_at(
 ) -> Callable[[Widths], Cost]:
     """A function that returns the cost of the network at given numbers of channels.
 
-    The counts equal those of `cost` for the smaller network, which is not traced. If a `cond` has
-    several branches, the function counts the branch that is most expensive before channels are
-    removed. The operations that `resized` adds for removed channels under a norm do not count. With
-    `batch_sizes`, every call compiles the smaller network by `resized` and measures its time, as
-    `cost` does.
+    The counts equal the counts of `cost` for the smaller network, but the smaller network is not
+    traced. If a `cond` has several branches, the function counts the branch that is most expensive
+    before channels are removed. The operations that `resized` adds for removed channels under a
+    norm do not count. With `batch_sizes`, every call compiles the smaller network by `resized` and
+    measures its time, as `cost` does.
 
     Args:
       apply: As in `coupled_channels`.

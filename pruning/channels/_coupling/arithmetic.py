@@ -230,7 +230,8 @@ def smaller_convolution(
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
     """Unite the summed indices of two factors, if one factor is zero at a removed channel.
 
-    Otherwise removal would change a sum over channels, such as that of a norm, a mean or attention.
+    Otherwise a removal would change a sum over channels, such as the sum in a norm, a mean or
+    attention.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

@@ -247,7 +247,7 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
-    """`value` with new ids along free axes, such as those of a state of zeros."""
+    """`value` with new ids along free axes, such as the axes of a state of zeros."""
     axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
     zero = sets.zero_at(value, axes)
     return value._replace(axes=axes, zero=zero, number=None, constant=False)

@@ -92,8 +92,8 @@ def coupled_channels(
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`.
       resize: Whether `resized` will run the smaller tree. If so, the groups include channels under
-        a norm over them, such as the residual stream of a transformer: means and variances remain
-        those of the whole width, with zeros at removed channels. They also include channels along
+        a norm over them, such as the residual stream of a transformer: means and variances are
+        still over the whole width, with zeros at removed channels. They also include channels along
         which a constant varies, such as angles of rotary positions. Without `resized`, the smaller
         model would divide by another width, or has the constant at one width only. These groups are
         marked `normed`. By default they are left out.
@@ -180,8 +180,8 @@ def unite(
 ) -> TracedChannels:
     """The united ids of a traced model.
 
-    Channels of the inputs are pinned, except those of the first `states` inputs. Channels of the
-    outputs are pinned if `result` has the shapes of the outputs.
+    Channels of the inputs are pinned, except the channels of the first `states` inputs. Channels of
+    the outputs are pinned if `result` has the shapes of the outputs.
     """
     for variable in program.jaxpr.invars:
         if any(map(jax.export.is_symbolic_dim, shape_of(variable))):

@@ -36,7 +36,7 @@ def channel_scores(
 ) -> list[Float[Array, " _"]]:
     """Score the channels of each group by the filters of all layers that make them.
 
-    All filters of a layer are scored together, including those of fixed channels. If several
+    All filters of a layer are scored together, including the filters of fixed channels. If several
     filters make one channel, because maps are added or groups are convolved, `reduce` combines
     their scores.
 

@@ -82,7 +82,7 @@ def swap_channels(
 ) -> list[Bool[np.ndarray, " _"]]:
     """Swap kept and removed channels until no swap lowers the error of the output.
 
-    The error is that of `reconstruction_scores`. In each group, every kept channel in turn is
+    The error is defined as in `reconstruction_scores`. In each group, every kept channel in turn is
     swapped for the removed channel that lowers the error most, if any does. The number of kept
     channels does not change. This is the local search of OSSCAR, Meng et al. (2024), with swaps of
     one channel. The search can start from the choice of any criterion.
