@@ -20,7 +20,7 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 
 
 def provenance(found: dict[str, Any], subject: str) -> str:
-    """A sentence that says what the numbers are and how they were made."""
+    """A sentence that explains the numbers and how they were made."""
     machine, options = found["environment"], found["options"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     ratios = (

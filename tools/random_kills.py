@@ -75,7 +75,7 @@ class Options:
 
 
 def import_commands(cache: Path) -> None:
-    """Import what a run needs, let it save often, and keep compiled programs in a folder."""
+    """Import the modules of a run, make runs save often, and keep compiled programs in a folder."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(cache.absolute())
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"

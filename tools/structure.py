@@ -374,7 +374,7 @@ def undocumented_options(function: Callable[..., Any]) -> list[str]:
 
 
 def public_names(module: object) -> dict[str, object]:
-    """The public names of a package: submodules, and what it imports under its own name."""
+    """The public names of a package: its submodules, and names defined in the package."""
     names = getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]
     values = {name: getattr(module, name) for name in names}
     own = module.__name__.split(".")[0]  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,4 +1,4 @@
-"""Commands: one sentence for bad input, and a record of what ran where."""
+"""Commands: one sentence for bad input, and a record of each run's versions and device."""
 
 import errno
 import functools
@@ -29,7 +29,7 @@ LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
 class InputError(Exception):
-    """The input is invalid; the message says what must hold and what came."""
+    """The input is invalid; the message says what must hold and what was given."""
 
 
 class StoppedError(Exception):

@@ -131,7 +131,7 @@ def _fits(hint: Any, value: Any) -> bool:
 
 
 def ranges(hint: Any) -> Iterator[Spec]:
-    """The ranges in a type, such as that of the elements of a tuple."""
+    """The ranges in a type, such as the range of a tuple's elements."""
     for part in get_args(hint):
         if isinstance(part, Spec):
             yield part

@@ -44,7 +44,7 @@ class Stages:
         self.log(f"{name}: {self.seconds[name]:.1f} s")
 
     def describe(self, description: str) -> None:
-        """Show beside the bar what is being done."""
+        """Show a description of the current work beside the bar."""
         self.progress.update(self.task, description=description)
 
     def advance(self, units: float = 1) -> None:

@@ -1,4 +1,4 @@
-"""Folders on object storage, `gs://` and `s3://`, beside those of this machine.
+"""Folders on this machine and on object storage, `gs://` and `s3://`.
 
 A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). It
 has all methods of `pathlib.Path` that are used here. An object appears whole or not at all, and is

@@ -1,4 +1,4 @@
-"""Definition 12 and Theorem 13: what one layer does to the invariant representation."""
+"""Definition 12 and Theorem 13: the effect of one layer on the invariant representation."""
 
 from functools import partial
 

@@ -131,7 +131,7 @@ def _unclustered_steps(rng: np.random.Generator) -> Cases:
 
 
 def _lossless_step(row: np.ndarray) -> int:
-    """1 or −1 if the positive or the negative child has as many clusters, else 0."""
+    """1 or −1 if the positive or the negative child has the same number of clusters, else 0."""
     values = np.unique(row)
     if row.mean() < values[1] - 1e-9:
         return 1

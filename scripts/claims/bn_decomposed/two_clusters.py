@@ -110,7 +110,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
-    """Rows of 1 and n − 1 samples with random heights, and Σc² of those that separate 1 and n."""
+    """Rows of 1 and n − 1 samples with random heights, and Σc² of rows that separate 1 and n."""
     rng = generator(key)
     c = rng.uniform(0.2, 2, (4, 5))
     one, last = np.eye(POINTS)[0], np.eye(POINTS)[-1]

@@ -1,4 +1,4 @@
-"""Section 3.5, Equation 10: the interpolation that is trained, and what it leaves unbounded."""
+"""Section 3.5, Equation 10: the interpolation used in training, which has no bound."""
 
 from functools import partial
 from typing import Any

@@ -1,1 +1,1 @@
-"""Benchmarks: what programs cost, timed on a device beside their peers."""
+"""Benchmarks: times and memory of programs on a device, beside their peers."""

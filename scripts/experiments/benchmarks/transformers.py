@@ -140,7 +140,7 @@ def rotate(x: jax.Array) -> jax.Array:
 
 
 def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Causal attention: each position reads those before it."""
+    """Causal attention: each position reads itself and all earlier positions."""
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
     earlier = np.tri(q.shape[1], dtype=bool)
     shares = jax.nn.softmax(jnp.where(earlier, scores, -jnp.inf), -1)

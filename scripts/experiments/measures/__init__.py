@@ -1,1 +1,1 @@
-"""Measures: what the commands compute of trained networks, weight files and random networks."""
+"""Measures: the quantities that commands compute for trained and random networks."""

@@ -268,7 +268,7 @@ def _new(own: Task, norm: Norm, key: Array | None = None) -> Any:
 
 
 def train(own: Task, ours: Program, normalizer: str, seed: int) -> Iterator[dict[str, Any]]:
-    """Train one network, and yield what is measured after every epoch."""
+    """Train one network, and yield the measurements after every epoch."""
     rng = np.random.default_rng(seed)
     state = ours.init(jax.random.key(seed))
     before = ours.whole_set(state)

@@ -95,9 +95,9 @@ def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
 def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
     """The four entries after a layer, and the matrices by which deviations grow in the layer.
 
-    The first matrix maps deviations of the four entries, which keep n − 1 samples exchangeable.
-    The second maps x cᵢ of their variances, y cᵢ of the covariances with the odd sample and
-    w (cᵢ + cⱼ) of others, Σ cᵢ = 0; its last row and column hold those of pairs alone.
+    The first matrix maps deviations of the four entries, which keep n − 1 samples exchangeable. The
+    second maps x cᵢ of their variances, y cᵢ of the covariances with the odd sample and w (cᵢ + cⱼ)
+    of others, Σ cᵢ = 0; its last row and column are for deviations of pairs alone.
     """
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # means of the rows of the Gram matrix
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n

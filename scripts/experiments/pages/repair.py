@@ -1,4 +1,4 @@
-"""The page of repaired networks: those on digits, and a ResNet-20."""
+"""The page of repaired networks: networks on digits, and a ResNet-20."""
 
 from typing import Any
 

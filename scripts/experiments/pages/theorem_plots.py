@@ -1,7 +1,7 @@
 """Small figures of the true values beside the printed ones: their numbers and their plots.
 
-Numbers are kept in results.json: the values of the horizontal axis first, then those of each line
-by its label. A figure is a line of `FIGURES`.
+Numbers are kept in results.json: first the values of the horizontal axis, then the values of each
+line by its label. A figure is a line of `FIGURES`.
 """
 
 import math

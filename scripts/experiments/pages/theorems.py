@@ -1,4 +1,4 @@
-"""The page of theorems: three papers, what was found, and a card for every numbered object."""
+"""The page of theorems: three papers, the findings, and a card for every numbered object."""
 
 import re
 from collections import Counter
@@ -38,7 +38,7 @@ def render(results: dict, out: Path) -> str:
 
 
 def overview(claims: list[dict]) -> str:
-    """A table of claims with their statement, what their checks found, and the outcome."""
+    """A table of claims with their statement, the findings of their checks, and the outcome."""
     head = ["Claim", "Printed form", "Corrected form", "Outcome"]
     rows = [
         [
@@ -112,7 +112,7 @@ def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
 
 
 def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> str:
-    """The filter and all cards; the style sheet hides those that are not chosen."""
+    """The filter and all cards; the style sheet hides the cards that are not chosen."""
     figures = {home: f"finding-{item.figure}" for home, item in shown.items()}
     body = "".join(
         card(claim, out, figures.get(anchor(claim["paper"], claim["name"]), "")) for claim in claims

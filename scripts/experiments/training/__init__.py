@@ -1,1 +1,1 @@
-"""Training: what the commands that train networks run."""
+"""Training: the code of the commands that train networks."""

@@ -36,7 +36,7 @@ NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
 class DamagedError(Exception):
-    """A checksum proves that a checkpoint is not what was written; the message says where."""
+    """A checksum proves that a checkpoint differs from what was saved; the message says where."""
 
 
 class Checkpoints:

@@ -29,7 +29,7 @@ def show(
     devices: int | None = None,
     axis_type: AxisType = AxisType.Auto,
 ) -> None:
-    """Print what a step costs on each chip of a topology; the last line is JSON.
+    """Print the cost of a step on each chip of a topology; the last line is JSON.
 
     Raises:
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
@@ -56,7 +56,7 @@ def show(
     except jax.errors.JaxRuntimeError as error:
         result["memory"] = {"needed": hbm_needed(error), "fits": False}
     else:
-        # The CUDA plugin counts no operations; JAX counts those of the program before compilation.
+        # The CUDA plugin counts no operations, so JAX counts the operations before compilation.
         flops = operations(compiled) or operations(build(mesh_of(1)).lower()) / mesh.size
         result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
     result["compile_seconds"] = time.perf_counter() - start

@@ -1,4 +1,4 @@
-"""Optimizers and learning rates of recipes: the papers' own, and those of Optax by name."""
+"""Optimizers and learning rates of recipes: the papers' optimizers, and Optax's by name."""
 
 import inspect
 from collections import Counter
@@ -73,7 +73,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
 
 def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
-    """The rate of a step, counted from 0, to six digits; `steps` are those of an epoch."""
+    """The rate of a step, counted from 0, to six digits; `steps` is the number per epoch."""
     return float(f"{np.asarray(make_schedule(recipe, steps)(step)).item():.6g}")
 
 

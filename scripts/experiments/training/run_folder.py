@@ -77,12 +77,12 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
 
 
 def agree(some: dict[str, Any], existing: dict[str, Any]) -> bool:
-    """Whether the named settings equal those of a file."""
+    """Whether the named settings equal the settings in a file."""
     return all(existing.get(name) == value for name, value in json.loads(json.dumps(some)).items())
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run."""
+    """Whether a folder is the folder of a run."""
     return (folder / "recipe.json").is_file()
 
 

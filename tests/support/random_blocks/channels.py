@@ -53,7 +53,7 @@ def shuffled(x):
 
 
 def nearest(p, x):
-    """Vector quantization, its gradient straight through."""
+    """Vector quantization with a straight-through gradient."""
     score = x @ p["w"].T - jnp.expand_dims(jnp.square(p["w"]).sum(-1), range(x.ndim - 1)) / 2
     return x + lax.stop_gradient(p["w"][jnp.argmax(score, -1)] - x)
 

@@ -1,4 +1,4 @@
-"""Kinds of block with what a step has: random bits, a cache, rules of differentiation."""
+"""Kinds of block with random bits, a cache or rules of differentiation."""
 
 import jax
 import jax.numpy as jnp

@@ -32,12 +32,12 @@ def rms(p, x):
 
 
 def by_power(p, x):
-    """As Keras writes it."""
+    """An RMS norm computed by powers, as in Keras."""
     return x * jnp.power(jnp.power(x, 2.0).mean(-1, keepdims=True) + 1e-3, -0.5)
 
 
 def at_once(p, x):
-    """A variance in one pass, never below zero, as in Flax."""
+    """A norm with a variance in one pass, clipped at zero, as in Flax."""
     mean, square = x.mean(-1, keepdims=True), jnp.square(x).mean(-1, keepdims=True)
     return (x - mean) * lax.rsqrt(jnp.maximum(square - jnp.square(mean), 0) + 1e-3)
 
@@ -52,7 +52,7 @@ def by_skewness(p, x):
 
 
 def by_sigmoids(p, x):
-    """Divided by a sum of what is ½ where a channel is zero."""
+    """A norm that divides by a sum of sigmoids, which are ½ for zero channels."""
     return x / sigmoid(x).sum(-1, keepdims=True)
 
 
@@ -66,7 +66,7 @@ def of_tokens_too(p, x):
 
 
 def under_a_mask(p, x):
-    """Of what is positive: its number too depends on channels."""
+    """A norm over the positive channels, whose number depends on the channels, too."""
     here = (x > 0).astype(x.dtype)
     return x / (1 + (x * here).sum(-1, keepdims=True) / (here.sum(-1, keepdims=True) + 1))
 
@@ -110,7 +110,7 @@ NORMS: Kinds = {
 
 
 def mixed_with_biases(p, x):
-    """Tokens mixed, so that zero channels become those of the biases."""
+    """Mixes tokens with biases, so that zero channels get the values of the biases."""
     y = jax.nn.gelu(jnp.swapaxes(x, 1, 2) @ p["w"] + p["a"][None, None])
     return jnp.swapaxes(y @ p["u"] + p["b"][None, None], 1, 2)
 

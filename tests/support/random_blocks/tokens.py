@@ -60,7 +60,7 @@ def fused(p, x):
 
 
 def fused_heads(p, x):
-    """The same, of heads: (three, heads, depth) in one axis."""
+    """One kernel for queries, keys and values, with (three, heads, depth) in one axis."""
     w = p["w"].reshape(p["w"].shape[0], -1)
     q, k, v = jnp.moveaxis((x @ w).reshape(*x.shape[:2], 3, 2, -1), 2, 0)
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
@@ -77,7 +77,7 @@ def grouped_queries(p, x):
 
 
 def repeated_keys(p, x):
-    """The same by repeated keys."""
+    """Grouped queries by repeated keys."""
     (q,) = heads(x, p["q"])
     k, v = (jnp.repeat(y, 2, 2) for y in heads(x, p["k"], p["v"]))
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
@@ -143,12 +143,12 @@ def tiled_token(p, x):
 
 
 def positions(p, x):
-    """A table of positions, of which as many are taken as there are tokens."""
+    """A table of positions, from which one row per token is taken."""
     return x + lax.dynamic_slice_in_dim(p["w"], 0, x.shape[1])[None]
 
 
 def mixed(p, x):
-    """Tokens mixed, then channels."""
+    """Mixes tokens, then channels."""
     x = x + jnp.einsum("bmc,mu->buc", tanh(jnp.einsum("btc,tm->bmc", x, p["w"])), p["u"])
     return x + relu(x @ p["a"]) @ p["z"]
 

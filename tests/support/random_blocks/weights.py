@@ -49,7 +49,7 @@ def modulated(p, x):
 
 
 def hyper(p, x):
-    """Weights that are computed from the input altogether."""
+    """A layer whose weights are all computed from the input."""
     code = x.reshape(len(x), -1, x.shape[-1]).mean(1) @ p["a"]
     return jnp.einsum("b...c,bcn->b...n", x, jnp.einsum("br,rcn->bcn", code, p["w"]))
 
