@@ -45,7 +45,7 @@ def updates(use_running_average: bool, *choices: bool | None) -> bool:
 
 
 def check_axis(x: Any, axis: int) -> None:
-    """Raise unless `x` is an array with features along `axis`, behind its samples."""
+    """Raise unless `x` is an array with features along `axis`, which is not the first axis."""
     check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(

@@ -74,8 +74,8 @@ def measure(
       precision: Factor of the standard errors: ½ takes four times as many draws.
       devices: Devices that share the draws; by default all devices of all hosts.
       threads: Number of functions that are measured at the same time; it does not change the
-        numbers. While one function compiles, another draws. Settings that the caller made by a
-        context manager of JAX do not apply in threads.
+        numbers. While one function compiles, another function draws. Settings that the caller made
+        by a context manager of JAX do not apply in threads.
       measured_before: Measurements of an earlier call with this key and precision.
       on_done: Called with every new measurement, in the thread of the caller.
 

@@ -88,7 +88,7 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
     The next cosine is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and
     D = E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where m = √(ρ/(1 − ρ)) ξ is the mean of a neuron
     over the batch, ξ standard normal. Orthogonal samples have the angles 71.44° after one layer,
-    63.64° after two, and 59.05° after five. The gradient at 0 is zero. A cosine of 1 or more gives
+    63.64° after two, and 59.05° after five. The gradient at 0 is zero. A cosine of at least 1 gives
     NaN.
 
     Example:

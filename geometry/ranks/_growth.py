@@ -103,8 +103,8 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     Then there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks
     it in the cells where Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): if two
     cells differ in one sample with aⱼ ≠ 0, at least one of the two cells breaks the relation, and
-    its opposite cell breaks it too. The lemma has γ. Under `jit`, samples that are not finite give
-    NaN.
+    its opposite cell breaks it too. The lemma has γ. Under `jit`, the result is NaN if samples are
+    not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -16,8 +16,9 @@ def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]
     change the model. To train all other parameters, pass `nnx.All(nnx.Param,
     nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`. To choose
     the norms of one part of the model, combine the filter with `nnx.PathContains("encoder")` in
-    `nnx.All`. Running statistics are not parameters. To freeze them, call
-    `model.set_attributes(BatchNorm, use_running_average=True)`, again after each `model.train()`.
+    `nnx.All`. Running statistics are not parameters. To freeze running statistics, call
+    `model.set_attributes(BatchNorm, use_running_average=True)`, and call it again after each
+    `model.train()`.
 
     Args:
       model: Any module; without a batch norm the filter selects nothing.

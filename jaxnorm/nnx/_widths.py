@@ -13,7 +13,7 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
 
     Use it for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store
-    their old sizes. In a depthwise convolution, each group has one input; it gets as many groups as
+    their old sizes. A depthwise convolution has one input in each group, and gets as many groups as
     outputs. Other convolutions keep their number of groups. A group norm keeps the size of its
     groups.
 

@@ -117,9 +117,9 @@ def interpolation_counterexample(
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
     """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
-    Computed on the host from Python numbers. The distance exceeds 2/alpha, the bound of Theorems
-    3.1
-    to 3.3, if R > (1 + alpha)/alpha, and has no limit. The theorems do not cover `unitize`.
+    They are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
+    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance has no limit as R grows. The
+    theorems do not cover `unitize`.
 
     Args:
       alpha: In (0, 1).

@@ -67,9 +67,8 @@ def ks_generalized_gaussian(
     same way. With a given `shape`, p is exact, because D does not depend on the scale. Without
     `shape`, the shape is fitted too, and the samples are drawn with the fitted shape (a parametric
     bootstrap). For 1,000 sets of 200 weights and shapes of 0.7 to 3, tests of nominal size 10 and
-    5%
-    rejected 9.8 to 11.1 and 4.9 to 6.0%. With 10⁶ trained weights, every such test rejects; then
-    compare the distances of several shapes.
+    5% rejected 9.8 to 11.1% and 4.9 to 6.0% of the sets. With 10⁶ trained weights, every such test
+    rejects; then compare the distances of several shapes.
 
     Args:
       key: Random key of the samples.

@@ -139,9 +139,9 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
 def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
     """p-values of n tests, adjusted for their number by Holm (1979); reject those below α.
 
-    The i-th smallest p-value is multiplied by n + 1 − i, is at least the adjusted p-value before
-    it, and at most 1. The chance of any false rejection is then at most α, whatever the dependence
-    of the tests.
+    The i-th smallest p-value is multiplied by n + 1 − i. The result is raised to the adjusted
+    p-value before it if it is smaller, and is at most 1. The chance of any false rejection is then
+    at most α, whatever the dependence of the tests.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()

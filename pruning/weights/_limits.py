@@ -72,7 +72,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
     check_bytes(name, info.file_size, limit)
     content = io.BytesIO()
-    if info.file_size:  # allocated at once: growing it would need twice the memory for a while
+    if info.file_size:  # allocated at once, because growing it takes twice the memory
         content.seek(info.file_size - 1)
         content.write(b"\0")
         content.seek(0)

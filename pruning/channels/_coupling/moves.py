@@ -275,7 +275,7 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """The shortest runs of axes of two shapes in which both have equally many elements."""
+    """Pairs of the shortest runs of axes of two shapes that have equal numbers of elements."""
     i = j = 0
     while i < len(old) or j < len(new):
         first, second, counts = i, j, [1, 1]

@@ -82,7 +82,7 @@ _EXPANDED: WeakKeyDictionary[Any, ClosedJaxpr | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> ClosedJaxpr | None:
-    """The program of a `HiPrim` of plain arrays; the same object every time."""
+    """The program of a `HiPrim` of plain arrays; every call returns the same object."""
     if primitive not in _EXPANDED:
 
         def flat(*arrays: Any) -> list[Any]:
@@ -91,7 +91,7 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 
         try:
             _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
-        except (NotImplementedError, TypeError):  # no `expand`, or operands that are not arrays
+        except (NotImplementedError, TypeError):  # there is no `expand`, or operands are not arrays
             _EXPANDED[primitive] = None
     return _EXPANDED[primitive]
 

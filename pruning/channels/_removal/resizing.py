@@ -229,7 +229,7 @@ class Resizing:
         return list(map(Sized, results, ids))
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Any:
-        """The result of an equation at a channel removed along an axis of the result."""
+        """The value of an equation's result at the channels that are removed along an axis."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
         shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
