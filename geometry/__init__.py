@@ -11,8 +11,7 @@ the caller. The most used functions are here. Each topic has a namespace with al
 - `ranks`: ranks of a batch, and how many neurons give it full rank.
 - `filters`: lengths, angles and distances of the filters of a layer.
 - `sampling`: Monte Carlo estimates with their standard errors.
-- `claims`: claims of papers as data, checked by Monte Carlo. This namespace is imported when first
-used.
+- `claims`: claims of papers as data, checked by Monte Carlo; imported at its first use.
 """
 
 import typing
