@@ -49,6 +49,7 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
             | {"seeds": seeds, "data": images.name, "base": filter_training.BASE, "settings": found}
             | {"seconds": sum(setting["seconds"] for setting in found.values())}
         )
+        results = files.rounded(results)  # the page shows the numbers that are written
         page.write(results, settings_page.render(results), out)
     cli.say(*settings_page.findings(results), f"Open {(out / 'index.html').resolve()}")
 
