@@ -164,7 +164,7 @@ def _without_effect(tree: ast.Module) -> set[int]:
 def listed(path: Path) -> list[Mutant]:
     """The mistakes of a TOML file, each at the one place of its module that has its text.
 
-    Those whose text is no longer there are left out, and said.
+    A mistake whose text is no longer in its module is left out, and a printed line names it.
     """
     mutants = []
     for mistake in tomllib.loads(path.read_text(encoding="utf-8"))["mistake"]:

@@ -37,7 +37,7 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """The units that remain when the units that least squares can best do without are removed.
+    """The kept units; those whose absence least squares repairs best are removed.
 
     Removing inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), H = Σ x xᵀ, after
     which W and H⁻¹ are those without j: ZipLM, Kurtic et al. (2023).
