@@ -12,13 +12,12 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from jaxnorm.internal import check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost_at import Widths
-from pruning.channels._selection.choice import Masks, Scores, multiples
-from pruning.ranking._ranking import order
+from pruning.channels._selection.choice import Masks, Scores, keep_largest, multiples
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
@@ -81,11 +80,8 @@ def select_within(
     """
     check_on_host("select_within", scores, instead="use lowest, the mask of what is removed")
     at_least(1, min_channels=min_channels)
-    ascending = [np.asarray(order(jnp.asarray(vector))) for vector in scores]
-    values = [
-        _values(np.asarray(vector, np.float64)[i], normalize)
-        for vector, i in zip(scores, ascending, strict=True)
-    ]
+    vectors = [jnp.asarray(vector) for vector in scores]
+    values = [_values(np.sort(np.asarray(vector, np.float64)), normalize) for vector in vectors]
     sizes = [value.size - 1 for value in values]
     allowed = list(map(range, sizes)) if widths is None else widths
     if len(allowed) != len(sizes):
@@ -104,7 +100,7 @@ def select_within(
     chosen = path[first]
     if price is None:
         chosen = _undo_steps(path[: first + 1], values, budget, cost)
-    return [_largest(i, width) for i, width in zip(ascending, chosen, strict=True)]
+    return list(map(keep_largest, vectors, chosen))
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
@@ -121,12 +117,6 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
         descending = np.ones_like(descending)
     sums = np.cumsum(descending)
     return np.concatenate([[-np.inf], np.log(sums / sums[-1])]) if sums.size else np.zeros(1)
-
-
-def _largest(ascending: Int[np.ndarray, " n"], width: int) -> Bool[np.ndarray, " n"]:
-    mask = np.zeros(ascending.size, bool)
-    mask[ascending[ascending.size - width :]] = True
-    return mask
 
 
 class Step(NamedTuple):

@@ -189,8 +189,7 @@ def select_globally(
     _check_ratio(ratio)
     scores = normalized(scores) if normalize else scores
     together = jnp.concatenate(list(scores))
-    keep = np.ones(together.size, bool)
-    keep[np.asarray(order(together))[: round_down(ratio, together.size)]] = False
+    keep = keep_largest(together, together.size - round_down(ratio, together.size))
     parts = np.split(keep, np.cumsum([len(vector) for vector in scores])[:-1])
     counts = [int(part.sum()) for part in parts]
     return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
@@ -276,7 +275,12 @@ def _largest(
     masks = []
     for vector, count, multiple in zip(scores, counts, round_to, strict=True):
         rounded = math.ceil(max(count, min_channels) / multiple) * multiple
-        mask = np.ones(len(vector), bool)
-        mask[np.asarray(order(vector))[: max(len(vector) - rounded, 0)]] = False
-        masks.append(mask)
+        masks.append(keep_largest(vector, rounded))
     return masks
+
+
+def keep_largest(scores: Float[Array, " n"], count: int) -> Bool[np.ndarray, " n"]:
+    """A mask of the `count` largest scores, or of all scores if there are fewer."""
+    mask = np.ones(len(scores), bool)
+    mask[np.asarray(order(scores))[: max(len(scores) - count, 0)]] = False
+    return mask

@@ -9,8 +9,7 @@ import numpy as np
 
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._program.calls import Apply
-from pruning.channels._selection.choice import Masks, Scores, Select
-from pruning.ranking._ranking import order
+from pruning.channels._selection.choice import Masks, Scores, Select, keep_largest
 
 Repeats = Sequence[Sequence[int]]
 """The numbers of the groups that repeat each other, every group once."""
@@ -42,16 +41,13 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
     functions = {name: of_all(f) for name, f in options.items() if name in ("cost", "price")}
     masks = select(together, **(options | functions))
     counts = _spread(repeats, [int(mask.sum()) for mask in masks])
-    return [_largest(vector, count) for vector, count in zip(scores, counts, strict=True)]
+    return [
+        keep_largest(jnp.asarray(vector), count)
+        for vector, count in zip(scores, counts, strict=True)
+    ]
 
 
 def _spread(repeats: Repeats, widths: Sequence[int]) -> list[int]:
     """The width of each group, given one width for each set of repeating groups."""
     of_group = {i: n for alike, n in zip(repeats, widths, strict=True) for i in alike}
     return [of_group[i] for i in range(len(of_group))]
-
-
-def _largest(scores: Any, count: int) -> np.ndarray:
-    mask = np.zeros(len(scores), bool)
-    mask[np.asarray(order(jnp.asarray(scores)))[len(scores) - count :]] = True
-    return mask
