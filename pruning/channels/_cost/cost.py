@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
+from pruning.channels._coupling.groups import arrays_of
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import Apply, Equation, Program, Tree, shape_of, subprograms
 from pruning.channels._program.interpret import closed_jaxpr, trace_apply
@@ -82,7 +83,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
     for size in batch_sizes:
         if size < 1:
             raise ValueError(f"batch_sizes must be at least 1; got {size}")
-    leaves = jax.tree.leaves(params)
+    leaves = arrays_of(params)
     return Cost(
         sum(leaf.size for leaf in leaves),
         macs(trace_apply(apply, params, inputs)[0]),

@@ -7,7 +7,6 @@ or of a parameter is a product of linear functions of the widths.
 import math
 from collections.abc import Callable, Sequence
 
-import jax
 import numpy as np
 
 from jaxnorm.internal import check_on_host
@@ -16,7 +15,7 @@ from pruning.channels._cost.cost import Cost, cost
 from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
 from pruning.channels._coupling.coupling import TracedChannels, unite
-from pruning.channels._coupling.groups import ChannelGroup, parameters_of
+from pruning.channels._coupling.groups import ChannelGroup, arrays_of, parameters_of
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import Apply, Equation, Program, Tree, subprograms
 from pruning.channels._program.interpret import enter_none, interpret, trace_apply
@@ -70,7 +69,7 @@ def cost_at(
     parameters = parameters_of(params, groups)
     program, result = trace_apply(apply, params, inputs)
     channels = unite(program, parameters, inputs, result)
-    leaves = jax.tree.leaves(params)
+    leaves = arrays_of(params)
     of_leaves = [(1, value.axes) for value in channels.arguments[: len(leaves)]]
     arrays = Products(channels, groups, of_leaves)
     products = Products(channels, groups, _macs(channels, program, channels.arguments))

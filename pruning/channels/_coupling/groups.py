@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from pruning.channels._program.calls import Tree
@@ -80,6 +81,12 @@ def describe(params: Tree) -> Parameters:
         jax.tree_util.keystr(_of_variable(path), simple=True, separator="/") for path, _ in leaves
     )
     return Parameters(paths, tuple(tuple(np.shape(leaf)) for _, leaf in leaves))
+
+
+def arrays_of(params: Tree) -> list[Any]:
+    """The leaves of a tree; a Python number becomes an array."""
+    leaves = jax.tree.leaves(params)
+    return [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves]
 
 
 def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -16,7 +16,13 @@ from flax.traverse_util import unflatten_dict
 
 from jaxnorm.internal import check_on_host, checkpoints
 from pruning._arguments import check_values
-from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, describe
+from pruning.channels._coupling.groups import (
+    ChannelGroup,
+    Parameters,
+    Position,
+    arrays_of,
+    describe,
+)
 from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
@@ -85,22 +91,23 @@ def save_pruned(
     """
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
-    paths, shapes = describe(pruned.params)
+    leaves, (paths, shapes) = arrays_of(pruned.params), describe(pruned.params)
     large = pruned.groups[0].parameters.shapes if pruned.groups else shapes
     metadata = {
         "step": step,
         "ratios": list(ratios),
         "paths": list(paths),
-        "dtypes": [str(leaf.dtype) for leaf in jax.tree.leaves(pruned.params)],
+        "dtypes": [str(leaf.dtype) for leaf in leaves],
         "widths": [list(shape) for shape in shapes],
         "widths before": [list(shape) for shape in large],
         "structure": _structure(pruned.params),
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
     }
-    arrays = {"arrays": jax.tree.leaves(pruned.params)}
     with _manager(Path(checkpoint_dir)) as manager:
-        checkpoints.save(manager, step, arrays=arrays, notes={"pruning": metadata}, force=True)
+        checkpoints.save(
+            manager, step, arrays={"arrays": leaves}, notes={"pruning": metadata}, force=True
+        )
 
 
 def load_pruned(

@@ -112,7 +112,7 @@ def fold_batch_norms(
     shifted = _paths([None if i is None else paths[i] for i in kernels], set(arrays))
     for path, (kernel, shift) in zip(shifted, new, strict=True):
         arrays |= {path: kernel, f"{path}_shift": shift}
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), params)
+    shapes = jax.eval_shape(lambda tree: tree, params)
 
     def run(arrays: Arrays, *inputs: Tree) -> Any:
         left = list(zip(kernels, shifted, strict=True))

@@ -21,6 +21,7 @@ from pruning.channels._program.calls import (
     Equation,
     Program,
     evaluate_equation,
+    is_floating,
     makes_reals,
     shape_of,
 )
@@ -109,7 +110,10 @@ class Role(NamedTuple):
 
 
 def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
-    """The facts of each equation of a program whose first arguments are parameters."""
+    """The facts of each equation of a program whose first arguments are parameters.
+
+    Integer parameters cannot take up a change, so they are neither addends nor kernels.
+    """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # for each parameter
     sums: dict[int, int] = {}  # for each equation with a kernel, the sum after the equation
@@ -127,8 +131,12 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
         result = Role(given, addend if given else None, alone, maker)
         return [result, *[Role(given)] * (len(eqn.outvars) - 1)]
 
-    parameters = [Role(True, Addend(i, lambda x: x), alone=True) for i in range(len(shapes))]
-    inputs = [Role(False)] * (len(closed_jaxpr(program).jaxpr.invars) - len(shapes))
+    arguments = closed_jaxpr(program).jaxpr.invars
+    parameters = [
+        Role(True, Addend(i, lambda x: x), alone=True) if is_floating(v.aval) else Role(True)
+        for i, v in enumerate(arguments[: len(shapes)])
+    ]
+    inputs = [Role(False)] * (len(arguments) - len(shapes))
     interpret(program, parameters + inputs, lambda x: Role(True), step)
     for i, fact in enumerate(facts):
         addend = fact.kernel.addend if fact.kernel else fact.addend
