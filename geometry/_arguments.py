@@ -64,4 +64,4 @@ def _check_symmetric(gram: Float[Array, "n n"]) -> None:
         g = replicate(jnp.asarray(gram))
         asymmetric = bool(jnp.abs(g - g.T).max() > _ASYMMETRY * jnp.abs(g).max())
     if asymmetric:
-        raise ValueError("gram must be symmetric; of a batch x give its Gram matrix, gram(x)")
+        raise ValueError("gram must be symmetric; for a batch x, pass its Gram matrix gram(x)")

@@ -187,6 +187,6 @@ def number_of_cells(n: int, dims: int) -> int:
       (32, 10, 16)
     """
     if n < 1 or dims < 1:
-        raise ValueError(f"n and dims must be at least 1; got {n} and {dims}")
+        raise ValueError(f"n and dims must be at least 1; got n {n} and dims {dims}")
     n, dims = whole_number(n, "n"), whole_number(dims, "dims")
     return 2 * sum(math.comb(n - 1, j) for j in range(min(n, dims)))

@@ -97,7 +97,9 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
       '23.990 0.4998 0.00174'
     """
     if dims < 2 or std <= 0:
-        raise ValueError(f"dims must be at least 2 and std positive; got {dims} and {std}")
+        raise ValueError(
+            f"dims must be at least 2 and std must be positive; got dims {dims} and std {std}"
+        )
     dims, std = whole_number(dims, "dims"), check_positive(std, "std")
     length, variance = chi_mean(dims), 2 * chi_defect(dims) * std**2
     moments = (
@@ -131,7 +133,8 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """
     if num_filters < 1 or not 0 < delta < 1:
         raise ValueError(
-            f"num_filters must be at least 1 and delta in 0..1; got {num_filters} and {delta}"
+            "num_filters must be at least 1 and delta must lie in 0..1; got num_filters "
+            f"{num_filters} and delta {delta}"
         )
     return math.sqrt(2 * math.log(2 * whole_number(num_filters, "num_filters") / delta))
 
@@ -153,6 +156,9 @@ def welch_bound(num_filters: int, dims: int) -> float:
       (0.108, 0.0)
     """
     if num_filters < 1 or dims < 1:
-        raise ValueError(f"num_filters and dims must be at least 1; got {num_filters} and {dims}")
+        raise ValueError(
+            f"num_filters and dims must be at least 1; got num_filters {num_filters} and dims "
+            f"{dims}"
+        )
     n, dims = whole_number(num_filters, "num_filters"), whole_number(dims, "dims")
     return math.sqrt((n - dims) / (dims * (n - 1))) if n > dims else 0.0

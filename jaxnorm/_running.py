@@ -49,7 +49,7 @@ def check_axis(x: Any, axis: int) -> None:
     check_array(x, "x")
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(
-            f"axis must name the feature axis of x, shape {x.shape}, and not the first; got {axis}"
+            f"axis must name an axis of x, shape {x.shape}, other than the first; got {axis}"
         )
 
 

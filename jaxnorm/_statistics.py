@@ -229,14 +229,14 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
     """`where` as one boolean for each sample, that is, for each index of the leading axes."""
     check_array(where, "where")
     if where.dtype != bool:
-        raise TypeError(f"where must be boolean; got {where.dtype}: give where != 0")
+        raise TypeError(f"where must be boolean; got {where.dtype}: pass where != 0")
     samples = where[..., 0] if where.ndim == x.ndim and where.shape[-1] == 1 else where
     if samples.ndim != x.ndim - 1 or any(
         m not in (1, n) for m, n in zip(samples.shape, x.shape[:-1], strict=True)
     ):
         raise ValueError(
-            f"where must broadcast to the samples of x, shape {x.shape[:-1]}, or have a last axis "
-            f"of 1 more; got {where.shape}"
+            f"where must broadcast to shape {x.shape[:-1]}, one boolean per sample, or have one "
+            f"more axis of size 1; got {where.shape}"
         )
     return jnp.broadcast_to(samples, x.shape[:-1])
 

@@ -107,8 +107,8 @@ def _along(alpha: Alpha, h: Array, axis: int) -> Array:
         return a
     if a.shape != (h.shape[axis],):
         raise ValueError(
-            f"alpha must be a scalar or have shape ({h.shape[axis]},), one per feature; "
-            f"got {a.shape}"
+            f"alpha must be a scalar or have shape ({h.shape[axis]},), one number per feature; got "
+            f"{a.shape}"
         )
     return a.reshape([-1 if i == axis % h.ndim else 1 for i in range(h.ndim)])
 

@@ -30,8 +30,8 @@ def matrix(filters: Any) -> Float[Array, "filters dims"]:
     filters = floating(filters, "filters")
     if filters.ndim != 2:
         raise ValueError(
-            f"filters must be a matrix (filters, dims), as filter_matrix makes of a kernel; got "
-            f"shape {filters.shape}"
+            "filters must be a matrix (filters, dims), such as filter_matrix(kernel); got shape "
+            f"{filters.shape}"
         )
     return filters
 
@@ -145,4 +145,6 @@ def quote(error: Exception) -> str:
 def check_values(name: str, *args: Any) -> None:
     """Raise if an argument has shapes instead of arrays, as `jax.eval_shape` gives them."""
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
-        raise TypeError(f"{name} needs arrays with their values; got a jax.ShapeDtypeStruct")
+        raise TypeError(
+            f"{name} needs arrays with values; got a jax.ShapeDtypeStruct, which has none"
+        )

@@ -36,7 +36,7 @@ def geometric(target: int | float, t: float) -> float:
 def _check(target: int | float, t: float) -> None:
     real(target=target, t=t)
     if not (0 <= target <= 1 and 0 <= t <= 1):
-        raise ValueError(f"target and t must lie in [0, 1]; got {target} and {t}")
+        raise ValueError(f"target and t must lie in [0, 1]; got target {target} and t {t}")
 
 
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:

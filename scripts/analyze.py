@@ -41,12 +41,12 @@ class Options:
     """The network to analyze, and how.
 
     Attributes:
-      path: File or checkpoint folder of weights, or folder of a run of scripts/train.py.
+      path: Weight file, checkpoint folder, or folder of a run of scripts/train.py.
       layers: Analyze only layers whose name begins with one of these texts.
-      ratio: The fraction of filters whose choice is compared.
+      ratio: Fraction of the filters that each criterion would prune.
       out: Folder for the page and its results.
-      gaussian_layers: Gaussian layers drawn for each shape, for the bands.
-      seed: The seed of the network, if `path` is a run.
+      gaussian_layers: Number of Gaussian layers drawn for each shape, for the bands of the figures.
+      seed: Seed of the network, if `path` is a run.
     """
 
     path: tyro.conf.Positional[LocalPath]
@@ -101,7 +101,10 @@ def load(options: Options) -> Mapping[str, "np.ndarray"]:
 
         source = load_network(source, options.seed)
     elif any(run_folder.is_run(folder) for folder in source.resolve().parents):
-        raise InputError(f"of a run its folder must be given, with its recipe.json; got {source}")
+        raise InputError(
+            f"path must be the folder of a run, which holds recipe.json; got {source}, which lies "
+            "in such a folder"
+        )
     try:
         parameters = weights.load(source, dense=True, vectors=True)
     except weights.WeightsError as error:
@@ -113,7 +116,10 @@ def load(options: Options) -> Mapping[str, "np.ndarray"]:
         )
     chosen = {n: w for n, w in parameters.items() if n.startswith(options.layers or "")}
     if not kernels.keys() & chosen.keys():
-        raise InputError(f"--layers must begin the names of {kind}; {options.path.name} has none")
+        raise InputError(
+            f"--layers must be the beginning of names of {kind}; no name in {options.path.name} "
+            "begins so"
+        )
     return {printable(name): w for name, w in chosen.items()}
 
 

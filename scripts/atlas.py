@@ -37,8 +37,9 @@ def main(
 
     Args:
       data_dir: Folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
-      seeds: Networks of each normalizer on each task.
-      size: Number of training images of a task; the task of texts has a quarter as many texts.
+      seeds: Number of networks for each normalizer and task.
+      size: Number of training images of a task; the task of texts takes a quarter of this number of
+        texts.
       traffic: File of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
       out: Folder for the page, its results and finished runs.
     """

@@ -39,12 +39,12 @@ class Options:
     """The benchmarks to run.
 
     Attributes:
-      runs: Timed runs of each side, after warming up.
-      dtype: The dtype of layers and networks, float32 or bfloat16; parameters and statistics
-        are float32.
-      only: Time the groups of one subject: layers, distances, pruning, halves, geometry,
-        maps or training.
-      out: A JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
+      runs: Number of timed runs of each program, after warming up.
+      dtype: Dtype of layers and networks, float32 or bfloat16; parameters and statistics are always
+        float32.
+      only: Subject to time: layers, distances, pruning, halves, geometry, maps or training; by
+        default all.
+      out: JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
     """
 
     runs: Annotated[int, at_least(3)] = 30

@@ -42,8 +42,8 @@ class Options:
       only: The table to measure; by default all tables.
       shapes: Shapes of the layers' inputs, such as 256,56,56,256; by default five shapes.
       dtype: The dtype of the layers; by default both.
-      out: Folder for the page and the results. By default docs/results/compiled if everything is
-        measured; otherwise nothing is written.
+      out: Folder for the page and the results. The default is docs/results/compiled if everything
+        is measured; otherwise nothing is written.
     """
 
     target: Literal["v5e", "h100"] | None = None

@@ -54,17 +54,17 @@ def main(
       --paper cwda --list                  the names of all claims of a paper
 
     Args:
-      paper: unitization, cwda or bn-decomposed, by default all three; or jaxnorm, claims of this
-        library.
-      claim: An object of a paper, such as "Theorem 1", or part of a claim's name.
-      precision: Factor on all standard errors: 0.5 takes four times the draws.
+      paper: unitization, cwda or bn-decomposed, by default all three; jaxnorm stands for claims of
+        this library.
+      claim: Number of a statement in a paper, such as "Theorem 1", or part of a claim's name.
+      precision: Factor by which all standard errors are multiplied: 0.5 takes four times the draws.
       seed: The seed of all draws.
       devices: Number of devices that share the draws, by default all. Without accelerators, the CPU
-        is split into this number.
+        is split into this number of devices.
       out: Folder for the page and its numbers.
       errata: File for the errata of the papers, such as docs/errata.md; figures.md in the same
         folder lists their figures and tables. By default neither is written.
-      list_only: List the claims with their recorded verdicts, and check nothing.
+      list_only: Whether claims are only listed, with their recorded verdicts, and not checked.
     """
     from experiments.measures import claims as claim_measures
 

@@ -33,11 +33,11 @@ class Options:
     Attributes:
       model: Folder of a model whose tokens are bytes.
       keep: Shares of the parameters that remain.
-      seeds: Draws of the text and of random choice.
-      sequences: Pieces of text that are used to score and to repair.
-      length: Bytes of a piece.
-      held_out: Held-out pieces on which the perplexity is measured.
-      epoch: Share of the training text that fine-tuning reads, each piece once.
+      seeds: Number of draws of the text and of the random choice.
+      sequences: Number of text pieces used to score and to repair.
+      length: Bytes in a piece.
+      held_out: Number of held-out pieces on which the perplexity is measured.
+      epoch: Share of the training text that fine-tuning reads, with each piece read once.
       out: Folder for results.json.
     """
 

@@ -47,11 +47,11 @@ def main(
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images.
-      seeds: Networks for each normalization, order and schedule.
-      schedules: Learning rates that drop, that are constant, or both.
-      orders: Normalization before the ReLU, after it, or both.
+      seeds: Number of networks for each normalization, order and schedule.
+      schedules: Whether learning rates drop, are constant, or both.
+      orders: Whether networks normalize before the ReLU, after it, or both.
       batch_size: Images per step.
-      exact: Test images for which exact joint distances are computed.
+      exact: Number of test images for which exact joint distances are computed.
       out: Folder for the page, its results and finished networks.
     """
     from experiments.data import datasets

@@ -56,7 +56,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
     start = time.perf_counter()
     if not options.paths:
-        raise cli.InputError("one file of weights must be given at least; got none")
+        raise cli.InputError("at least one weight file must be given; got none")
     with files.in_use(options.out):
         found = {
             printable(path.name): filter_models.network(kernels(path)) for path in options.paths
@@ -95,7 +95,10 @@ def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
         )
     }
     if len(chosen) < 2:
-        raise cli.InputError(f"{path.name} must have two layers of 4 filters; it has {len(chosen)}")
+        raise cli.InputError(
+            f"{path.name} must have at least two layers with at least 4 filters; it has "
+            f"{len(chosen)}"
+        )
     return chosen
 
 

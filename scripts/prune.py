@@ -45,18 +45,19 @@ class Options:
     """The networks to prune, and how.
 
     Attributes:
-      run: Folder of a run of scripts/train.py, whose settings then replace those of training; or a
-        weight file, .safetensors, of a network for the data set.
+      run: Folder of a run of scripts/train.py, whose settings replace the training options; or a
+        weight file (.safetensors) of a network for the data set.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images before pruning.
-      seeds: Networks.
+      seeds: Number of networks.
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
-      batch_size: Images a step.
+      batch_size: Images per step.
       images: The largest number of training images.
-      plan: How they are pruned.
-      batch_sizes: Batches that are timed.
-      sensitivity: Whether the accuracy is measured without channels of one layer at a time, by l2.
+      plan: How the networks are pruned.
+      batch_sizes: Batch sizes at which networks are timed.
+      sensitivity: Whether the accuracy is also measured after removing channels of one layer at a
+        time, chosen by l2.
       out: Folder for the page, its results and the small networks.
     """
 
@@ -136,8 +137,8 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
         raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; got {run}")
     if settings["normalization"] == "unitized":
         raise InputError(
-            "the run must be of a network whose channels can be removed, as with batch norm; "
-            f"{run} has unitized layers, whose norms are taken over all channels"
+            f"the channels of the run's network must be removable, as with batch norm; {run} has "
+            "unitized layers, which normalize over all channels"
         )
     return recipe, len(list(run.glob("seed-*"))), settings["images"]
 

@@ -38,16 +38,16 @@ class Amounts:
     """How much of each kind remains.
 
     Attributes:
-      keep: Share of the parameters.
+      keep: Share of the parameters that remain.
       parameters: Number of parameters, such as 500M or 0.5B.
       gigabytes: Gigabytes moved through the memory of --target in a pass over --length tokens in
         bfloat16.
-      target: The chip that --gigabytes is compiled for.
-      layers: Number of layers.
-      heads: Query heads of a layer.
-      intermediate: Hidden units of its perceptron.
-      hidden: Channels of the stream.
-      experts: Experts of a mixture, in each layer.
+      target: Chip for which the traffic of --gigabytes is compiled.
+      layers: Number of layers that remain.
+      heads: Number of query heads that remain in each layer.
+      intermediate: Number of hidden units that remain in each perceptron.
+      hidden: Number of channels that remain in the residual stream.
+      experts: Number of experts that remain in each mixture.
       units: The kinds of units that a budget removes, with the same share of each kind.
       round_to: Widths that are chosen for a budget are multiples of this number.
     """
@@ -71,15 +71,15 @@ class Options:
 
     Attributes:
       model: Folder of the model.
-      amounts: How much remains.
-      text: File of text, or .npy of the numbers of tokens.
+      amounts: How much of the model remains.
+      text: Text file, or .npy file of token numbers.
       score: Score that decides which units remain; magnitude and random need no text.
-      repair: Whether the text is used to solve for the remaining kernels.
-      sequences: Pieces of the text that are used to score and to repair.
-      length: Tokens of a piece.
-      held_out: Pieces of the text's last tenth on which the perplexity is measured.
-      seed: Seed of the pieces of text, and of the random choice.
-      maxtext: Whether to write the model as an Orbax checkpoint for MaxText, too, to OUT/maxtext;
+      repair: Whether the remaining kernels are solved by least squares on the text.
+      sequences: Number of text pieces used to score and to repair.
+      length: Number of tokens in a piece.
+      held_out: Number of pieces of the text's last tenth on which the perplexity is measured.
+      seed: Seed of the choice of text pieces and of the random score.
+      maxtext: Whether the model is also written to OUT/maxtext, an Orbax checkpoint for MaxText;
         only for Qwen 2 and 3.
       out: Folder for the smaller model, its page and results.json.
     """

@@ -33,12 +33,13 @@ class Options:
     """The networks to repair, and the number of images.
 
     Attributes:
-      experiment: Networks on digits, a ResNet-20, or the unpruned ResNet-20 on other images.
+      experiment: digits (networks on digits), resnet20, or recalibration (the unpruned ResNet-20 on
+        other images).
       weights: File of the ResNet-20's weights.
       data_dir: Folder with CIFAR-10 in tensorflow-datasets' format.
-      images: Training images that repair the ResNet-20.
+      images: Number of training images that repair the ResNet-20.
       test: Number of test images.
-      batch: Images in a batch of the training images that repair.
+      batch: Batch size of the training images that repair.
       draws: Number of draws of training images.
       ratios: Shares of the channels that are removed.
       out: Folder for the results and their page.

@@ -36,8 +36,8 @@ class Options:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images.
-      seeds: Networks trained for each of the two normalizations.
-      batch_size: Images a step.
+      seeds: Number of networks trained for each of the two normalizations.
+      batch_size: Images per step.
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
       out: Folder for the report, and for checkpoints from which an interrupted run resumes.
     """

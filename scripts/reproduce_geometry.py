@@ -35,7 +35,7 @@ class Options:
 
     Attributes:
       data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
-      full: The paper's depths, steps and runs of Figure 2: days on a CPU.
+      full: Whether Figure 2 has the paper's depths, steps and runs, which take days on a CPU.
       seed: Seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
       out: Folder for the page and its results.
     """

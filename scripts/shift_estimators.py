@@ -33,7 +33,7 @@ def main(
 
     Args:
       seeds: Independent samples and initializations.
-      steps: Training steps of both critics; the paper's are 1,500.
+      steps: Number of training steps of both critics; the paper trains for 1,500.
       out: File for the results; only one run at a time may use its folder.
     """
     from experiments.measures import shift_estimators

@@ -35,30 +35,35 @@ class Options:
     """How to run a recipe; none of these options changes its results beyond rounding.
 
     Attributes:
-      data_dir: Folder, or gs:// or s3://, of tensorflow-datasets' format; digits need none.
+      data_dir: Folder of the data set in tensorflow-datasets' format, also gs:// or s3://; digits
+        need none.
       fake_data: Train on 20 batches of noise of the data set's shape, to try the speed.
       seeds: Number of networks, trained from seeds 0, 1, …
-      vmap_seeds: Train all seeds as one program; auto: where that is faster, for the mlp.
+      vmap_seeds: Whether all seeds are trained as one program; auto says yes for the mlp, where
+        this is faster.
       devices: Number of devices of the mesh; by default all.
       shard_state: Shard parameters and optimizer state over the devices.
-      remat: Recompute blocks in the backward pass: less memory, more time; not on a CPU.
-      microbatches: Compute a step in so many parts, with the statistics of all: least memory, most
-        time.
-      evaluations: Evaluations after the last epoch, for ImageNet: crops (42 at five scales), whole
-        (images).
+      remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time;
+        XLA ignores this on a CPU.
+      microbatches: Number of parts in which a step is computed, with statistics of the whole batch.
+        More parts need less memory and more time.
+      evaluations: Evaluation after the last epoch, for ImageNet: crops takes 42 crops at five
+        scales, whole takes whole images.
       workers: Processes that read and crop images of ImageNet; by default one for each core.
-      coordinator: HOST:PORT of process 0 of several, or auto on TPU pods and under Slurm.
-      processes: Number of processes; not with auto.
-      process: Number of this process, from 0; not with auto.
-      heartbeat: If a process is silent for so many seconds, all others end.
-      axis_type: Whether XLA propagates shardings (auto), or JAX does, in types (explicit).
-      compile_for: Compile a step for chips that are not attached, such as v5e:16x16 or h100; print
-        its memory and traffic.
-      init_from: A run of the same network; training starts from its newest weights.
+      coordinator: HOST:PORT of process 0 if there are several processes; auto on TPU pods and under
+        Slurm.
+      processes: Number of processes; auto finds this number.
+      process: Number of this process, counted from 0; auto finds this number.
+      heartbeat: If a process is silent for this number of seconds, all other processes end.
+      axis_type: Which part propagates shardings: XLA (auto), or JAX, in types (explicit).
+      compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command compiles
+        a step for these chips and prints memory and traffic.
+      init_from: Folder of a run of the same network; training starts from the newest weights of
+        that run.
       evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
-      log_every: Also log the loss every so many steps, in seed-0/steps.jsonl.
+      log_every: Number of steps after which the loss is also logged, in seed-0/steps.jsonl.
       profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
-      out: Folder of the run, here or in a bucket (gs://BUCKET/RUN).
+      out: Folder of the run, local or in a bucket (gs://BUCKET/RUN).
     """
 
     data_dir: Location | None = None

@@ -29,12 +29,12 @@ class Options:
     """How the model is trained.
 
     Attributes:
-      steps: Steps of AdamW.
-      batch_size: Sequences a step.
-      length: Bytes of a sequence.
+      steps: Number of steps of AdamW.
+      batch_size: Sequences per step.
+      length: Bytes in a sequence.
       learning_rate: The highest learning rate.
       seed: Seed of the weights and the batches.
-      every: Steps between checkpoints.
+      every: Number of steps between checkpoints.
       out: Folder for the model, its checkpoints and results.json.
     """
 

@@ -75,7 +75,7 @@ SENTENCES = {
     "classes must be an int": lambda: VGG(11, classes=1.0, rngs=rngs()),
     "widths must be a list": lambda: MLP(classes=3, widths=64, rngs=rngs()),
     "a sample of x must have 16 elements; got 48": lambda: mlp()(jnp.ones((2, 4, 4, 3))),
-    "axis must name the feature axis of x, shape ()": lambda: jaxnorm.linen.BatchNorm(
+    "axis must name an axis of x, shape ()": lambda: jaxnorm.linen.BatchNorm(
         use_running_average=False
     ).init(KEY, jnp.ones(())),
     "got UnitizedBatchNorm": lambda: jaxnorm.nnx.replace_batch_norm(mlp(), unitized(rngs=rngs())),
@@ -86,13 +86,15 @@ SENTENCES = {
     "names must be a tuple of names": lambda: excluding((), "a"),
     "form must be one of printed, rejected": lambda: claim(form="wrong"),
     "fault must be one of misprint, false": lambda: Claim("p", "n", "s", fault="typo"),
-    "statistic must be one that draws give, v; got 'w'": lambda: check(claim(statistic="w"), KEY),
+    "statistic must be one of v, which draws return; got 'w'": lambda: check(
+        claim(statistic="w"), KEY
+    ),
     "draw must return a dictionary": lambda: check(claim(Draws(jax.random.uniform, 100)), KEY),
-    "got one, Eq. 1: use check": lambda: check_all(claim(), KEY),
+    "got the single claim Eq. 1: use check": lambda: check_all(claim(), KEY),
     "claims must hold at least one claim": lambda: about((), "Theorem 1"),
     "Eq. 1 has neither": lambda: check(Claim("notes", "Eq. 1", "a statement"), KEY),
     "the criterion must be one of l1, l2, fermat, gm; got 'l3'": lambda: CRITERIA["l3"],
-    "outputs must return a dictionary of layers": lambda: Tracker(lambda _, x: x, X).update(None),
+    "outputs must return a dictionary from layers": lambda: Tracker(lambda _, x: x, X).update(None),
     "select must be a function of scores with the options ratio": lambda: half(select=l1_norm),
     "options cost, budget, as select_within is": lambda: half(
         ratios=(), budget=0.5, select=lambda scores, budget: scores
@@ -138,5 +140,5 @@ def test_a_network_in_training_mode_is_named_by_two_of_its_statistics():
     graph, state = nnx.split(CifarResNet(8, classes=4, rngs=rngs()))
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
     text = said(lambda: prune(apply, state, jnp.ones((2, 32, 32, 3), "float32"), ratios=[0.5]))
-    assert "must be the evaluation of a network" in text
-    assert re.search(r" and \d+ more, which it does not return$", text)
+    assert "must run the network in evaluation mode" in text
+    assert re.search(r" and \d+ more, and does not return the result$", text)

@@ -91,7 +91,10 @@ def measure(
     claims = _as_claims(claims)
     count = len(jax.devices() if devices is None else devices)
     if threads > 1 < count:
-        raise ValueError(f"threads must be 1 with several devices; got {threads} and {count}")
+        raise ValueError(
+            f"threads must be 1 if several devices are used; got {threads} threads and {count} "
+            "devices"
+        )
     measured = dict(measured_before or {})
     tasks = {
         name: partial(_in_float64, name, source, key, precision, devices)
@@ -161,7 +164,9 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
     """`claims` as a tuple; raises unless `claims` is a sequence of claims."""
     if isinstance(claims, Claim):
-        raise TypeError(f"claims must be a list of `Claim`; got one, {claims.name}: use check")
+        raise TypeError(
+            f"claims must be a list of `Claim`; got the single claim {claims.name}: use check"
+        )
     claims = tuple(claims)
     if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
         raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
@@ -224,7 +229,7 @@ def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[
         statistics = draw(key)
         if not isinstance(statistics, Mapping):
             kind = type(statistics).__name__
-            raise TypeError(f"draw must return a dictionary, each statistic by name; got {kind}")
+            raise TypeError(f"draw must return a dictionary from names to statistics; got {kind}")
         return jnp.stack([statistics[name] for name in sorted(statistics)], -1)
 
     return stacked
@@ -257,7 +262,9 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
     """The finding of one check; its power is for the z-score `critical`."""
     if part.statistic not in measurement.mean:
         known = ", ".join(map(str, measurement.mean))
-        raise ValueError(f"statistic must be one that draws give, {known}; got {part.statistic!r}")
+        raise ValueError(
+            f"statistic must be one of {known}, which draws return; got {part.statistic!r}"
+        )
     names = ("mean", "mean_stderr") if part.moment == "mean" else ("variance", "variance_stderr")
     estimate, stderr = (float(getattr(measurement, name)[part.statistic]) for name in names)
     predicted = number(part.predicted)

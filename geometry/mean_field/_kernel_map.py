@@ -180,7 +180,10 @@ def mixed_map(
     """
     concrete = [share for share in (skip, bias) if isinstance(share, int | float)]
     if any(share < 0 for share in concrete) or sum(concrete) > 1:
-        raise ValueError(f"skip and bias must be shares, at most 1 in all; got {skip} and {bias}")
+        raise ValueError(
+            f"skip and bias must not be negative and their sum must be at most 1; got skip {skip} "
+            f"and bias {bias}"
+        )
     dtype = kernel.powers.dtype
     skip, bias = (floating(share).astype(dtype) for share in (skip, bias))
     rest = 1 - skip - bias

@@ -101,7 +101,10 @@ def point_initializers(
 
     def kernel(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
         if shape[0] != len(w):
-            raise ValueError(f"the layer must have {len(w)} inputs, as the samples; got {shape}")
+            raise ValueError(
+                f"the layer must have {len(w)} inputs, the features of a sample; got the kernel "
+                f"shape {shape}"
+            )
         he = jax.nn.initializers.he_normal()(key, (shape[0], shape[1]), dtype)
         used = min(shape[1], w.shape[1])
         return he.at[:, :used].set(w[:, :used].astype(dtype))

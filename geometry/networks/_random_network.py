@@ -81,12 +81,12 @@ def random_network(
     check_function(normalization, "normalization", "jaxnorm.standardize")
     check_function(nonlinearity, "nonlinearity", "jax.nn.relu")
     if depth < 1 or width < 1:
-        raise ValueError(f"depth and width must be at least 1; got {depth} and {width}")
+        raise ValueError(f"depth and width must be at least 1; got depth {depth} and width {width}")
     if max(depth, width) >= 2**31:
         raise ValueError("depth and width must be below 2**31")
     chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
     if not chosen or list(chosen) != sorted(set(chosen) & set(range(1, depth + 1))):
-        raise ValueError(f"layers must ascend within 1 and the depth, {depth}; got {chosen}")
+        raise ValueError(f"layers must ascend and lie in 1..{depth}, the depth; got {chosen}")
 
     def layer(x: Array, log_scale: Array, key: Array) -> tuple[Array, Array]:
         w = jax.random.normal(key, (x.shape[1], width), x.dtype)

@@ -102,5 +102,5 @@ def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
        [0.  0.5]]
     """
     if n < 2 or dims < 2:
-        raise ValueError(f"n and dims must be at least 2; got {n} and {dims}")
+        raise ValueError(f"n and dims must be at least 2; got n {n} and dims {dims}")
     return jnp.zeros((n, dims)).at[0, 0].set(1).at[1:, 1].set(1 / (n - 1))

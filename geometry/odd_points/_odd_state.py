@@ -46,7 +46,7 @@ def recentred_angle(n: int | float) -> float:
       [83.74, 75.03, 71.74, 71.44]
     """
     if n < 2:
-        raise ValueError(f"an angle must have at least 2 samples; got {n}")
+        raise ValueError(f"n must be at least 2, because an angle needs two samples; got {n}")
     return _angle_after_relu(-1 / (n - 1))
 
 
@@ -66,7 +66,9 @@ def cluster_growth(n: int) -> float:
       1.2195
     """
     if n < 2:
-        raise ValueError(f"a cluster and an odd point need at least 2 samples; got {n}")
+        raise ValueError(
+            f"n must be at least 2, one sample in the cluster and one odd point; got {n}"
+        )
     n = whole_number(n, "n")
     return n**2 / (n**2 - 2 * n + 2)
 
@@ -89,7 +91,9 @@ def odd_state(n: int) -> OddState:
       '7.41 88.71 45.20'
     """
     if n < 7:
-        raise ValueError(f"an odd state must have at least 7 samples; got {n}")
+        raise ValueError(
+            f"n must be at least 7, because smaller batches have no odd state; got {n}"
+        )
     n = whole_number(n, "n")
     return _fixed_point(n, OddState(n - 1.5, math.pi / 2 - 0.01, min(3 * math.pi / n, 1.05)))
 
@@ -110,7 +114,9 @@ def escape_ratio(n: int) -> float:
       1.22
     """
     if n < 7:
-        raise ValueError(f"an escape must have at least 7 samples; got {n}")
+        raise ValueError(
+            f"n must be at least 7, because smaller batches have no odd state; got {n}"
+        )
     n = whole_number(n, "n")
     angle = recentred_angle(n)
     # The unstable fixed point separates the ratios that grow from those that return to 1.

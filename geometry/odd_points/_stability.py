@@ -191,7 +191,9 @@ def spread_distribution(
 
 def _size(n: int) -> int:
     if n < 5:
-        raise ValueError(f"a batch and its modes need at least 5 samples; got {n}")
+        raise ValueError(
+            f"n must be at least 5, because the stability modes need 5 samples; got {n}"
+        )
     return whole_number(n, "n")
 
 

@@ -82,7 +82,9 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     check_function(sampler.draw, "draw", "jax.random.normal")
     check_whole(samples=samples, batch_size=batch_size, draws_per_key=draws_per_key)
     if samples < 2:
-        raise ValueError(f"a standard error must have at least 2 samples; got {samples}")
+        raise ValueError(
+            f"samples must be at least 2, because a standard error needs two; got {samples}"
+        )
     if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}")
     rows = 1 if draws_per_key is None else draws_per_key
@@ -91,7 +93,8 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     keys = samples // rows
     if keys >= _MAX_KEYS:
         raise ValueError(
-            f"samples must take fewer than {_MAX_KEYS:,} keys; got {keys:,}: use draws_per_key"
+            f"the number of random keys must be below {_MAX_KEYS:,}; got {keys:,}: draw several "
+            "samples from each key by draws_per_key"
         )
     if devices is not None and not devices:
         raise ValueError("devices must name at least one device; got none")
@@ -116,8 +119,8 @@ def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
     if not context.empty:
         if devices is not None and len(devices) != context.size:
             raise ValueError(
-                "devices must be one, or those of the mesh that jax.set_mesh has set, "
-                f"{context.size}; got {len(devices)}"
+                f"devices must be one device or the {context.size} devices of the mesh that "
+                f"jax.set_mesh has set; got {len(devices)}"
             )
         return context
     devices = jax.devices() if devices is None else devices
@@ -209,8 +212,8 @@ def _chunk(
     if program.draws_per_key is not None:
         if draws.shape[1:2] != (program.draws_per_key,):
             raise ValueError(
-                f"draw must give {program.draws_per_key} draws on its leading axis, as "
-                f"draws_per_key says; got shape {draws.shape[1:]}"
+                f"draw must return {program.draws_per_key} draws on its leading axis, the number "
+                f"draws_per_key; got shape {draws.shape[1:]}"
             )
         draws = draws.reshape(-1, *draws.shape[2:])
         counted = jnp.repeat(counted, program.draws_per_key)

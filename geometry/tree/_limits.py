@@ -63,7 +63,9 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     h = as_vector(x)
     n = len(h)
     if n < 4:
-        raise ValueError(f"a depth bound must have at least 4 samples; got {n}, always stable")
+        raise ValueError(
+            f"x must have at least 4 samples, because fewer are stable at any depth; got {n}"
+        )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
     coincide = gap == 0  # False for NaN, which stays NaN
@@ -149,5 +151,7 @@ def end_bounds(n: int) -> EndBounds:
 
 def _at_least_three(n: int) -> None:
     if n < 3:
-        raise ValueError(f"a tree with a cluster must have at least 3 samples; got {n}")
+        raise ValueError(
+            f"n must be at least 3, because a tree with a cluster needs 3 samples; got {n}"
+        )
     whole_number(n, "n")

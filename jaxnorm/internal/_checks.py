@@ -33,7 +33,7 @@ def check_array(x: Any, name: str) -> None:
         raise TypeError(f"{name} must hold numbers; got {x.dtype}")
     if isinstance(x, np.ndarray | np.generic) and not x.dtype.isnative:
         raise TypeError(
-            f"{name} must have this machine's byte order; got {x.dtype.str}: give "
+            f"{name} must have this machine's byte order; got {x.dtype.str}: convert by "
             f"{name}.astype('{x.dtype.newbyteorder('=').name}')"
         )
 

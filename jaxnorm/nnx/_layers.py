@@ -123,7 +123,10 @@ class RunningNorm(Affine):
     ) -> Array:
         use = self.use_running_average if use_running_average is None else use_running_average
         if use is None:
-            raise ValueError("use_running_average must be given at construction or call; got None")
+            raise ValueError(
+                "use_running_average must be True or False, at construction or in the call; got "
+                "None"
+            )
         update = updates(use, update_running_average, self.update_running_average)
         with_parameters = partial(
             normalize,

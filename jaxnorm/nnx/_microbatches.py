@@ -92,7 +92,9 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 
         def _update(self, batch: BatchStatistics) -> None:
             if self.called:
-                raise ValueError("loss must call every batch norm once; it calls one twice")
+                raise ValueError(
+                    "loss must call every batch norm once; it calls one batch norm twice"
+                )
             self.called = True
             self.seen.set_value(batch)
 
@@ -115,7 +117,7 @@ def _one(
         norm.var.set_value(var if norm.correction is None else var * norm.correction(count))
     value = loss(model, part)
     if not all(norm.called for norm in norms):
-        raise ValueError("loss must call every batch norm once; there is one that it never calls")
+        raise ValueError("loss must call every batch norm once; one batch norm is never called")
     return value, [norm.seen.get_value() for norm in norms]
 
 
@@ -124,20 +126,27 @@ def _in_training(model: nnx.Module) -> list[Any]:
     norms = batch_norms(model)
     for norm in norms:
         if not isinstance(norm, RunningNorm):
-            raise ValueError("batch norms must be ours: call replace_batch_norm(model) before")
+            raise ValueError(
+                "batch norms must be layers of jaxnorm.nnx: first call "
+                "jaxnorm.nnx.replace_batch_norm(model)"
+            )
         if isinstance(norm, BatchRenorm):
-            raise ValueError("batch norms must not be BatchRenorm, whose r and d would be lost")
+            raise ValueError(
+                "batch norms must not be BatchRenorm, because microbatches lose the factors r and d"
+            )
         if norm.groups != 1 or norm.use_running_average:
             raise ValueError(
-                "every batch norm must be in training and have groups=1; one has groups="
-                f"{norm.groups} and use_running_average={norm.use_running_average}"
+                "every batch norm must be in training mode and have groups=1; one has "
+                f"groups={norm.groups} and use_running_average={norm.use_running_average}"
             )
     return norms
 
 
 def _split(x: Array, microbatches: int) -> Array:
     if x.shape[0] % microbatches:
-        raise ValueError(f"microbatches must divide the {len(x)} samples; got {microbatches}")
+        raise ValueError(
+            f"microbatches must divide the number of samples, {len(x)}; got {microbatches}"
+        )
     return x.reshape(microbatches, -1, *x.shape[1:])
 
 

@@ -79,6 +79,8 @@ def layer_outputs(
         times = len(calls.get(name, ()))
         if times != 1:
             known = ", ".join(sorted(filter(None, calls)))
-            raise ValueError(f"{name!r} must be called once; it was {times} times. Called: {known}")
+            raise ValueError(
+                f"{name!r} must be called once; it was called {times} times. Called layers: {known}"
+            )
         (outputs[name],) = calls[name]
     return outputs

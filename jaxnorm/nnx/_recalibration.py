@@ -75,8 +75,8 @@ def recalibrate(
     for batch in batches:
         if call is _called and (count := len(jax.tree.leaves(batch))) != 1:
             raise TypeError(
-                "a batch must be one array of inputs, or be taken apart by call=lambda model, "
-                f"batch: model(batch[0]); got {count} arrays"
+                f"a batch must be one array of inputs; got {count} arrays: select the inputs, such "
+                "as by call=lambda model, batch: model(batch[0])"
             )
         new, state = seen(state, batch)
         merged = zip(fresh or new, new, strict=True)

@@ -136,8 +136,9 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
     """The cheapest moves from masses `p` at the rows of `a` to masses `q` at the rows of `b`."""
     if len(a) * len(b) > _UNKNOWNS:
         raise ValueError(
-            f"samples of different sizes, or with weights, must have at most {_UNKNOWNS:,} pairs; "
-            f"got {len(a):,} and {len(b):,}: take equal numbers of samples, or emd_sliced"
+            f"samples of different sizes or with weights must have at most {_UNKNOWNS:,} pairs; "
+            f"got {len(a):,} times {len(b):,}: use samples of equal size without weights, or "
+            "emd_sliced"
         )
     from scipy.optimize import linprog  # this import takes a second
     from scipy.sparse import eye_array, kron, vstack

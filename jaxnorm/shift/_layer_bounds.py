@@ -202,7 +202,9 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
 def _vector(scale: Float[Array, " d"]) -> Float[Array, " d"]:
     scale = replicate(promote_to_float32(scale, "scale"))
     if scale.ndim != 1 or scale.size == 0:
-        raise ValueError(f"scale must be a vector, one number per feature; got {scale.shape}")
+        raise ValueError(
+            f"scale must be a vector with one number per feature; got shape {scale.shape}"
+        )
     return scale
 
 

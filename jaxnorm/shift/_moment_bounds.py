@@ -114,7 +114,10 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     """
     check_pair(x, y)
     if len(x) != len(y):
-        raise ValueError(f"pairs must have as many x as y; got {len(x)} and {len(y)}")
+        raise ValueError(
+            f"x and y must have equally many samples, because they form pairs; got {len(x)} and "
+            f"{len(y)}"
+        )
     return length(vectors(x) - vectors(y)).mean()
 
 

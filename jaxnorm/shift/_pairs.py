@@ -36,7 +36,8 @@ def train_and_test_pairs(
         check_pair(x, y, names=(f"x_{part}", f"y_{part}"))
         if len(x) != len(y):
             raise ValueError(
-                f"x_{part} and y_{part} must be pairs, as many x as y; got {len(x)} and {len(y)}"
+                f"x_{part} and y_{part} must have equally many samples, because they form pairs; "
+                f"got {len(x)} and {len(y)}"
             )
     if x_train.shape[1:] != x_test.shape[1:]:
         raise ValueError(
@@ -64,7 +65,9 @@ def train(
     check_key(key)
     check_whole(steps=steps, batch_size=batch_size)
     if steps < 1 or batch_size < 1:
-        raise ValueError(f"steps and batch_size must be positive; got {steps} and {batch_size}")
+        raise ValueError(
+            f"steps and batch_size must be positive; got steps {steps} and batch_size {batch_size}"
+        )
 
     def loss(params: Any, x: Array, y: Array) -> Array:
         return critic(params, y).mean() - critic(params, x).mean()

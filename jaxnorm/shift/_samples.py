@@ -36,7 +36,9 @@ def check_samples(x: Float[Array, "n *features"], name: str) -> None:
     """Raise unless `x` is a nonempty array with samples on its first axis."""
     check_array(x, name)
     if x.ndim == 0 or x.size == 0:
-        raise ValueError(f"{name} must hold samples and features; got shape {x.shape}")
+        raise ValueError(
+            f"{name} must have an axis of samples and an axis of features; got shape {x.shape}"
+        )
 
 
 def check_weights(weights: Array | None, x: Array, name: str) -> None:
@@ -45,7 +47,7 @@ def check_weights(weights: Array | None, x: Array, name: str) -> None:
         return
     if jnp.shape(weights) != x.shape[:1]:
         raise ValueError(
-            f"{name} must have shape {x.shape[:1]}, one a sample; got {jnp.shape(weights)}"
+            f"{name} must have shape {x.shape[:1]}, one number per sample; got {jnp.shape(weights)}"
         )
     if is_traced(weights):
         return

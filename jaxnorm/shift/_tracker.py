@@ -192,7 +192,7 @@ def _by_layer(outputs: Any) -> Layers:
     """`outputs`, the result of the caller's function; raises unless it is a dictionary."""
     if not isinstance(outputs, Mapping):
         raise TypeError(
-            "outputs must return a dictionary of layers, as jaxnorm.nnx.layer_outputs does; got "
-            f"{type(outputs).__name__}"
+            "outputs must return a dictionary from layers to arrays, as jaxnorm.nnx.layer_outputs "
+            f"does; got {type(outputs).__name__}"
         )
     return outputs

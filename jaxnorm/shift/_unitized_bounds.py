@@ -138,7 +138,10 @@ def interpolation_counterexample(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1); got {alpha}")
     if not (length > 0 and dims >= 1):
-        raise ValueError(f"length must be positive and dims at least 1; got {length} and {dims}")
+        raise ValueError(
+            f"length must be positive and dims must be at least 1; got length {length} and dims "
+            f"{dims}"
+        )
     length = check_positive(length, "length")
     x = length * jnp.eye(1, dims)
     return x, -x, 2 * (alpha + (1 - alpha) * length)

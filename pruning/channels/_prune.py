@@ -286,7 +286,8 @@ def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
     if (found := _shapes(params)) != (shapes := _shapes(given)):
         got = "None" if params is None else f"{found}"
         raise ValueError(
-            f"{name} must return the smaller tree that it is given, of shapes {shapes}; got {got}"
+            f"{name} must return a tree of the same shapes as the smaller tree that it is given, "
+            f"{shapes}; got {got}"
         )
     return params
 
@@ -367,12 +368,14 @@ def _targets(
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")
         if ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
-            raise ValueError(f"ratios must rise within (0, 1), one at least; got {ratios}")
+            raise ValueError(f"ratios must be one or more rising numbers in (0, 1); got {ratios}")
         return "ratio", ratios
     if ratios:
-        raise ValueError(f"ratios must be empty beside a budget; got {ratios}")
+        raise ValueError(f"ratios must be empty if a budget is given; got {ratios}")
     if budgets != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
-        raise ValueError(f"budget must be positive, and fall if it is a list; got {budgets}")
+        raise ValueError(
+            f"budget must be a positive number or a list of falling positive numbers; got {budgets}"
+        )
     return "budget", budgets
 
 
@@ -381,12 +384,13 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
         paths = ", ".join(p.path for p in producers(group))
         if np.shape(vector) != (group.size,):
             raise ValueError(
-                f"score must give one number for each of the {group.size} channels of {paths}; it "
-                f"gives shape {np.shape(vector)}"
+                f"score must return one number for each of the {group.size} channels of {paths}; "
+                f"it returns shape {np.shape(vector)}"
             )
         if bad := int(np.isnan(np.asarray(vector)).sum()):
             raise ValueError(
-                f"score must give no NaN; it gives {bad} for the {group.size} channels of {paths}"
+                f"score must return no NaN; it returns {bad} for the {group.size} channels of "
+                f"{paths}"
             )
 
 

@@ -26,9 +26,9 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
         names = [paths[i] for i in sorted(lost)]
         found = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         raise ValueError(
-            "apply must be the evaluation of a network, such as that of nnx.view(model, "
-            "use_running_average=True); this one computes statistics from the batch, and mixes "
-            f"them into {found}, which it does not return"
+            "apply must run the network in evaluation mode, as nnx.view(model, "
+            f"use_running_average=True) does; this one mixes statistics of the batch into {found}, "
+            "and does not return the result"
         )
 
 

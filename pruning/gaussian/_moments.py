@@ -83,7 +83,7 @@ def amoroso_moment(
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
     if isinstance(beta, float) and beta == 0:
-        raise ValueError("beta must not be 0")
+        raise ValueError("beta must not be 0; got 0")
     if order >= 0 and order % 1 == 0:
         order = int(order)
         size, sign = jnp.abs(theta), jnp.sign(theta)

@@ -65,7 +65,7 @@ def fit_filter_model(
     v = matrix(filters)
     n, dims = v.shape
     if n < 2:
-        raise ValueError(f"filters must be at least 2, to have a spread; got {n}")
+        raise ValueError(f"filters must be at least 2, because one filter has no spread; got {n}")
     sizes = norm(v)
     units = v / jnp.where(sizes > 0, sizes, 1)
     shape = fit_generalized_gaussian(units * dims**0.5).shape

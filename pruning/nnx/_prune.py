@@ -70,7 +70,7 @@ def prune(
     """
     if "resize" in options:
         raise TypeError(
-            "resize must be left out, as a module cannot be resized: its program can, by "
+            "resize must not be given, because a module cannot be resized: use "
             "pruning.prune(*pruning.nnx.evaluation(model), ..., resize=True)"
         )
     graph, _ = _split(model)

@@ -215,5 +215,8 @@ def _sizes(filters: Float[Array, "filters dims"], min_dims: int = 2) -> tuple[in
     """The number of filters, and dims minus one."""
     n, dims = matrix(filters).shape
     if n < 2 or dims < min_dims:
-        raise ValueError(f"there must be at least 2 filters and {min_dims} dims; got {(n, dims)}")
+        raise ValueError(
+            f"there must be at least 2 filters and {min_dims} dims; got (filters, dims) = "
+            f"{(n, dims)}"
+        )
     return n, dims - 1

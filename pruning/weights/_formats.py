@@ -147,7 +147,7 @@ def orbax(path: Path) -> Mapping:
     tree = checkpoints.read_tree(path)
     if isinstance(tree, list | tuple):
         raise WeightsError(
-            "its arrays must have names, by which weights are told from an optimizer's state; it "
+            "its arrays must have names, because names tell weights from an optimizer's state; it "
             f"holds a list of {len(tree)}"
         )
     tree = _natural_tree(tree)

@@ -86,8 +86,8 @@ def check_bytes(name: str, size: int, limit: int) -> None:
     """Raise unless an array or entry fits into the bytes that are left of `max_bytes`."""
     if size > limit:
         raise WeightsError(
-            f"{name[:100]} must fit the {max(limit, 0)} bytes that are left of max_bytes and be no "
-            f"larger; it claims {size}"
+            f"{name[:100]} must fit into the {max(limit, 0)} bytes that are left of max_bytes; its "
+            f"declared size is {size}"
         )
 
 

@@ -86,8 +86,7 @@ def load(
     if not chosen:
         kinds = ["convolutions", *["dense layers"] * dense, *["vectors"] * vectors]
         raise WeightsError(
-            f"the weights must hold {' or '.join(kinds)}; {len(arrays)} arrays are there, of which "
-            "none is one"
+            f"the weights must hold {' or '.join(kinds)}; none of the {len(arrays)} arrays is one"
         )
     return chosen
 

@@ -52,7 +52,9 @@ def save(path: str | Path, source: Any) -> None:
     named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
     tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named}
     if not tensors or len(tensors) < len(named):
-        raise WeightsError(f"source must hold arrays of unlike names; got {[n for n, _ in named]}")
+        raise WeightsError(
+            f"source must hold arrays of different names; got {[n for n, _ in named]}"
+        )
     for name, array in tensors.items():
         if array.dtype.name not in DTYPE_NAMES:
             raise WeightsError(

@@ -30,8 +30,8 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
         left -= 32 + len(name)
         if left < 0 or depth > MAX_DEPTH:
             raise WeightsError(
-                f"the weights must be a tree {MAX_DEPTH} deep with names of at most {MAX_NAMES} "
-                "characters together"
+                f"the weights must be a tree at most {MAX_DEPTH} deep, whose names have at most "
+                f"{MAX_NAMES} characters together"
             )
         match node:
             case Mapping():

@@ -212,7 +212,7 @@ def versions() -> dict[str, str]:
         return {name: version(name) for name in LIBRARIES}
     except PackageNotFoundError as error:
         raise InputError(
-            f"{error.name} must be installed, so that its version can be recorded; pip install -e ."
+            f"{error.name} must be installed, because its version is recorded: pip install -e ."
         ) from error
 
 

@@ -142,7 +142,9 @@ def _signed(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
     def check() -> None:
         other = (read_bytes(path) or b"nobody").decode()
         if other != owner:
-            raise InputError(f"--out must be of one run at a time; {other} signed {path} last")
+            raise InputError(
+                f"--out must be used by one run at a time; {other} was the last to sign {path}"
+            )
 
     yield check
 

@@ -39,37 +39,40 @@ class Recipe:
     """Everything that decides the results of a training run, except its seed and its devices.
 
     Attributes:
-      dataset: The images, as `--data-dir` names them; digits need none.
-      model: The network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth
-        such as preact20, resnet56 or vgg16.
+      dataset: Name of the data set in `--data-dir`; digits need no folder.
+      model: Network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth such
+        as preact20, resnet56 or vgg16.
       normalization: Normalization of every layer; all networks start from the same weights. bounded
-        is unitized by Eq. 9 with alpha kept in [0, 1], the range in which its bounds hold.
+        is the unitized layer of Eq. 9, with alpha kept in [0, 1], where the bounds hold.
       epochs: Passes over the training images.
       batch_size: Images per step, over all devices.
-      learning_rate: Learning rate after warm-up, before it falls.
-      schedule: How the rate falls: by `drops`, or to 0 along a cosine or a line.
-      warmup: Share of the run in which the rate first rises from 0, step by step.
-      drops: Shares of the run after which `drop_factor` divides the rate, from the next epoch on:
-        0.3 0.6 0.8 of 200 epochs are 60, 120 and 160; without numbers the rate is constant.
-      drop_factor: Divisor of the rate at each drop.
-      optimizer: nesterov, as in the unitization paper's code, or an optimizer of Optax by its name
-        there, such as sgd, adamw or lion.
+      learning_rate: Learning rate after the warm-up, before the rate falls.
+      schedule: How the learning rate falls: by `drops`, or to 0 along a cosine or a line.
+      warmup: Share of the run at its start in which the learning rate rises from 0, step by step.
+      drops: Shares of the run after which the learning rate is divided by `drop_factor`, from the
+        next epoch on. For example, 0.3 0.6 0.8 of 200 epochs are epochs 60, 120 and 160. Without
+        numbers the rate is constant.
+      drop_factor: Number by which the learning rate is divided at each drop.
+      optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
+        such as sgd, adamw or lion.
       momentum: Momentum of nesterov and of optimizers of Optax that have one; 0 is plain gradient
         descent.
-      weight_decay: Weight decay of kernels w only. It is the optimizer's own option, or, without
-        such an option, weight_decay · w is added to the gradient.
+      weight_decay: Weight decay of the kernels w. If the optimizer has no such option, weight_decay
+        · w is added to the gradient.
       label_smoothing: Share of the target that is spread evenly over all classes.
-      augment: Pad by 4, crop at random, flip at random.
+      augment: Whether training images are padded by 4, cropped at random and flipped at random.
       precision: Precision of the computation; parameters, statistics and loss are float32.
       running_momentum: Momentum of the running statistics at each step.
-      statistics_groups: Groups of the batch with statistics of their own; 1: global ones.
-      norm_groups: Groups of channels of group norm; 0: `norm_channels` decides.
-      norm_channels: Channels per group of group norm, where `norm_groups` is 0.
-      accumulate: Parts of a batch whose gradients are averaged before a step.
-      crop: Side of the training crops, in pixels; for streamed data sets, as the next two.
-      scales: Range from which the length of an image's shorter side is drawn before a crop is cut.
-      test_scales: Lengths of the shorter side to which --evaluations crops and whole resize a test
-        image.
+      statistics_groups: Number of groups into which the batch is split for its statistics; 1 takes
+        statistics of the whole batch.
+      norm_groups: Number of channel groups in group norm; if 0, `norm_channels` decides.
+      norm_channels: Channels in each group of group norm, if `norm_groups` is 0.
+      accumulate: Number of parts of a batch whose gradients are averaged before a step.
+      crop: Side of the training crops in pixels; only for streamed data sets, like `scales` and
+        `test_scales`.
+      scales: Range of the shorter side of an image; the side is drawn from it before a crop is cut.
+      test_scales: Lengths of the shorter side to which a test image is resized by --evaluations
+        crops and whole.
     """
 
     dataset: str = "digits"
@@ -219,7 +222,7 @@ def check_preset(arguments: Sequence[str]) -> None:
     like = [preset for preset in PRESETS if preset.startswith(name.partition("-")[0])]
     near = like or difflib.get_close_matches(name, PRESETS, n=3, cutoff=0.4)
     such = f", such as {', '.join(near[:5])}" if near else ""
-    raise InputError(f"the preset must be one of those that --help lists{such}; got {name}")
+    raise InputError(f"the preset must be one of the presets that --help lists{such}; got {name}")
 
 
 def drop_epochs(recipe: Recipe) -> list[int]:
@@ -292,21 +295,21 @@ def check(recipe: Recipe) -> None:
     check_model(recipe.model, streamed=recipe.dataset in STREAMED)
     if recipe.schedule == "drops" and min(recipe.drops, default=1.0) < recipe.warmup:
         raise InputError(
-            f"--drops must come after --warmup, the first {recipe.warmup} of the run; got "
-            f"{recipe.drops}"
+            f"--drops must come after --warmup, which takes the first {recipe.warmup} of the run; "
+            f"got {recipe.drops}"
         )
     if not 1 <= recipe.crop <= recipe.scales[0] <= recipe.scales[1]:
         raise InputError(
-            f"--crop must be positive and no longer than --scales, which rise; got {recipe.crop} "
-            f"and {recipe.scales}"
+            "--crop must be positive and at most the shorter of --scales, and --scales must rise; "
+            f"got {recipe.crop} and {recipe.scales}"
         )
     if not recipe.test_scales or min(recipe.test_scales) < recipe.crop:
         raise InputError(
-            f"--test-scales must be at least the crop's {recipe.crop}; got {recipe.test_scales}"
+            f"--test-scales must be at least --crop, {recipe.crop}; got {recipe.test_scales}"
         )
     parts = recipe.accumulate * recipe.statistics_groups
     if recipe.batch_size % parts:
         raise InputError(
-            f"--batch-size must be a multiple of --accumulate times --statistics-groups; got "
+            "--batch-size must be a multiple of --accumulate times --statistics-groups; got "
             f"{recipe.batch_size} and {parts}"
         )

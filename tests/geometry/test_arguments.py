@@ -162,7 +162,7 @@ GRAM_FUNCTIONS = [
 def test_functions_of_a_gram_matrix_say_so_and_refuse_a_square_batch(function):
     assert "Gram matrix" in function.__doc__.partition("\n\n")[0]
     batch = jnp.asarray(np.random.default_rng(0).normal(size=(5, 5)))
-    with pytest.raises(ValueError, match=r"gram must be symmetric; .* give its Gram matrix"):
+    with pytest.raises(ValueError, match=r"gram must be symmetric; .* pass its Gram matrix"):
         function(batch)
     function(geometry.gram(batch.astype(jnp.bfloat16)))
 

@@ -268,7 +268,9 @@ def test_threads_measure_the_same_numbers_with_one_device(key):
     )
     assert together == alone
     assert sorted(seen) == sorted(alone)
-    with pytest.raises(ValueError, match=r"threads must be 1 with several devices; got 2 and 8"):
+    with pytest.raises(
+        ValueError, match=r"threads must be 1 if several devices are used; got 2 threads and 8"
+    ):
         claims.measure(both, key, threads=2)
 
 

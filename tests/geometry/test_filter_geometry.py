@@ -113,11 +113,13 @@ def test_gradients(key):
 def test_impossible_arguments():
     with pytest.raises(ValueError, match="at least 2 samples; got 1"):
         filter_geometry(jnp.ones((1, 3)))
-    with pytest.raises(ValueError, match=r"std positive; got 1 and 1\.0"):
+    with pytest.raises(ValueError, match=r"std must be positive; got dims 1 and std 1\.0"):
         gaussian_filter_geometry(1)
-    with pytest.raises(ValueError, match=r"delta in 0\.\.1; got 3 and 1\.0"):
+    with pytest.raises(
+        ValueError, match=r"delta must lie in 0\.\.1; got num_filters 3 and delta 1\.0"
+    ):
         norm_envelope(3, delta=1.0)
-    with pytest.raises(ValueError, match="at least 1; got 0 and 2"):
+    with pytest.raises(ValueError, match="at least 1; got num_filters 0 and dims 2"):
         welch_bound(0, 2)
 
 

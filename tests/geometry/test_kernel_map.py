@@ -300,5 +300,5 @@ def test_impossible_arguments(arguments, options, message):
 def test_a_name_is_no_activation():
     with pytest.raises(TypeError):
         kernel_map("relu")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="at most 1 in all"):
+    with pytest.raises(ValueError, match="sum must be at most 1"):
         mixed_map(kernel_map(jnp.tanh), skip=0.7, bias=0.7)

@@ -201,7 +201,7 @@ def test_draws_are_the_same_inside_any_mesh(key, kind, shape):
         np.testing.assert_allclose(inside, functions[monte_carlo].mean, rtol=1e-12)
         traced = jax.jit(lambda key: monte_carlo(skewed_pair, key, 100).mean)(key)
         np.testing.assert_allclose(traced, functions[monte_carlo].mean, rtol=1e-12)
-        with pytest.raises(ValueError, match="devices must be one, or those of the mesh"):
+        with pytest.raises(ValueError, match=r"devices must be one device or the \d devices"):
             monte_carlo(skewed_pair, key, 100, devices=jax.devices()[:2])
 
 

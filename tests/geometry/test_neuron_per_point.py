@@ -77,7 +77,10 @@ def test_a_layer_of_any_width_starts_with_neurons_of_points(width, key):
 
 def test_a_layer_of_other_inputs_is_refused(key):
     kernel, _ = point_initializers(key, jnp.eye(3))
-    with pytest.raises(ValueError, match=r"must have 3 inputs, as the samples; got \(4, 2\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"must have 3 inputs, the features of a sample; got the kernel shape \(4, 2\)",
+    ):
         nnx.Linear(4, 2, kernel_init=kernel, rngs=nnx.Rngs(0))
 
 

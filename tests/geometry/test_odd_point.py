@@ -114,7 +114,7 @@ def test_gradients(key):
 def test_impossible_sizes():
     with pytest.raises(ValueError, match="at least 3 samples; got 2"):
         odd_point(jnp.eye(2))
-    with pytest.raises(ValueError, match="at least 2; got 1 and 2"):
+    with pytest.raises(ValueError, match="at least 2; got n 1 and dims 2"):
         invariant_representation(1, 2)
-    with pytest.raises(ValueError, match="at least 2; got 2 and 1"):
+    with pytest.raises(ValueError, match="at least 2; got n 2 and dims 1"):
         invariant_representation(2, 1)

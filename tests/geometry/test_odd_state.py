@@ -99,10 +99,10 @@ def test_growth_of_the_cluster():
 
 def test_impossible_sizes():
     for call, message in (
-        (recentred_angle, "at least 2 samples; got 1"),
-        (cluster_growth, "at least 2 samples; got 1"),
-        (odd_state, "at least 7 samples; got 1"),
-        (escape_ratio, "at least 7 samples; got 1"),
+        (recentred_angle, "at least 2, because an angle needs two samples; got 1"),
+        (cluster_growth, "at least 2, one sample in the cluster .*; got 1"),
+        (odd_state, "at least 7, because smaller batches have no odd state; got 1"),
+        (escape_ratio, "at least 7, because smaller batches have no odd state; got 1"),
     ):
         with pytest.raises(ValueError, match=message):
             call(1)

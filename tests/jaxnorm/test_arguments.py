@@ -54,7 +54,7 @@ WRONG_TYPES = {
         lambda: jaxnorm.batch_norm(X.astype(complex)),
     ],
     "where must be an array; got list": [lambda: jaxnorm.batch_norm(X, where=LIST)],
-    "where must be boolean; got float64: give where != 0": [
+    "where must be boolean; got float64: pass where != 0": [
         lambda: jaxnorm.batch_norm(X, where=jnp.ones(4)),
         lambda: jaxnorm.batch_statistics(X, where=jnp.ones(4)),
         lambda: jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))(X, mask=jnp.ones(4)),
@@ -124,7 +124,7 @@ WRONG_TYPES = {
     "batches must be a list or an iterator of batches; got one array": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES)
     ],
-    "a batch must be one array of inputs, or be taken apart by call=.*; got 2 arrays": [
+    "a batch must be one array of inputs; got 2 arrays: select the inputs, .* call=": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [(IMAGES, X)])
     ],
     "layers must be a list of names; got the string 'layers.1'": [
@@ -148,11 +148,11 @@ WRONG_SHAPES = {
         ),
         lambda: jaxnorm.merge_moments(jaxnorm.moments(X), jaxnorm.moments(X[:, :2]), counts=(4, 4)),
     ],
-    r"x_weights must have shape \(4,\), one a sample; got \(3,\)": [
+    r"x_weights must have shape \(4,\), one number per sample; got \(3,\)": [
         lambda: shift.emd(X, X, x_weights=ROW),
         lambda: shift.emd_1d(X, X, x_weights=ROW),
     ],
-    r"y_weights must have shape \(4,\), one a sample; got \(3,\)": [
+    r"y_weights must have shape \(4,\), one number per sample; got \(3,\)": [
         lambda: shift.emd(X, X, y_weights=ROW),
         lambda: shift.emd_1d(X, X, y_weights=ROW),
     ],
@@ -171,7 +171,7 @@ WRONG_SHAPES = {
     r"x and y must have shape \(samples, features\); got \(1, 4, 3\)": [
         lambda: shift.sharp_unitized_upper_bound(0.5, X[None], X[None])
     ],
-    r"before must hold samples and features; got shape \(\)": [
+    r"before must have an axis of samples and an axis of features; got shape \(\)": [
         lambda: shift.layer_shift(SCALAR, SCALAR)
     ],
 }

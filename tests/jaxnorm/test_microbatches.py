@@ -140,12 +140,12 @@ def test_what_cannot_be_split_is_refused():
     twice = layer()
     for model, microbatches, message in [
         (layer(), 0, "must be at least 1; got 0"),
-        (layer(), 3, "must divide the 4 samples; got 3"),
-        (nnx.BatchNorm(3, rngs=nnx.Rngs(0)), 2, "must be ours"),
-        (layer(groups=2), 2, "must be in training and have groups=1"),
+        (layer(), 3, "must divide the number of samples, 4; got 3"),
+        (nnx.BatchNorm(3, rngs=nnx.Rngs(0)), 2, "must be layers of jaxnorm.nnx"),
+        (layer(groups=2), 2, "must be in training mode and have groups=1"),
         (layer(use_running_average=True), 2, "must be in training"),
-        (nnx.Sequential(twice, twice), 2, "it calls one twice"),
-        (Unused(layer()), 2, "never calls"),
+        (nnx.Sequential(twice, twice), 2, "it calls one batch norm twice"),
+        (Unused(layer()), 2, "never called"),
     ]:
         with pytest.raises(ValueError, match=message):
             microbatched(loss, microbatches)(model, jnp.ones((4, 3), "float32"))

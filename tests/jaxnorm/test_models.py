@@ -240,9 +240,11 @@ def test_vgg_with_hidden_layers_wants_the_images_of_imagenet():
     images = jax.ShapeDtypeStruct((2, 224, 224, 3), jnp.float32)
     small = jax.ShapeDtypeStruct((2, 31, 32, 3), jnp.float32)
     assert nnx.eval_shape(logits, images).shape == (2, 5)
-    with pytest.raises(ValueError, match=r"must be 224×224, or hidden empty; got shape \(2, 31"):
+    with pytest.raises(
+        ValueError, match=r"must be 224×224 pixels unless hidden is empty; got shape \(2, 31"
+    ):
         nnx.eval_shape(logits, small)
-    with pytest.raises(ValueError, match=r"must be at least 32×32; got shape \(2, 31"):
+    with pytest.raises(ValueError, match=r"must be at least 32×32 pixels; got shape \(2, 31"):
         nnx.eval_shape(partial(logits, hidden=()), small)
 
 

@@ -104,7 +104,7 @@ def test_the_features_may_lie_on_any_axis_but_the_first(name):
     np.testing.assert_array_equal(jnp.moveaxis(transposed, 1, -1), expected)
     np.testing.assert_array_equal(middle.mean[...], last.mean[...])
     for axis in (0, 4):
-        with pytest.raises(ValueError, match=f"axis must name the feature axis .* got {axis}"):
+        with pytest.raises(ValueError, match=f"axis must name an axis .* got {axis}"):
             getattr(jaxnorm.nnx, name)(16, axis=axis, rngs=nnx.Rngs(0))(x)
 
 
@@ -245,7 +245,7 @@ def test_orbax_saves_and_restores_a_layer(name, tmp_path):
 
 def test_the_choice_between_training_and_inference_must_be_made():
     layer = jaxnorm.nnx.BatchNorm(3, use_running_average=None, rngs=nnx.Rngs(0))
-    with pytest.raises(ValueError, match=r"use_running_average must be given .* got None"):
+    with pytest.raises(ValueError, match=r"use_running_average must be True or False, .* got None"):
         layer(batch())
     layer(batch(), use_running_average=True)
 

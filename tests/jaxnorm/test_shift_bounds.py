@@ -295,7 +295,7 @@ def test_bad_options_are_refused():
         clipped_power(jnp.ones((2, 0)), radius=1.0)
     with pytest.raises(ValueError, match=r"alpha must lie in \(0, 1\); got 1"):
         interpolation_counterexample(1.0, length=1.0)
-    with pytest.raises(ValueError, match="length must be positive and dims at least 1"):
+    with pytest.raises(ValueError, match="length must be positive and dims must be at least 1"):
         interpolation_counterexample(0.5, length=1.0, dims=0)
-    with pytest.raises(ValueError, match="as many x as y; got 2 and 1"):
+    with pytest.raises(ValueError, match=r"equally many samples, .*; got 2 and 1"):
         paired_upper_bound(x, x[:1])

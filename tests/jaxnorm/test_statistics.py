@@ -195,7 +195,7 @@ def test_a_mask_may_have_one_more_axis_or_broadcast():
 
 @pytest.mark.parametrize("shape", [(3,), (3, 5), (4, 4, 1), (3, 4, 2)])
 def test_a_mask_of_another_shape_is_refused(shape):
-    with pytest.raises(ValueError, match="where must broadcast to the samples of x"):
+    with pytest.raises(ValueError, match="where must broadcast to shape"):
         batch_statistics(jnp.ones((3, 4, 2)), where=jnp.ones(shape, bool))
 
 

@@ -29,7 +29,9 @@ def test_outputs_of_named_layers_are_those_of_the_network(network, key):
 
 
 def test_layers_that_are_not_called_are_named(network):
-    with pytest.raises(ValueError, match=r"'norms.7' must be called once; it was 0 times\. Called"):
+    with pytest.raises(
+        ValueError, match=r"'norms.7' must be called once; it was called 0 times\. Called"
+    ):
         layer_outputs(network, ["norms.7"], jnp.ones((2, 6), jnp.float32))
 
 

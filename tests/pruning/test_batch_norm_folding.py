@@ -107,7 +107,9 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
 @pytest.mark.parametrize("left", LEFT)
 def test_what_cannot_be_folded_is_refused_where_it_is_all(left):
     params, x = numbers()
-    with pytest.raises(ValueError, match=r"^apply must have a convolution or a product that"):
+    with pytest.raises(
+        ValueError, match=r"^apply must scale the result of a convolution or product"
+    ):
         fold_batch_norms(LEFT[left], params, x)
 
 

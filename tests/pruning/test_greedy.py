@@ -202,7 +202,7 @@ def queries_with_keys(params, x):
 BAD = {
     "ridge must be positive and finite; got 0": (mlp, {"ridge": 0}),
     "ridge must be positive and finite; got inf": (mlp, {"ridge": np.inf}),
-    "batches must hold one at least": (mlp, {"batches": []}),
+    "batches must hold at least one batch": (mlp, {"batches": []}),
     "channels of a must be read by": (queries_with_keys, {}),
     "second moments must be finite": (mlp, {"batches": [(np.full((9, 5), np.nan),)]}),
 }

@@ -302,8 +302,11 @@ NOT_MERGED = {
         queries_with_keys,
         {"q": (4, 6), "k": (4, 6)},
     ),
-    "summed by kernels alone; those of a are by reduce_sum": (normed, {"a": (4, 6), "b": (6, 2)}),
-    "read once, outside of loops, .* not so of b": (
+    "summed by kernels alone; channels of a are summed by reduce_sum": (
+        normed,
+        {"a": (4, 6), "b": (6, 2)},
+    ),
+    "read once, outside of loops, .* not hold for b": (
         difference_of_kernels,
         {"a": (4, 6), "b": (6, 2), "c": (6, 2)},
     ),

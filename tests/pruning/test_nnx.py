@@ -181,7 +181,7 @@ def test_a_model_is_read_from_its_checkpoint(tmp_path):
 
 def test_a_module_is_not_resized():
     model, x = built("mlp")
-    with pytest.raises(TypeError, match=r"resize must be left out, .*evaluation\(model\)"):
+    with pytest.raises(TypeError, match=r"resize must not be given, .*evaluation\(model\)"):
         pruning.nnx.prune(model, x, ratios=[0.5], resize=True)
     pruned = pruning.prune(*pruning.nnx.evaluation(model), x, ratios=[0.5], resize=True)
     assert pruned.apply(pruned.params, x).shape == (4, 3)

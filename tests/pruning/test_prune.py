@@ -315,7 +315,7 @@ def test_a_checkpoint_is_read_without_the_large_network(saved_run):
     assert loaded.kept_indices() == pruned.kept_indices()
     found, expected = (jax.jit(p.apply)(p.params, x) for p in (loaded, pruned))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
-    with pytest.raises(ValueError, match="load_pruned must be given the function that was pruned"):
+    with pytest.raises(ValueError, match="load_pruned needs the function that was pruned"):
         load_pruned(checkpoint_dir).apply(loaded.params, x)
 
 
@@ -461,7 +461,7 @@ def test_an_interrupted_run_resumes(tmp_path, name):
     same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
     assert resumed.kept_indices() == whole.kept_indices()
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
-    with pytest.raises(ValueError, match="checkpoint_dir must hold a run of the ratios"):
+    with pytest.raises(ValueError, match="checkpoint_dir must hold a run with the ratios"):
         prune(apply, params, x, ratios=(0.5,), checkpoint_dir=tmp_path)
 
 
@@ -489,9 +489,9 @@ def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path)
     ("options", "said"),
     [
         ({"ratios": ()}, r"ratios, such as \[0\.5\], or a budget must be given; got neither"),
-        ({"ratios": (0.5, 0.5)}, "ratios must rise"),
-        ({"ratios": (1.0,)}, "ratios must rise"),
-        ({"ratios": (0.0,)}, "ratios must rise"),
+        ({"ratios": (0.5, 0.5)}, "ratios must be one or more rising"),
+        ({"ratios": (1.0,)}, "ratios must be one or more rising"),
+        ({"ratios": (0.0,)}, "ratios must be one or more rising"),
         ({"ratios": (0.5,), "exclude": ["pear"]}, "'pear' matches none"),
         ({"ratios": (0.5,), "exclude": ["0"]}, "apply must have channels that can be removed"),
         (
@@ -592,7 +592,7 @@ def test_a_directory_without_a_checkpoint_is_refused(tmp_path):
 def test_nan_scores_are_refused_with_the_layer_s_name():
     apply, params, x = prunable.model("vgg")
     params["3"]["w1"][0, 2] = np.nan
-    with pytest.raises(ValueError, match=r"^score must give no NaN; .* 3/w1"):
+    with pytest.raises(ValueError, match=r"^score must return no NaN; .* 3/w1"):
         prune(apply, params, x, ratios=[0.5], fold=False)
 
 
@@ -607,5 +607,7 @@ def test_what_retrains_must_return_the_smaller_tree(name, whole):
 
     retrain: dict[str, Any] = {name: lambda *_: params if whole else None}
     got = r"\[\(2, 8\), \(8, 3\)\]" if whole else "None"
-    with pytest.raises(ValueError, match=rf"^{name} must return the smaller .*; got {got}$"):
+    with pytest.raises(
+        ValueError, match=rf"^{name} must return a tree of the same shapes .*; got {got}$"
+    ):
         pruning.prune(mlp, params, np.ones((1, 2)), ratios=[0.5], **retrain)

@@ -513,7 +513,7 @@ def mlp():
 @pytest.mark.parametrize(
     ("keep", "error", "said"),
     [
-        ([], ValueError, "keep must hold 1 vectors, one a group; got 0"),
+        ([], ValueError, "keep must hold 1 vectors, one per group; got 0"),
         ([np.zeros(6, bool)], ValueError, "keep must hold at least one channel of 0/b1; got none"),
         ([np.ones(5, bool)], ValueError, r"keep must hold 6 values for 0/b1; got shape \(5,\)"),
         ([np.ones(6)], TypeError, "keep must hold arrays of booleans for 0/b1; got float64"),
@@ -537,7 +537,7 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
     with pytest.raises(ValueError, match=r"mu/0/b1/0 belongs to none of them"):
         remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)  # no factor of SM3
     others = coupled_channels(*prunable.model("vgg"))[:1]
-    with pytest.raises(ValueError, match="groups must be of one model"):
+    with pytest.raises(ValueError, match="groups must all come from one model"):
         mask_channels(params, [*groups, *others], keep * 2)
 
 
@@ -583,7 +583,7 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
     shapes = jax.eval_shape(lambda: {"a": jnp.ones((2, 4)), "b": jnp.ones((4, 3))})
     groups, keep = pruning.coupled_channels(mlp, shapes, x), [np.array([True, False, True, True])]
     assert pruning.mask_channels(shapes, groups, keep) == shapes
-    with pytest.raises(TypeError, match=f"^{name} needs arrays with their values; got a jax.Shape"):
+    with pytest.raises(TypeError, match=f"^{name} needs arrays with values; got a jax.Shape"):
         NEED_VALUES[name](mlp, shapes, groups, keep, x)
-    with pytest.raises(TypeError, match=r"^channel_scores needs arrays with their values"):
+    with pytest.raises(TypeError, match=r"^channel_scores needs arrays with values"):
         pruning.prune(mlp, shapes, x, ratios=[0.5])

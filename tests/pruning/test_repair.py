@@ -312,7 +312,7 @@ def test_kernels_that_cannot_be_solved_are_named(name):
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     groups = pruning.coupled_channels(apply, params, X)
     keep = [np.arange(g.size) > 1 for g in groups]
-    with pytest.raises(ValueError, match=rf"read once, outside of loops, .* not so of .*{path}"):
+    with pytest.raises(ValueError, match=rf"read once, outside of loops, .* not hold for .*{path}"):
         least_squares(apply, params, groups, keep, halves(X))
 
 
@@ -328,12 +328,12 @@ def test_prune_repairs_before_it_cuts():
 
 NAN = np.where(np.arange(5) == 2, np.nan, X)
 BAD_BATCHES = {
-    "batches must hold one at least; got none": ([], {}),
-    "batches must hold two at least": ([(X,)], {}),
+    "batches must hold at least one batch; got none": ([], {}),
+    "batches must hold at least two": ([(X,)], {}),
     r"batches must have one shape; got \(\(3, 5\),\) and \(\(2, 5\),\)": ([(X[:3],), (X[:2],)], {}),
     "second moments must be finite": (halves(NAN), {}),
     "more rows or ridge must be larger; 2 rows .* 10 inputs of c": (halves(X[:4]), {"ridge": (0,)}),
-    "ridge must hold numbers that are not negative": (halves(X), {"ridge": (-1.0, 1.0)}),
+    "ridge must hold no negative number": (halves(X), {"ridge": (-1.0, 1.0)}),
 }
 
 

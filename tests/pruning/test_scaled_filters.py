@@ -131,5 +131,5 @@ def test_gradients(key):
 
 
 def test_one_filter_has_no_spread():
-    with pytest.raises(ValueError, match="at least 2, to have a spread; got 1"):
+    with pytest.raises(ValueError, match="at least 2, because one filter has no spread; got 1"):
         fit_filter_model(jnp.ones((1, 4)))

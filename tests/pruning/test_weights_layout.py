@@ -165,7 +165,7 @@ def test_real_namespaces_and_scalars_are_left_out(protocol, tmp_path):
     path.write_bytes(zipped(pickle.dumps(tree, protocol)))
     with (
         pytest.warns(UserWarning, match=r"args \(arg.*, best \(numpy.*, table \(coll"),
-        pytest.raises(WeightsError, match="0 arrays are there"),
+        pytest.raises(WeightsError, match="none of the 0 arrays"),
     ):
         load(path)
 

@@ -60,8 +60,11 @@ def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
     path = tmp_path / "net.safetensors"
     for act, message in [
         (lambda: weights.save(tmp_path / "net.npz", {"a": np.ones(1)}), "must end in .safetensors"),
-        (lambda: weights.save(path, {"a": "text"}), r"arrays of unlike names; got \[\]"),
-        (lambda: weights.save(path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)}), "unlike names"),
+        (lambda: weights.save(path, {"a": "text"}), r"arrays of different names; got \[\]"),
+        (
+            lambda: weights.save(path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)}),
+            "different names",
+        ),
         (lambda: weights.restore(path, {}), "there must be a file of weights at"),
     ]:
         with pytest.raises(weights.WeightsError, match=message):

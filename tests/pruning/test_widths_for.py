@@ -103,7 +103,7 @@ def test_a_compiler_that_does_not_count_is_refused():
         ({}, "nothing"),
         (None, "nothing"),
     ):
-        with pytest.raises(ValueError, match=f"the compiler must count flops; it counts {known}"):
+        with pytest.raises(ValueError, match=f"the compiler must report flops; it reports {known}"):
             compiled_flops([Executable(Silent(counted), ())])
 
 
@@ -117,14 +117,16 @@ def test_cycles_are_those_that_a_tpu_s_compiler_estimates():
     assert compiled_cycles([Executable(Compiled(), ())]) == [303846.0]
     apply, params, x = prunable.model("mlp")
     (group,) = pruning.coupled_channels(apply, params, x)
-    with pytest.raises(ValueError, match="must be compiled for a TPU, whose compiler estimates cy"):
+    with pytest.raises(
+        ValueError, match="must be compiled for a TPU, because only the TPU compiler estimates cy"
+    ):
         widths_for(apply, params, group, x, widths=[6], measure=compiled_cycles)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"widths": []}, "widths must hold one at least; got none"),
+        ({"widths": []}, "widths must hold at least one width; got none"),
         ({"widths": [0]}, r"widths must lie in 1..6 for .*; got 0"),
         ({"widths": [7]}, r"widths must lie in 1..6 for .*; got 7"),
         ({"widths": [6], "margin": 1.0}, r"margin must lie in \[0, 1\); got 1.0"),

@@ -100,7 +100,7 @@ def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monke
         ({"precision": float("nan")}, r"--precision must lie in \(0, 2\]; got nan"),
         ({"precision": 2.5}, r"--precision must lie in \(0, 2\]; got 2.5"),
         ({"devices": 0}, "--devices must be at least 1; got 0"),
-        ({"devices": 99}, "--devices must be at most 8, those there are; got 99"),
+        ({"devices": 99}, "--devices must be at most 8, the number of available devices; got 99"),
         ({"out": SCRIPT}, "--out must be a folder that can be written"),
     ],
 )

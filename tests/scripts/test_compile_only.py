@@ -175,7 +175,7 @@ def test_a_library_that_is_not_installed_is_named_before_minutes_of_compilation(
     monkeypatch.setattr(cli, "version", version)
     path = "experiments.training.compile_for.compile_only_devices"
     monkeypatch.setattr(path, lambda _: pytest.fail("compiled"))
-    with pytest.raises(InputError, match="jaxnorm must be installed, so that its version"):
+    with pytest.raises(InputError, match="jaxnorm must be installed, because its version"):
         train.main(SMALL, train.Options(compile_for="v5e:2x2"))
 
 

@@ -56,7 +56,7 @@ def not_a_number(x):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"change": constant}, r"training images of .* must differ; channels \[0\] have one value"),
+        ({"change": constant}, r"training images of .* must differ; all pixels of channels \[0\]"),
         (
             {"change": not_a_number, "dtype": np.float32},
             "images of .* must be finite; train has NaN or inf",

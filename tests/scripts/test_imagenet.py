@@ -229,10 +229,10 @@ def test_records_that_are_no_images_are_refused(records):
     [
         (
             {"crop": 260, "test_scales": (260,)},
-            "--crop must be positive and no longer than --scales",
+            "--crop must be positive and at most the shorter of --scales",
         ),
-        ({"scales": (300, 290)}, "--crop must be positive and no longer than --scales"),
-        ({"test_scales": (200, 300)}, "--test-scales must be at least the crop's 224"),
+        ({"scales": (300, 290)}, "--crop must be positive and at most the shorter of --scales"),
+        ({"test_scales": (200, 300)}, "--test-scales must be at least --crop, 224"),
     ],
 )
 def test_impossible_sizes_are_refused(changes, sentence):

@@ -284,12 +284,20 @@ def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_
     [
         ("qwen3", Wanted(heads=3), "--heads must be a multiple of 2"),
         ("qwen3", Wanted(hidden=1000), r"--hidden must lie in 1\.\.24; got 1000"),
-        ("qwen3", Wanted(budget=10), "10 parameters are fewer than the [0-9,]+ that are left"),
+        (
+            "qwen3",
+            Wanted(budget=10),
+            "10 parameters are fewer than the [0-9,]+ of the model with the fewest",
+        ),
         ("llama", Wanted(heads=2, hidden=23), "must divide its hidden width.*; got 2 and 23"),
         ("llama", Wanted(experts=2), r"--experts must lie in 1\.\.1; got 2"),
         ("gpt2", Wanted(heads=1), "--heads must be [24] for gpt2, whose configuration.*; got 1"),
         ("gpt2", Wanted(hidden=4), "--hidden must be .* whose norms subtract a mean .*; got 4"),
-        ("gpt2", Wanted(budget=9, units=("heads",)), "must have one of intermediate for a gpt2"),
+        (
+            "gpt2",
+            Wanted(budget=9, units=("heads",)),
+            "must name at least one of intermediate, the units of a gpt2",
+        ),
         ("mixtral", Wanted(intermediate=4), "removed whole by --experts; got 4"),
     ],
 )
@@ -329,7 +337,9 @@ def test_a_budget_of_bytes_is_met_by_the_largest_of_the_candidates(tmp_path):
     found = compiled_budget.largest(model, wanted, 9e9 + 3, cost)
     assert found == whole._replace(intermediate=9, groups=2)
     assert len(seen) == len(set(seen)) < 8  # by bisection of some 16
-    with pytest.raises(InputError, match=r"0\.5 GB are fewer than the 1 GB that are moved"):
+    with pytest.raises(
+        InputError, match=r"0\.5 GB are fewer than the 1 GB that the model with the fewest"
+    ):
         compiled_budget.largest(model, wanted, 0.5e9, cost)
 
 

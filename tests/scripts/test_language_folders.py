@@ -82,12 +82,12 @@ def test_a_tensor_that_no_shard_has_is_named(tmp_path):
         (
             (61).to_bytes(8, "little")
             + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}    ',
-            "must have 85 bytes by its header; it has 69",
+            "must have the 85 bytes that its header declares; it has 69",
         ),
         (
             (61).to_bytes(8, "little")
             + b'{"a":{"dtype":"I8","shape":[2,2],"data_offsets":[0,4]}}      ',
-            "must be of F64, F32, F16, BF16; got 'I8'",
+            "must have a dtype of F64, F32, F16, BF16; got 'I8'",
         ),
     ],
 )

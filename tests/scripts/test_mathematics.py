@@ -54,7 +54,7 @@ def test_what_is_no_formula_is_refused(wrong):
 
 
 def test_a_dollar_sign_without_its_pair_is_refused():
-    with pytest.raises(ValueError, match="dollar signs come in pairs"):
+    with pytest.raises(ValueError, match="dollar signs must come in pairs"):
         mathematics.html("$a$ and $b")
 
 

@@ -147,7 +147,7 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
 
     monkeypatch.setattr("pruning.channels._prune.cost_at", timed)
     assert width(budget=1.6, unit="milliseconds") == 6
-    with pytest.raises(InputError, match="--steps must be 1 with --budget; got 2"):
+    with pytest.raises(InputError, match="--steps must be 1 if --budget is given; got 2"):
         Plan(budget=1.6, steps=2)
 
 
@@ -355,7 +355,7 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
 def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
     recipe = Recipe(normalization="unitized")
     run_folder.prepare(tmp_path, recipe, random_images(), vmapped_seeds=1)
-    with pytest.raises(InputError, match="unitized layers, whose norms are taken over all"):
+    with pytest.raises(InputError, match="unitized layers, which normalize over all"):
         prune.main(Options(tmp_path, out=tmp_path))
 
 

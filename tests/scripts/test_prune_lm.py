@@ -138,11 +138,11 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
         ),
         ({"text": Path("missing.txt")}, "--text must be a file; there is none at missing.txt"),
         ({"sequences": 200}, "--text must hold [0-9]+ tokens for 200 sequences of 16"),
-        ({"sequences": 2, "length": 8}, "as many tokens as its largest kernel .*give 16"),
-        ({"amounts": Amounts(keep=0.01)}, "a budget must be met by some counts"),
+        ({"sequences": 2, "length": 8}, "as many tokens as the largest kernel .*give 16"),
+        ({"amounts": Amounts(keep=0.01)}, "the budget must leave the smallest model"),
         ({"amounts": Amounts(keep=0.5, parameters="1M")}, "only one of .* got --keep 0.5, --para"),
         ({"amounts": Amounts(heads=3)}, "--heads must be a multiple of 2"),
-        ({"amounts": Amounts()}, "less than the whole model must remain; give --keep"),
+        ({"amounts": Amounts()}, "the command must remove a part of the model; give --keep"),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_written(

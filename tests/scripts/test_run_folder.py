@@ -99,7 +99,10 @@ def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(one, run):
     checkpoints.list_files(newest)
     view = View()
     train_one(one, run, view)
-    assert "checkpoint 10 is damaged (its arrays are not those that were written)" in view.lines[0]
+    assert (
+        "checkpoint 10 is damaged (its arrays differ from the arrays that were written)"
+        in view.lines[0]
+    )
 
 
 def test_what_is_listed_is_on_the_disk_before_the_list(run, monkeypatch):

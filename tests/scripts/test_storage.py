@@ -145,7 +145,9 @@ def test_the_command_writes_all_to_a_bucket_and_a_network_is_loaded_from_it(obje
 
 
 def test_checkpoints_at_s3_are_refused(one, objects):
-    with pytest.raises(InputError, match=r"in a folder or at gs://, where Orbax.*; got s3://mine/"):
+    with pytest.raises(
+        InputError, match=r"in a local folder or at gs://, because Orbax.*; got s3://mine/"
+    ):
         train_one(one, storage.location("s3://mine/run"))
 
 

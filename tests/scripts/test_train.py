@@ -535,7 +535,7 @@ def test_seeds_of_one_program_are_vmapped_and_one_seed_is_not(
 
 def test_an_evaluation_that_is_refused_makes_no_folder(tmp_path):
     out = tmp_path / "new"
-    with pytest.raises(InputError, match=r"the run must have a checkpoint; .*new has none"):
+    with pytest.raises(InputError, match=r"needs a run with a checkpoint; .*new has none"):
         train.main(SMALL, train.Options(evaluate_only=True, out=out))
     assert not out.exists()
 

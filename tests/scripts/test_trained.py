@@ -95,7 +95,7 @@ def test_an_analysis_of_a_run_is_of_its_weights_and_not_of_the_optimizers_moment
     with pytest.raises(InputError, match="must have a checkpoint of seed 0"):
         analyze.load(analyze.Options(tmp_path))
     for inside in ("checkpoints-1", "checkpoints-1/3/state"):
-        with pytest.raises(InputError, match=r"^of a run its folder must be given"):
+        with pytest.raises(InputError, match=r"^path must be the folder of a run"):
             analyze.load(analyze.Options(tmp_path / inside))
 
 
@@ -142,7 +142,7 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
         assert re.search(rf" {seed} │ +11 │ +{100 * line['accuracy']:.2f} ", said)  # 11 steps
     assert "top-1, %" in said
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
-    with pytest.raises(InputError, match=r"must have a checkpoint; .* has none"):
+    with pytest.raises(InputError, match=r"needs a run with a checkpoint; .* has none"):
         train.main(RECIPE, replace(options, out=tmp_path))
 
 

@@ -118,7 +118,9 @@ def test_other_files_are_refused(weight_file, tmp_path):
 
 def test_images_that_the_network_does_not_take_are_refused(weight_file, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    with pytest.raises(InputError, match=r"images must have 3 channels, as the network; .* have 1"):
+    with pytest.raises(
+        InputError, match=r"images must have 3 channels, like the network; .* have 1"
+    ):
         prune.main(Options(weight_file(), out=tmp_path))
     x = np.zeros((2, 4, 4, 3), "float32")
     images = Images("pears", "", 7, x, np.zeros(2, int), x, np.zeros(2, int))

@@ -92,8 +92,8 @@ def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
     """Raise unless each group has one width, from 1 to its size."""
     if len(widths) != len(groups):
         raise ValueError(
-            f"widths must hold {len(groups)} numbers, one a group; got {len(widths)}: where prune "
-            "excludes layers, count for excluding(groups, names)"
+            f"widths must hold {len(groups)} numbers, one per group; got {len(widths)}: if prune "
+            "excluded layers, pass excluding(groups, names) as groups"
         )
     for group, width in zip(groups, widths, strict=True):
         if not 1 <= width <= group.size:

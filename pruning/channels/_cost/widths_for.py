@@ -52,8 +52,8 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
     leaves = jax.tree.leaves([program.arguments for program in programs])
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
         raise ValueError(
-            "milliseconds must be measured on arrays; got shapes, which compiled_flops and "
-            "compiled_bytes take"
+            "milliseconds must be measured on arrays; got shapes: measure compiled_flops or "
+            "compiled_bytes, which take shapes"
         )
     seconds = np.empty((runs + 1, len(programs)))
     for i, j in np.ndindex(seconds.shape):
@@ -98,8 +98,8 @@ def _cycles(program: Executable) -> list[int]:
     found = [int(n) for n in CYCLES.findall(program.compiled.as_text() or "")]
     if not found:
         raise ValueError(
-            "the program must be compiled for a TPU, whose compiler estimates cycles; it has no "
-            "estimates"
+            "the program must be compiled for a TPU, because only the TPU compiler estimates "
+            "cycles; this program has no estimates"
         )
     return found
 
@@ -108,7 +108,7 @@ def _count(program: Executable, quantity: str) -> float:
     found = program.compiled.cost_analysis() or {}
     if quantity not in found:
         known = ", ".join(found) or "nothing, as for a GPU that is not at hand"
-        raise ValueError(f"the compiler must count {quantity}; it counts {known}")
+        raise ValueError(f"the compiler must report {quantity}; it reports {known}")
     return float(found[quantity])
 
 
@@ -163,7 +163,7 @@ def widths_for(
     if not 0 <= margin < 1:
         raise ValueError(f"margin must lie in [0, 1); got {margin}")
     if not (rising := sorted(set(widths))):
-        raise ValueError("widths must hold one at least; got none")
+        raise ValueError("widths must hold at least one width; got none")
     costs = measure([_compiled(apply, params, group, inputs, width) for width in rising])
     found: list[WidthCost] = []
     bound = np.inf

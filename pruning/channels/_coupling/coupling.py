@@ -66,8 +66,8 @@ class TracedChannels(NamedTuple):
             reason = self.sets.reasons[pinned[0]]
             by = report_of(self.sets.pinned[reason])
             raise ValueError(
-                "groups must be of channels that this program too can do without; "
-                f"{by.primitive} needs some that were removed{at(by.line)}"
+                f"groups must hold only channels that this program works without; {by.primitive} "
+                f"needs removed channels{at(by.line)}"
             )
 
 

@@ -149,7 +149,9 @@ def _load(metadata: dict[str, Any], leaves: list[Any], apply: Apply | None, like
 
 
 def _missing(*_: Any) -> Any:
-    raise ValueError("load_pruned must be given the function that was pruned, to run it: apply=")
+    raise ValueError(
+        "load_pruned needs the function that was pruned, in order to run the network: pass apply="
+    )
 
 
 def _group(group: ChannelGroup, mask: np.ndarray) -> dict[str, Any]:
@@ -240,8 +242,8 @@ def resume(
     metadata, leaves = _read(checkpoint_dir)
     if metadata["ratios"] != list(ratios):
         raise ValueError(
-            f"checkpoint_dir must hold a run of the ratios or budgets {list(ratios)}; "
-            f"{checkpoint_dir} holds one of {metadata['ratios']}"
+            f"checkpoint_dir must hold a run with the ratios or budgets {list(ratios)}; the run in "
+            f"{checkpoint_dir} has {metadata['ratios']}"
         )
     loaded = _load(metadata, leaves, apply, start.params)
     indices, keep = loaded.kept_indices(), []

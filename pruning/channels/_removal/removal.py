@@ -199,9 +199,11 @@ def widths(params: Tree) -> dict[str, int]:
 def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
     """Raise unless `keep` has one boolean vector for each group, of the size of the group."""
     if len(keep) != len(groups):
-        raise ValueError(f"keep must hold {len(groups)} vectors, one a group; got {len(keep)}")
+        raise ValueError(f"keep must hold {len(groups)} vectors, one per group; got {len(keep)}")
     if len({group.parameters for group in groups}) > 1:
-        raise ValueError("groups must be of one model; got those of several")
+        raise ValueError(
+            "groups must all come from one model; these groups come from several models"
+        )
     for group, vector in zip(groups, keep, strict=True):
         if np.shape(vector) != (group.size,):
             raise ValueError(
@@ -284,16 +286,16 @@ def _owner(
             return Owner(owner, (axis,))
     if len(candidates) != 1:
         raise ValueError(
-            f"params must hold arrays that the groups were read from; {path} belongs to "
-            f"{' and '.join(candidates) or 'none of them'}"
+            f"params must hold the arrays that gave the groups, or their optimizer state; {path} "
+            f"belongs to {' and '.join(candidates) or 'none of them'}"
         )
     (owner,) = candidates
     for axes in _axes(path.split("/"), shapes[owner]):
         if shape == tuple(shapes[owner][k] for k in axes) or (shape == (1,) and not axes):
             return Owner(owner, axes)
     raise ValueError(
-        f"params must have the shapes that the groups were read from; {path} must have shape "
-        f"{shapes[owner]}, got {shape}"
+        f"params must have the shapes of the parameters that gave the groups; {path} must have "
+        f"shape {shapes[owner]}, got {shape}"
     )
 
 

@@ -180,9 +180,9 @@ def _narrow(
                 leaf = sizes.cut(leaf, axis, of_axis)
         if np.shape(leaf) != (small := sizes.shape(of_leaf)):
             raise ValueError(
-                f"states must have the shapes that they are returned with, {small} at "
-                f"{jax.tree_util.keystr(path)}, or that of the whole width, {np.shape(large)}; got "
-                f"{np.shape(leaf)}"
+                f"a state must have the shape that the small network returns, {small} at "
+                f"{jax.tree_util.keystr(path)}, or the shape before pruning, {np.shape(large)}; "
+                f"got {np.shape(leaf)}"
             )
         narrow.append(leaf)
     return narrow

@@ -41,8 +41,8 @@ class Sizes:
             ids, mask = channels.arguments[i].axes[axis], masks.get((paths[i], axis), True)
             if not np.array_equal(self.remain(ids), np.broadcast_to(mask, ids.shape)):
                 raise ValueError(
-                    "groups must be those of this program; it couples channels of axis "
-                    f"{axis} of {paths[i]} with some that were removed"
+                    "groups must come from this program; the program couples channels of axis "
+                    f"{axis} of {paths[i]} with removed channels"
                 )
 
     def shape(self, ids: ChannelIds) -> Shape:

@@ -105,8 +105,8 @@ def fold_batch_norms(
     jax.eval_shape(partial(_run, apply, network, params), *inputs)
     if not new:
         raise ValueError(
-            "apply must have a convolution or a product that parameters alone scale channel by "
-            "channel, as batch norm in evaluation does; there is none"
+            "apply must scale the result of a convolution or product channel by channel by "
+            "parameters alone, as batch norm in evaluation does; this program does not"
         )
     arrays = {paths[i]: leaves[i] for i in sorted(network.used)}
     shifted = _paths([None if i is None else paths[i] for i in kernels], set(arrays))

@@ -95,9 +95,11 @@ def least_squares(
       [11.]
     """
     if not ridge or min(ridge) < 0:
-        raise ValueError(f"ridge must hold numbers that are not negative; got {tuple(ridge)}")
+        raise ValueError(f"ridge must hold no negative number; got {tuple(ridge)}")
     if len(ridge) > 1 and len(batches) == 1:
-        raise ValueError("batches must hold two at least, so that the last chooses ridge; got 1")
+        raise ValueError(
+            "batches must hold at least two batches, because the last batch chooses ridge; got 1"
+        )
     solver = partial(ridge_solution, ridge=ridge)
     return _repair("least_squares", apply, params, groups, keep, batches, solver)
 
@@ -147,7 +149,7 @@ def _repair(
 def check_batches(batches: Batches) -> None:
     """Raise unless there is a batch and all batches have equal shapes."""
     if not len(batches):
-        raise ValueError("batches must hold one at least; got none")
+        raise ValueError("batches must hold at least one batch; got none")
     for batch in batches:
         check_tuple(batch, "a batch")
     shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))

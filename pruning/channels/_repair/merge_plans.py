@@ -31,7 +31,7 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
     from scipy.cluster.hierarchy import cut_tree, linkage  # loads slowly
 
     if not keep.any():
-        raise ValueError("keep must keep a channel at least; it keeps none")
+        raise ValueError("keep must keep at least one channel; it keeps none")
     if len(features) == 1:
         return np.ones((1, 1))
     count = int(keep.sum())

@@ -121,9 +121,9 @@ def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> Non
             start = starts[parameters.paths.index(first.path), first.axis]
             if np.isin(sets.find(start + first.indices.ravel()), roots).any():
                 raise ValueError(
-                    f"channels that are merged must be summed by kernels alone; those of "
-                    f"{name(group)} are by {required.equations[-1].primitive.name}"
-                    f"{at(line_of(required.equations))}"
+                    f"merged channels must be summed by kernels alone; channels of {name(group)} "
+                    "are summed by "
+                    f"{required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
 
 

@@ -85,7 +85,7 @@ def select_within(
     sizes = [value.size - 1 for value in values]
     allowed = list(map(range, sizes)) if widths is None else widths
     if len(allowed) != len(sizes):
-        raise ValueError(f"widths must hold {len(sizes)} lists, one a group; got {len(allowed)}")
+        raise ValueError(f"widths must hold {len(sizes)} lists, one per group; got {len(allowed)}")
     multiple = multiples(round_to, len(sizes))
     narrower = [
         sorted({n for n in own if min_channels <= n < size and n % step == 0}, reverse=True)
@@ -110,8 +110,8 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
         return np.cumsum([0.0, *descending])
     if descending.size and descending[-1] < 0:
         raise ValueError(
-            "scores must not be negative, or normalize false: it is shares of a layer's scores "
-            f"that count; got {descending[-1]:g}"
+            "scores must not be negative, because normalize divides them by their sum; got "
+            f"{descending[-1]:g}: pass normalize=False"
         )
     if not descending.any():
         descending = np.ones_like(descending)

@@ -68,8 +68,8 @@ def channel_scores(
         dtype = leaves[path].dtype
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise TypeError(
-                f"params must hold floating kernels to be scored; {path} is {dtype}: give a score "
-                "of your own, such as channel_scores of a tree with kernels times their scales"
+                f"params must hold floating-point kernels; {path} has dtype {dtype}: pass "
+                "as score a function that scores the kernels times their scales"
             )
         return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
 
@@ -210,7 +210,7 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
     """The multiple for each of `count` groups, from one number or one for each group."""
     numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
     if len(numbers) != count:
-        raise ValueError(f"round_to must hold {count} numbers, one a group; got {len(numbers)}")
+        raise ValueError(f"round_to must hold {count} numbers, one per group; got {len(numbers)}")
     for number in numbers:
         at_least(1, round_to=number)
     return numbers

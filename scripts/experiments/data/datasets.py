@@ -108,7 +108,8 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     version = _version(name, data_dir)
     if str(version).startswith("s3://"):
         raise InputError(
-            f"{name} must be in a folder or at gs://, where array_record reads it; mount {version}"
+            f"{name} must be in a local folder or at gs://, because array_record reads nothing "
+            f"else; mount {version}"
         )
     classes, (train, test) = _open(version, ("train", "validation"), encoded=True)
     return Records(name, "", classes, train, test, version.name)
@@ -229,7 +230,8 @@ def _check_counts(split: Any) -> None:
         reader.close()
         if found != count:
             raise ValueError(
-                f"dataset_info.json has {count} records of {path}, which holds {found}"
+                f"dataset_info.json must have the number of records of {path}; it has {count}, and "
+                f"the file holds {found}"
             )
 
 
@@ -257,8 +259,8 @@ def _read(name: str, version: Path, moments: Moments | None) -> Images:
         mean, deviation = 255 * np.array(moments)
         if len(mean) != (channels := train[0].shape[-1]):
             raise InputError(
-                f"the images must have {len(mean)} channels, as the network; those of {version} "
-                f"have {channels}"
+                f"the images must have {len(mean)} channels, like the network; the images of "
+                f"{version} have {channels}"
             )
     (x_train, y_train), (x_test, y_test) = (
         (((x - mean) / deviation).astype(np.float32), y) for x, y in (train, test)
@@ -286,7 +288,8 @@ def _check_values(
     if not (deviation > 0).all():
         channels = np.flatnonzero(~(deviation > 0)).tolist()
         raise InputError(
-            f"the training images of {version} must differ; channels {channels} have one value"
+            f"the training images of {version} must differ; all pixels of channels {channels} have "
+            "one value"
         )
 
 
@@ -309,7 +312,10 @@ def _stack(source: Sequence, split: str) -> Examples:
             if image.dtype == object or image.size == 0:
                 raise ValueError("it has no image")
             if images and image.shape != images[0].shape:
-                raise ValueError(f"its image has shape {image.shape}, the first {images[0].shape}")
+                raise ValueError(
+                    f"its image has shape {image.shape}, and the first image has shape "
+                    f"{images[0].shape}"
+                )
             images.append(image)
             labels.append(label)
     return np.stack(images), np.array(labels, np.int32)

@@ -79,7 +79,7 @@ class Architecture:
       windows: How many positions a position sees, its own included; None: all before it.
       rates: Angles of the rotary positions, for position 1; none where positions are learned.
       experts: Perceptrons of each layer.
-      experts_per_token: How many of them a token is sent to.
+      experts_per_token: Number of experts to which a token is sent.
       shares_sum_to_one: Whether the weights of these experts are divided by their sum.
     """
 

@@ -26,11 +26,11 @@ class Wanted:
     Attributes:
       layers, heads, intermediate, hidden, experts: Numbers of units.
       budget: The largest number of parameters.
-      gigabytes: The maximum number of 10⁹ bytes through the memory of `target`, in a pass over a
-        sequence.
+      gigabytes: The maximum number of gigabytes (10⁹ bytes) moved through the memory of `target` in
+        a pass over a sequence.
       target: A chip, "v5e" or "h100".
       units: The kinds of units that a budget may remove: heads, intermediate, hidden and experts,
-        if the family can have fewer of them.
+        unless the model family fixes their number.
       round_to: Chosen widths are multiples of this number.
     """
 
@@ -87,8 +87,8 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
         if smallest <= wanted.budget:
             return fill_up(model, tensors, found, wanted)
     raise InputError(
-        f"a budget must be met by some counts; {wanted.budget:,} parameters are fewer than the "
-        f"{smallest or parameters(model, tensors, given):,} that are left at the smallest of "
+        f"the budget must leave the smallest model; {wanted.budget:,} parameters are fewer than "
+        f"the {smallest or parameters(model, tensors, given):,} of the model with the fewest "
         f"{', '.join(free_units(model, wanted))}"
     )
 
@@ -101,8 +101,8 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(
-            f"--units must have one of {', '.join(model.traits.units)} for a {model.family}; got "
-            f"{', '.join(wanted.units)}"
+            f"--units must name at least one of {', '.join(model.traits.units)}, the units of a "
+            f"{model.family}; got {', '.join(wanted.units)}"
         )
 
 
@@ -130,8 +130,8 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
             )
     if chosen["heads"] % queries:
         raise InputError(
-            f"--heads must be a multiple of {queries}, the queries of a key-value head, which are "
-            f"removed with it; got {chosen['heads']}"
+            f"--heads must be a multiple of {queries}, because a key-value head is removed with "
+            f"all its query heads; got {chosen['heads']}"
         )
     groups = chosen["heads"] // queries
     del chosen["heads"]

@@ -53,9 +53,7 @@ class Tensor(NamedTuple):
         with self.path.open("rb") as file:
             file.seek(self.start)
             if array.size and file.readinto(as_bytes(array)) != array.nbytes:
-                raise InputError(
-                    f"{self.path} must remain as it is while it is read; it is cut off"
-                )
+                raise InputError(f"{self.path} must not change while it is read; it was cut off")
         return array
 
 
@@ -128,13 +126,15 @@ def shard(path: Path) -> Tensors:
         }
     except KeyError as error:
         raise InputError(
-            f"the tensors of {path} must be of {', '.join(DTYPES)}; got {error}"
+            f"the tensors of {path} must have a dtype of {', '.join(DTYPES)}; got {error}"
         ) from error
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{path} must be a whole safetensors file; {error}") from error
     end = max((t.start + n_bytes(t) for t in found.values()), default=8 + length)
     if end > size:
-        raise InputError(f"{path} must have {end} bytes by its header; it has {size}")
+        raise InputError(
+            f"{path} must have the {end} bytes that its header declares; it has {size}"
+        )
     return found
 
 

@@ -48,14 +48,16 @@ def check(folder: Path) -> None:
     config = folders.read_config(folder)
     model = parse(config)
     if model.family not in FAMILIES:
-        raise InputError(f"--maxtext must be of {' or '.join(FAMILIES)}; got a {model.family}")
+        raise InputError(
+            f"--maxtext needs a model of {' or '.join(FAMILIES)}; got a {model.family}"
+        )
     scaled = (config.get("rope_scaling") or {}).get("rope_type", "default") != "default"
     scaled |= (config.get("rope_parameters") or {}).get("rope_type", "default") != "default"
     biased = model.family == "qwen3" and config.get("attention_bias", False)
     if any(model.windows) or scaled or biased:
         raise InputError(
-            "--maxtext must be of a model without sliding windows, scaled positions and biases "
-            f"that MaxText's {model.family} lacks; config.json has such an entry"
+            "--maxtext needs a model without sliding windows, scaled positions and biases that "
+            f"MaxText's {model.family} lacks; config.json has such an entry"
         )
 
 

@@ -127,8 +127,8 @@ def stack(name: str, parts: Mapping[int, Tensor]) -> Stack:
     numbers, shapes = sorted(parts), {part.shape for part in parts.values()}
     if numbers != list(range(len(parts))) or len(shapes) > 1:
         raise InputError(
-            f"the experts of a layer must be numbered from 0 and of one shape; {name} has "
-            f"{len(parts)} up to number {numbers[-1]}, of {len(shapes)} shapes"
+            f"the experts of a layer must be numbered from 0 and have one shape; {name} has "
+            f"{len(parts)} experts, with numbers up to {numbers[-1]} and {len(shapes)} shapes"
         )
     return Stack(tuple(parts[i] for i in numbers))
 

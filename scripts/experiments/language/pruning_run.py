@@ -91,8 +91,8 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
         counts = compiled_budget.choose(folder, wanted, tokens)
     if counts == removal.counts(model.architecture):
         raise InputError(
-            "less than the whole model must remain; give --keep, --parameters, --layers, --heads, "
-            "--intermediate, --hidden or --experts"
+            "the command must remove a part of the model; give --keep, --parameters, --layers, "
+            "--heads, --intermediate, --hidden or --experts"
         )
     return counts
 
@@ -169,8 +169,8 @@ def check_text(model: Architecture, counts: Counts, text: Text | None, settings:
     """
     if text is None and counts.layers < model.layers and settings.score != "random":
         raise InputError(
-            "--text must be given for --layers, since layers are chosen by what they do to it; "
-            "without it use --score random"
+            "--text must be given for --layers, because layers are chosen by their effect on the "
+            "text; without a text use --score random"
         )
     if text is None or settings.repair == "none":
         return
@@ -179,6 +179,6 @@ def check_text(model: Architecture, counts: Counts, text: Text | None, settings:
     rows = int(np.prod(text.calibration[:, 1:].shape))
     if rows < inputs:
         raise InputError(
-            f"least squares must have as many tokens as its largest kernel has inputs, {inputs}; "
-            f"--sequences and --length give {rows}"
+            "least squares needs at least as many tokens as the largest kernel has inputs, "
+            f"{inputs}; --sequences and --length give {rows}"
         )

@@ -129,7 +129,8 @@ def check_names(model: Architecture, tensors: Sources) -> None:
         shape = tuple(sizes.get(axis, n) for axis, n in zip(axes, tensor.shape, strict=False))
         if len(axes) != len(tensor.shape) or shape != tensor.shape:
             raise InputError(
-                f"{name} must have the shape {shape} by config.json; it has {tensor.shape}"
+                f"{name} must have the shape {shape} that config.json implies; it has "
+                f"{tensor.shape}"
             )
 
 

@@ -57,8 +57,8 @@ def encoder(folder: Path) -> Any:
         from tokenizers import Tokenizer  # pyright: ignore[reportMissingImports]
     except ImportError as error:
         raise InputError(
-            "tokenizers must be installed to read text by tokenizer.json; pip install tokenizers, "
-            "or give --text as an .npy file of the numbers of tokens"
+            "tokenizers must be installed to read text by tokenizer.json: pip install tokenizers, "
+            "or give --text as an .npy file of token numbers"
         ) from error
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     return lambda text: tokenizer.encode(text, add_special_tokens=False).ids
@@ -79,7 +79,7 @@ def divide(
     if split < whole * sequences or len(tokens) - split < whole:
         raise InputError(
             f"--text must hold {whole * sequences * 10 // 9 + whole} tokens for {sequences} "
-            f"sequences of {length} and held-out ones; it holds {len(tokens)}"
+            f"sequences of {length} tokens and for held-out text; it holds {len(tokens)}"
         )
     places = np.random.default_rng(seed).permutation(split // whole)[:sequences] * whole
     rest = len(tokens) - split - whole

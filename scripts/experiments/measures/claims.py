@@ -80,7 +80,10 @@ def first_devices(count: int | None) -> Sequence[Any]:
             jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices()
     if count is not None and count > len(devices):
-        raise InputError(f"--devices must be at most {len(devices)}, those there are; got {count}")
+        raise InputError(
+            f"--devices must be at most {len(devices)}, the number of available devices; got "
+            f"{count}"
+        )
     return devices[:count]
 
 
@@ -118,7 +121,7 @@ def writing(out: Path, remains: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"{out} must take the results; {error.strerror or error}: {remains}"
+            f"{out} must be writable for the results; {error.strerror or error}: {remains}"
         ) from error
 
 

@@ -13,20 +13,20 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: In place of a ratio, the cost of the smaller network; below 1, its share of the whole
-        cost.
-      unit: The cost: multiply-accumulates, parameters with running statistics, their bytes, or
-        milliseconds of one image.
+      budget: Cost of the smaller network, used in place of a ratio; a number below 1 is a share of
+        the whole cost.
+      unit: Unit of the cost: multiply-accumulates (macs), parameters with running statistics, their
+        bytes, or milliseconds for one image.
       steps: Number of steps in which channels are removed.
       curve: How the ratio rises over the steps.
-      scope: Whether each layer loses the ratio, or the network as a whole.
+      scope: Whether the ratio holds for each layer (layerwise) or for the whole network (globally).
       fine_tune: Passes over the training images after each step.
-      min_channels: The least number of channels that each layer keeps.
-      round_to: The number of kept channels is rounded up to a multiple of this.
+      min_channels: The smallest number of channels that a layer keeps.
+      round_to: Each number of kept channels is rounded up to a multiple of this number.
       exclude: Layers that keep their filters, such as stem or blocks/0.
-      fold: Whether constants of removed channels move into the next biases.
-      repair: Repair of the layers after removed channels, on training images, before the stage
-        "pruned" and in place of folding; merge uses no images.
+      fold: Whether the constant outputs of removed channels are added to the next biases.
+      repair: Repair of the layers that read removed channels, on training images, before the stage
+        "pruned" and in place of folding; merge needs no images.
       repair_images: The largest number of training images that are used to repair.
     """
 
@@ -46,4 +46,4 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.budget is not None and self.steps > 1:
-            raise InputError(f"--steps must be 1 with --budget; got {self.steps}")
+            raise InputError(f"--steps must be 1 if --budget is given; got {self.steps}")

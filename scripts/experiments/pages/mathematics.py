@@ -43,7 +43,7 @@ def plain(text: str) -> str:
 def _converted(text: str, outside: Callable[[str], str], inside: Callable[[str], str]) -> str:
     pieces = _FORMULA.split(text)
     if "$" in "".join(pieces[::2]):
-        raise ValueError(f"dollar signs come in pairs; got {text}")
+        raise ValueError(f"dollar signs must come in pairs; got {text}")
     return "".join(inside(piece) if i % 2 else outside(piece) for i, piece in enumerate(pieces))
 
 

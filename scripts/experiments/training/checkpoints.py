@@ -50,8 +50,8 @@ class Checkpoints:
         self.remote = storage.is_remote(checkpoint_dir)
         if str(self.dir).startswith("s3://"):
             raise InputError(
-                "checkpoints must be in a folder or at gs://, where Orbax writes them; got "
-                f"{self.dir}"
+                "checkpoints must be in a local folder or at gs://, because Orbax writes nowhere "
+                f"else; got {self.dir}"
             )
         with self._explained("written"):
             storage.make_folder(self.dir)
@@ -91,7 +91,10 @@ class Checkpoints:
           InputError: The folder cannot be written, or is no longer there.
         """
         if self._inode() != self.inode:
-            raise InputError(f"the folder of a run must remain until it ends; {self.dir} does not")
+            raise InputError(
+                f"the folder of a run must remain until the run ends; {self.dir} was moved or "
+                "removed"
+            )
         if step in self.manager.all_steps():
             return
         # Save copies, because the next step adds to the notes and donates the buffers, which on a
@@ -164,7 +167,7 @@ class Checkpoints:
             )
             written = read["checksums"]["mixed"]
         if sums_of(read["state"]) != written:
-            raise DamagedError("its arrays are not those that were written")
+            raise DamagedError("its arrays differ from the arrays that were written")
         return read["state"], read["checksums"]["notes"]
 
     @contextmanager
@@ -230,7 +233,7 @@ def check_files(folder: Path) -> None:
         if not path.is_file():
             raise DamagedError(f"{path} is missing")
         if sha256(path) != digest:
-            raise DamagedError(f"{path} is not what was written")
+            raise DamagedError(f"{path} differs from the file that was written")
 
 
 def sha256(path: Path) -> str:

@@ -32,8 +32,8 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
     """
     if "whole" in evaluations and recipe.model.startswith("vgg"):
         raise InputError(
-            f"--evaluations whole needs a network of any image size; {recipe.model} has dense "
-            "layers of one size"
+            f"--evaluations whole needs a network that takes images of any size; {recipe.model} "
+            "has dense layers of one size"
         )
 
 
@@ -44,4 +44,4 @@ def check_trained(out: Path, *, needed: bool) -> None:
       InputError: The folder has no checkpoint.
     """
     if needed and not any(path.name.isdigit() for path in out.glob("checkpoints-*/*")):
-        raise InputError(f"--evaluate-only: the run must have a checkpoint; {out} has none")
+        raise InputError(f"--evaluate-only needs a run with a checkpoint; {out} has none")

@@ -91,8 +91,8 @@ def _norm(recipe: Recipe, statistics: Mapping[str, Any]) -> models.Norm:
         groups = recipe.norm_groups or num_features // recipe.norm_channels
         if groups < 1 or num_features % groups:
             raise InputError(
-                f"--norm-groups and --norm-channels must divide every layer; a layer has "
-                f"{num_features} channels, {groups} groups"
+                "--norm-groups and --norm-channels must divide the channels of every layer; a "
+                f"layer has {num_features} channels and {groups} groups"
             )
         return nnx.GroupNorm(num_features, num_groups=groups, epsilon=1e-5, rngs=rngs)
 

@@ -50,7 +50,9 @@ def init_distributed(
             )
     except (RuntimeError, ValueError) as error:
         reason = first_line(error)
-        raise InputError(f"--coordinator must lead to the other processes; {reason}") from error
+        raise InputError(
+            f"--coordinator must be an address that connects all processes; {reason}"
+        ) from error
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 

@@ -48,7 +48,10 @@ def prepare(
     existing = files.read_json(path, dict)
     trained = has_trained(out)
     if existing is None and trained:
-        raise InputError(f"{path} must be there, because {trained} is; the run is an unknown one")
+        raise InputError(
+            f"{path} must exist, because {trained} exists; without it, the settings of the run are "
+            "unknown"
+        )
     if existing is not None and trained:
         before = {"init_from": None} | existing
         refuse_others(out, before | more_epochs(out, recipe, before), settings)

@@ -142,8 +142,9 @@ class InitialWeights:
             theirs, ours = (shapes.get(name) for shapes in sizes)
             if theirs != ours:
                 raise InputError(
-                    f"--init-from must be a run of the same network, normalization and number of "
-                    f"classes; in {self.run} {name} has shape {theirs}, here {ours}"
+                    "--init-from must be a run of the same network, normalization and number of "
+                    f"classes; {name} of {self.run} has shape {theirs}, and the new network has "
+                    f"{ours}"
                 )
 
 

@@ -92,7 +92,8 @@ class Trainer:
         self.streams, self.seconds_waiting = isinstance(data, Records), 0.0
         if self.total_steps >= MAX_STEPS:
             raise InputError(
-                f"--epochs must give fewer than 2^31 steps; got {recipe.epochs} of {self.steps}"
+                f"--epochs must give fewer than 2^31 steps; got {recipe.epochs} epochs of "
+                f"{self.steps} steps"
             )
         build = partial(
             networks.network,
@@ -225,13 +226,16 @@ def _loader(recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout) 
         )
     if layout.microbatches > 1 and recipe.statistics_groups > 1:
         raise InputError(
-            "--microbatches above 1 needs --statistics-groups 1, the whole batch's; got "
-            f"{recipe.statistics_groups}"
+            "--microbatches above 1 needs --statistics-groups 1, statistics of the whole batch; "
+            f"got {recipe.statistics_groups}"
         )
     if isinstance(data, Images):
         loader = InMemoryLoader(data, recipe, mesh)
     elif layout.vmap_seeds:
-        raise InputError(f"--vmap-seeds yes needs images that fit on a device; {data.name} is read")
+        raise InputError(
+            f"--vmap-seeds yes needs images that fit on a device; the images of {data.name} are "
+            "streamed"
+        )
     else:
         loader = StreamingLoader(data, recipe, mesh, layout.workers)
     if recipe.batch_size > loader.count:

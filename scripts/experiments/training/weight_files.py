@@ -61,8 +61,8 @@ def check_fits(model: CifarResNet, images: Images) -> None:
     given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
     if given != (found := (images.x_train.shape[-1], images.classes)):
         raise InputError(
-            f"the data set must have {given[0]} channels and {given[1]} classes, as the network of "
-            f"the weight file; {images.name} has {found[0]} and {found[1]}"
+            f"the data set must have {given[0]} channels and {given[1]} classes, like the network "
+            f"of the weight file; {images.name} has {found[0]} and {found[1]}"
         )
 
 
