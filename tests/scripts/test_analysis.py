@@ -1,6 +1,7 @@
 """What is measured of layers, beside SciPy and by hand."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,36 +129,30 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     assert np.shape(found["covariance"]) == (3, 3)
 
 
-def test_convolutions_are_ranked_and_other_arrays_of_some_size_drawn(monkeypatch):
-    def rankings(kernels, **options):
-        assert options == {"ratio": 0.5, "gaussian_layers": 20}
-        return {"layers": [{"name": name} for name in kernels]}
-
-    for name in ("histogram", "correlations"):
-        monkeypatch.setattr(analysis, name, lambda layer, w, name=name: (name, layer, w.shape))
-    monkeypatch.setattr(analysis, "rankings", rankings)
-    arrays = {f"conv{i}": np.zeros((3, 3, 2, 4 + i)) for i in range(4)}
-    arrays |= {"dense": np.zeros((4, 4)), "small": np.zeros((3, 5)), "bias": np.zeros(16)}
-    found = analysis.measure(arrays, ratio=0.5, gaussian_layers=20)
-    assert found["chosen"] == ["conv0", "conv2", "conv3"]
-    expected = [(name, (3, 3, 2, 4 + int(name[-1]))) for name in found["chosen"]]
-    for key, part in (("histograms", "histogram"), ("covariances", "correlations")):
-        assert found[key] == [(part, *each) for each in expected]
-    assert found["others"] == [("histogram", "dense", (4, 4)), ("histogram", "bias", (16,))]
-    one = analysis.measure({"conv0": arrays["conv0"]}, ratio=0.5, gaussian_layers=20)
-    assert one["chosen"] == ["conv0"]
-    dense = analysis.measure({"dense": arrays["dense"]}, ratio=0.5, gaussian_layers=20)
-    assert (dense["chosen"], dense["others"]) == (["dense"], [])
-    none = analysis.measure({"bias": arrays["bias"]}, ratio=0.5, gaussian_layers=20)
-    assert none["chosen"] == []
-
-
 @pytest.fixture(scope="module")
 def ranked():
     """Two layers of one shape, of which one has a dead filter, and one that is left out."""
     kernels = {"a": drawn(3, 3, 8, 16), "b": drawn(3, 3, 8, 16, seed=1), "c": drawn(3, 3, 4, 2)}
     kernels["b"][..., 5] = 0
     return kernels, analysis.rankings(kernels, ratio=0.5, gaussian_layers=40)
+
+
+def test_convolutions_are_ranked_and_other_arrays_of_some_size_drawn():
+    measure = partial(analysis.measure, ratio=0.5, gaussian_layers=40)
+    arrays = {f"conv{i}": drawn(3, 3, 8, 16, seed=i) for i in range(4)}
+    arrays |= {"dense": drawn(4, 4), "small": drawn(3, 5), "bias": drawn(16)}
+    found = measure(arrays)
+    assert found["kind"] == "convolutions"
+    assert [layer["name"] for layer in found["layers"]] == [f"conv{i}" for i in range(4)]
+    assert found["chosen"] == ["conv0", "conv2", "conv3"]
+    for part, function in (
+        ("histograms", analysis.histogram),
+        ("covariances", analysis.correlations),
+    ):
+        assert found[part] == [function(name, arrays[name]) for name in found["chosen"]]
+    assert found["others"] == [analysis.histogram(name, arrays[name]) for name in ("dense", "bias")]
+    assert measure({"conv0": arrays["conv0"]})["chosen"] == ["conv0"]
+    assert measure({"bias": arrays["bias"]})["chosen"] == []
 
 
 def test_a_layer_is_described_by_its_rankings(ranked):

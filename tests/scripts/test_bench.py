@@ -3,6 +3,7 @@
 import json
 import re
 from types import SimpleNamespace
+from typing import Any
 
 import flax
 import jax
@@ -38,22 +39,6 @@ def small_transformers(monkeypatch):
         monkeypatch.setattr(transformers, name, value)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield
-
-
-def test_the_two_sides_are_called_in_turn_and_warmed_up():
-    calls = []
-    ours, peer = (lambda: calls.append("a")), (lambda: calls.append("b"))
-    a, b = timing.alternately(ours, peer, 4)
-    assert calls == ["a", "b"] * 7
-    assert a.shape == b.shape == (4,)
-    assert (a > 0).all()
-
-
-def test_a_call_is_timed_until_its_result_is_there(monkeypatch):
-    waited = []
-    monkeypatch.setattr(timing.jax, "block_until_ready", waited.append)
-    timing.alternately(lambda: "a", lambda: "b", 3)
-    assert waited == ["a", "b"] * 6
 
 
 @pytest.mark.parametrize("group", [layers.training, layers.inference])
@@ -111,14 +96,32 @@ def kept(leaves, shape):
     return [leaf for leaf in leaves if leaf.shape in (shape, ())]
 
 
+class Side:
+    """A program whose result exists some seconds after its call, by a clock that it sets."""
+
+    def __init__(self, name, seconds, calls, clock):
+        self.name, self.seconds, self.calls, self.clock = name, iter(seconds), calls, clock
+
+    def __call__(self):
+        self.calls.append(self.name)
+        return self
+
+    def block_until_ready(self):
+        self.clock[0] += next(self.seconds)
+        return self
+
+
 def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
+    """Of sides that are called in turn, and three times before it counts."""
+    calls, clock = [], [0.0]
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     # The medians have the ratio 2/4; that of neighbours is 2/3 in the middle.
-    seconds = {"ours": [1, 2, 9], "peer": [4, 3, 4], "copy": [1, 1, 2]}
-    monkeypatch.setattr(
-        timing, "alternately", lambda a, b, runs: tuple(np.array(seconds[f()]) for f in (a, b))
-    )
-    pair = timing.Pair("x", lambda: "ours", lambda: "peer", lambda: "copy", 0.5)
+    seconds = {"ours": 2 * [50, 60, 70, 1, 2, 9], "peer": [90, 80, 70, 4, 3, 4]}
+    seconds["copy"] = [30, 20, 10, 1, 1, 2]
+    sides = {name: Side(name, s, calls, clock) for name, s in seconds.items()}
+    pair = timing.Pair("x", sides["ours"], sides["peer"], sides["copy"], 0.5)
     found = timing.time_pair(pair, 3)
+    assert calls == 6 * ["ours", "peer"] + 6 * ["ours", "copy"]
     quartiles = (0.25 + 2 / 3) / 2, (2 / 3 + 2.25) / 2
     assert found == timing.Timing("x", 2000, 4000, 2 / 3, quartiles, 2.0, 0.5)
     assert bench.cells(found) == ["x", "2000.00", "4000.00", "0.67", "0.46 to 1.46", "2.0", "0.50"]
@@ -200,50 +203,9 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
     assert timing.time_pair(pair, 3).ratio < 1 / 2.5
 
 
-def cut_by_nothing(monkeypatch, module):
-    """Calls of `prune`, which removes nothing here; costs are counts of parameters."""
-    asked = []
-
-    def prune(apply, params, x, **options):
-        asked.append(options)
-        return SimpleNamespace(params=params, groups=[], keep=[])
-
-    def count(apply, params, x):
-        apply(params, x)
-        return SimpleNamespace(macs=sum(leaf.size for leaf in jax.tree.leaves(params)))
-
-    monkeypatch.setattr(module.pruning, "prune", prune)
-    monkeypatch.setattr(module.pruning, "cost", count)
-    return asked
-
-
-@pytest.mark.parametrize("family", ["GPT-2", "LLaMA"])
-def test_half_of_every_group_of_a_transformer_is_asked_for(small_transformers, family, monkeypatch):
-    asked = cut_by_nothing(monkeypatch, transformers)
-    (group,) = (g for title, g in transformers.groups().items() if family in title)
-    blocks, stream = group()
-    half = {"ratios": [0.5], "fold": False, "resize": True}
-    assert asked == [{**half, "exclude": ["down"]}, half]
-    for pair, what in ((blocks, "blocks"), (stream, "blocks and stream")):
-        assert pair.name == f"{what}, batch 2, ideal 1.000"
-        np.testing.assert_array_equal(pair.ours(), pair.peer())
-        assert pair.peer().shape == (2, 7, 50)
-
-
-def test_half_the_work_of_a_network_is_asked_for(monkeypatch):
-    build = {"small": lambda rngs: models.CifarResNet(8, classes=10, rngs=rngs)}
-    monkeypatch.setattr(halves, "BUILD", build)
-    monkeypatch.setattr(halves, "SIDE", 8)
-    asked = cut_by_nothing(monkeypatch, halves)
-    with jax.numpy_dtype_promotion("standard"):
-        (group,) = halves.groups().values()
-        pairs = group()
-    uniform, budget, rounded = asked
-    assert uniform == {"fold": False, "ratios": [0.29]}
-    assert (budget["budget"], rounded["budget"]) == (0.5, 0.5)
-    assert budget["select"].keywords == {"min_channels": 16}
-    assert (budget.get("round_to"), rounded["round_to"]) == (None, 16)
-    assert len(pairs) == 6
+def parameters(call: Any) -> Any:
+    """The parameters that a bound call is given."""
+    return call.args[0]
 
 
 def arguments_size(call):
@@ -251,14 +213,11 @@ def arguments_size(call):
     return sum(np.size(leaf) for leaf in jax.tree.leaves(call.args))
 
 
-@pytest.mark.slow
 def test_half_the_work_is_timed_of_any_network(monkeypatch):
-    monkeypatch.setattr(
-        halves, "BUILD", {"small": lambda rngs: models.CifarResNet(8, classes=10, rngs=rngs)}
-    )
-    monkeypatch.setattr(halves, "SIDE", 8)
-    for name in ("ROUND_TO", "MIN_CHANNELS"):
-        monkeypatch.setattr(halves, name, 4)
+    build = {"small": lambda rngs: models.CifarResNet(8, classes=10, rngs=rngs)}
+    sizes = {"BUILD": build, "SIDE": 8, "ROUND_TO": 4, "MIN_CHANNELS": 4}
+    for name, value in sizes.items():
+        monkeypatch.setattr(halves, name, value)
     with jax.numpy_dtype_promotion("standard"):
         (group,) = halves.groups().values()
         pairs = group()
@@ -268,22 +227,31 @@ def test_half_the_work_is_timed_of_any_network(monkeypatch):
         assert found
         assert pair.ours().shape == pair.peer().shape == (int(found[1]), 10)
         assert np.isfinite(pair.ours()).all()
-        within = (0.35, 0.5) if "budget" in pair.name else (0.45, 0.65)  # ⌊0.29 · 16⌋ = 4 of 16
+        within = (0.35, 0.5) if "budget" in pair.name else (0.45, 0.65)
         assert within[0] < float(found[2]) <= within[1]
         assert arguments_size(pair.ours) < arguments_size(pair.peer)
+        kernels = (leaf for leaf in jax.tree.leaves(parameters(pair.ours)) if leaf.ndim == 4)
+        widths = {kernel.shape[-1] for kernel in kernels}
+        if "every group" in pair.name:
+            assert widths > {16 - 4, 32 - 9, 64 - 18}  # within blocks, without ⌊0.29 n⌋
+        else:
+            assert min(widths) >= 4
+            assert all(width % 4 == 0 for width in widths) == ("multiples of 4" in pair.name)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", ["GPT-2", "LLaMA"])
+@pytest.mark.parametrize("family", [pytest.param("GPT-2", marks=pytest.mark.slow), "LLaMA"])
 def test_transformers_are_timed_at_any_size(small_transformers, family):
     (group,) = (g for title, g in transformers.groups().items() if family in title)
     blocks, stream = group()
     shares = [float(pair.name.rsplit(" ")[-1]) for pair in (blocks, stream)]
     assert 0 < shares[1] < shares[0] < 0.8
-    for pair in (blocks, stream):
+    for pair, width in ((blocks, 24), (stream, 12)):
         assert pair.ours().shape == pair.peer().shape == (2, 7, 50)
         assert np.isfinite(pair.ours()).all()
         assert arguments_size(pair.ours) < arguments_size(pair.peer)
+        half, whole = map(parameters, (pair.ours, pair.peer))
+        assert (half["words"].shape, whole["words"].shape) == ((50, width), (50, 24))
+        assert half["layers"]["up"].shape[-1] == whole["layers"]["up"].shape[-1] // 2
 
 
 def test_a_decoder_of_shapes_alone_has_the_groups_of_its_layers(small_transformers, monkeypatch):

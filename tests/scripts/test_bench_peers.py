@@ -57,29 +57,21 @@ def test_the_layers_are_those_of_a_vgg16():
 
 @pytest.mark.usefixtures("users_jax")
 def test_half_of_a_network_is_timed_beside_the_whole(monkeypatch):
-    """Of a made-up pruning, which halves every parameter and a seventh of the work remains."""
-    x = jax.random.normal(jax.random.key(0), (2, 32, 32, 3), jnp.float32)
+    """Of a perceptron of 6 neurons: half of its products are left."""
 
-    def vgg(depth, *, classes, hidden, rngs):
-        assert (depth, classes, hidden) == (16, 10, ())
-        return nnx.BatchNorm(3, bias_init=nnx.initializers.ones, rngs=rngs)
+    def small(depth, *, classes, hidden, rngs):
+        assert (depth, hidden) == (16, ())
+        return models.MLP(inputs=32 * 32 * 3, widths=(6,), classes=classes, rngs=rngs)
 
-    def prune(apply, state, image, *, ratios, fold):
-        assert (ratios, fold, image.shape) == ([0.5], False, (1, 32, 32, 3))
-        return SimpleNamespace(params=jax.tree.map(lambda p: p / 2, state))
-
-    def cost(apply, state, image):
-        whole = float(state["scale"][...][0]) == 1
-        return SimpleNamespace(macs=70 if whole else 10)
-
-    monkeypatch.setattr(bench, "models", SimpleNamespace(VGG=vgg))
-    monkeypatch.setattr(bench, "pruning", SimpleNamespace(prune=prune, cost=cost))
+    monkeypatch.setattr(bench, "models", SimpleNamespace(VGG=small))
     monkeypatch.setattr(bench, "BATCH", 2)
     (pair,) = bench.halved()
-    assert pair.name == "half/whole, batch 2, ideal 0.143"
-    np.testing.assert_allclose(pair.peer(), x + 1, rtol=1e-4, atol=1e-4)
-    # The scale, the variance and the bias are all one half.
-    np.testing.assert_allclose(pair.ours(), x / 2 / 0.5**0.5 + 0.5, rtol=1e-4, atol=1e-4)
+    assert pair.name == "half/whole, batch 2, ideal 0.500"
+    model = nnx.view(small(16, classes=10, hidden=(), rngs=nnx.Rngs(0)), use_running_average=True)
+    x = jax.random.normal(jax.random.key(0), (2, 32, 32, 3), jnp.float32)
+    np.testing.assert_allclose(pair.peer(), model(x), rtol=1e-4, atol=1e-5)
+    assert pair.ours().shape == (2, 10)
+    assert jnp.abs(pair.ours() - pair.peer()).max() > 1e-2
 
 
 PLAIN_LAYOUT = training.Layout()

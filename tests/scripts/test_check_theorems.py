@@ -17,7 +17,6 @@ from rich.console import Console
 
 import check_theorems
 from claims import ALL, PAPERS
-from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import claims as claim_measures
 from experiments.pages import mathematics, theorem_plots
@@ -25,6 +24,7 @@ from experiments.pages.theorem_cards import anchor
 from geometry import claims
 
 SCRIPT = Path(check_theorems.__file__)
+CURVE = theorem_plots.Figure(lambda: {"n": [1.0], "true": [2.0]}, "", "")
 GAMMA, FACTS = "Definition 1, example", "Facts 1 and 2"
 
 
@@ -35,13 +35,14 @@ def few(monkeypatch):
     assert len(chosen) == 2
     monkeypatch.setattr(claim_measures, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
-    monkeypatch.setattr(theorem_plots, "curves", dict)
+    monkeypatch.setattr("claims.ALL", chosen)
+    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # which the page does not draw
     return chosen
 
 
 def results_in(folder):
     results = json.loads((folder / "results.json").read_text())
-    return {key: results[key] for key in ("seed", "precision", "claims")}
+    return {name: results[name] for name in results if name not in ("seconds", "date", "command")}
 
 
 def test_a_run_writes_a_page_and_the_same_numbers_again(few, tmp_path, capsys):
@@ -77,15 +78,18 @@ def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
         check_theorems.main(precision=2.0, seed=1, out=tmp_path)
 
 
-def test_an_outcome_that_is_not_recorded_ends_with_status_1(few, tmp_path, monkeypatch, capsys):
+def test_outcomes_that_are_not_recorded_end_with_status_1(few, tmp_path, monkeypatch, capsys):
     gamma = next(claim for claim in few if claim.name == GAMMA)
     wrong = replace(gamma, checks=(replace(gamma.checks[1], predicted=0.11),))
-    monkeypatch.setattr(claim_measures, "ALL", (wrong,))
+    other = replace(wrong, name="Definition 2")
+    monkeypatch.setattr(claim_measures, "ALL", (wrong, *few, other))
     with pytest.raises(SystemExit) as stopped:
         check_theorems.main(precision=2.0, out=tmp_path)
     assert stopped.value.code == 1
-    assert f"not as recorded: {gamma.paper}, {GAMMA}" in capsys.readouterr().err
-    assert not results_in(tmp_path)["claims"][0]["as_recorded"]
+    expected = f"not as recorded: {gamma.paper}, {GAMMA}; {gamma.paper}, Definition 2"
+    assert capsys.readouterr().err.strip().endswith(expected)
+    found = [claim["as_recorded"] for claim in results_in(tmp_path)["claims"]]
+    assert found == [False, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -117,6 +121,7 @@ def full_disk(*_, **__):
 @pytest.mark.parametrize("broken", ["file", "page"])
 def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
     check_theorems.main(precision=2.0, claim=FACTS, out=tmp_path)
+    assert results_in(tmp_path)["curves"] == {}  # of all claims alone
     before = (tmp_path / "results.json").read_bytes()
     if broken == "page":
         monkeypatch.setattr("experiments.pages.page.write", full_disk)
@@ -159,11 +164,25 @@ def test_list_names_every_claim_with_its_standing_and_checks_nothing(monkeypatch
         assert re.search(rf"{re.escape(claim.name)} .*{re.escape(claim.standing)}", lines)
 
 
-def test_errata_are_written_where_they_are_asked_for(few, tmp_path):
-    check_theorems.main(precision=2.0, out=tmp_path / "out", errata=tmp_path / "errata.md")
-    text = (tmp_path / "errata.md").read_text()
+def test_options_are_kept_and_errata_are_written_where_they_are_asked_for(
+    few, tmp_path, monkeypatch, capsys
+):
+    out, errata = tmp_path / "out", tmp_path / "errata.md"
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    option = "jax_compilation_cache_dir"
+    kept = getattr(jax.config, option)
+    check_theorems.main(precision=2.0, seed=3, devices=2, out=out, errata=errata)
+    used = getattr(jax.config, option)
+    jax.config.update(option, kept)
+    assert used == str(out / "compiled")
+    text = errata.read_text()
     assert GAMMA in text
     assert "**Correct:**" in text
+    results = results_in(out)
+    assert (results["seed"], results["precision"], results["devices"]) == (3, 2.0, 2)
+    assert results["level"] == claims.LEVEL
+    assert results["curves"] == {"none": {"n": [1.0], "true": [2.0]}}
+    assert f"Open {out / 'index.html'}" in capsys.readouterr().out.replace("\n", "")
 
 
 PROCESS = """
@@ -293,76 +312,3 @@ def test_the_list_has_a_row_of_each_claim_by_the_name_of_its_paper():
         [claim.name for claim in chosen],
         [claim.standing for claim in chosen],
     ]
-
-
-@pytest.fixture
-def made_up(monkeypatch):
-    """What the command asks for where every claim holds, but for the names in `wrong`."""
-    asked: dict[str, object] = {"wrong": ()}
-
-    def measure(selected, *options):
-        asked["measured"] = (list(selected), *options)
-        return "measured"
-
-    def decide(selected, measured):
-        assert measured == "measured"
-        return list(selected)
-
-    def result(claim):
-        fine = claim.name not in asked["wrong"]
-        return made_up_claim(paper=claim.paper, name=claim.name, as_recorded=fine)
-
-    monkeypatch.setattr(claim_measures, "measure", measure)
-    monkeypatch.setattr(claim_measures, "result", result)
-    monkeypatch.setattr(claims, "decide", decide)
-    monkeypatch.setattr(cli, "compiled_in", lambda folder: asked.update(compiled=folder))
-    monkeypatch.setattr(check_theorems, "write", lambda *of: asked.update(written=of))
-    monkeypatch.setattr(theorem_plots, "curves", lambda: "curves")
-    return asked
-
-
-def test_everything_is_measured_with_the_options_and_written(made_up, tmp_path, capsys):
-    check_theorems.main(precision=0.5, seed=3, devices=2, out=tmp_path, errata=tmp_path / "e.md")
-    devices = jax.devices()[:2]
-    expected = (list(ALL), 0.5, 3, devices, tmp_path / "measured.json")
-    assert made_up["measured"] == expected
-    assert made_up["compiled"] == tmp_path / "compiled"
-    results, out, errata = made_up["written"]
-    assert (out, errata) == (tmp_path, tmp_path / "e.md")
-    assert (results["seed"], results["precision"], results["devices"]) == (3, 0.5, 2)
-    assert results["level"] == claims.LEVEL
-    assert results["curves"] == "curves"
-    assert [claim["name"] for claim in results["claims"]] == [claim.name for claim in ALL]
-    assert 0 <= results["seconds"] < 60
-    said = capsys.readouterr().out
-    assert f"Open {tmp_path / 'index.html'}" in said.replace("\n", "")
-    assert said.count("not as recorded") == len(ALL)  # of the check that is made to fail
-
-
-@pytest.mark.parametrize("options", [{"paper": "cwda"}, {"claim": "Theorem 1"}])
-def test_a_part_of_the_claims_has_no_curves(made_up, tmp_path, options):
-    check_theorems.main(**options, out=tmp_path)
-    results, _, errata = made_up["written"]
-    assert results["curves"] == {}
-    assert errata is None
-    assert 0 < len(results["claims"]) < len(ALL)
-
-
-def test_what_is_not_as_recorded_is_named_at_the_end(made_up, tmp_path, capsys):
-    made_up["wrong"] = (GAMMA, FACTS)
-    with pytest.raises(SystemExit) as stopped:
-        check_theorems.main(out=tmp_path)
-    assert stopped.value.code == 1
-    papers = [claim.paper for claim in ALL if claim.name in (GAMMA, FACTS)]
-    names = [claim.name for claim in ALL if claim.name in (GAMMA, FACTS)]
-    ending = "; ".join(f"{paper}, {name}" for paper, name in zip(papers, names, strict=True))
-    assert capsys.readouterr().err.strip().endswith(f"not as recorded: {ending}")
-
-
-def test_a_file_in_the_place_of_the_folder_is_refused_before_anything_is_measured(
-    made_up, tmp_path
-):
-    (tmp_path / "file").touch()
-    with pytest.raises(InputError):
-        check_theorems.main(out=tmp_path / "file")
-    assert "measured" not in made_up

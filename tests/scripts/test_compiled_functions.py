@@ -3,25 +3,22 @@
 import inspect
 import json
 import re
-from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from scipy import stats
 
 import geometry
 import jaxnorm
 from experiments.compiled import functions as compiled_functions
-from experiments.compiled.compile_only import Measured
 from experiments.compiled.functions import Case, case, cases, f32, random_key
 
 PAGE = Path(__file__).parents[2] / "docs/results/compiled/results.json"
-MEASURED = Measured(3e6, 7, 2_000_000, 5, Counter({"sort": 2}), 1, [], 1.5)
 
 
 def doubled(x):
@@ -39,43 +36,34 @@ def test_a_case_names_its_function_its_shapes_and_its_options():
 
 
 def test_a_row_has_what_was_measured_or_the_first_line_of_the_error(monkeypatch):
-    sharding, seen = SingleDeviceSharding(jax.devices()[1]), []
-
-    def measure(program, *arguments):
-        seen.append(arguments)
-        if program is not doubled:
-            raise program()
-        return MEASURED
+    def refused(x):
+        raise ValueError("no such\nprogram")
 
     table = [
-        Case(doubled, doubled, (f32(4), (f32(2, 3),))),
-        Case(doubled, lambda: ValueError("no such\nprogram"), ()),
-        Case(doubled, KeyError, (), "odd"),
+        Case(doubled, doubled, (f32(4, 10),)),
+        Case(doubled, jnp.sort, (f32(4, 8),), "odd"),
+        Case(doubled, lambda: None, ()),
+        Case(doubled, refused, (f32(2, 3), f32(2, 3))),
+        Case(doubled, refused, (f32(2, 3),)),
     ]
-    monkeypatch.setattr(compiled_functions, "measure", measure)
     monkeypatch.setattr(compiled_functions, "cases", lambda: table)
-    name = {"function": compiled_functions.qualified_name(doubled)}
-    row, *errors = compiled_functions.function_rows(sharding)
-    assert row == name | {
-        "size": "4, 2×3",
-        "megabytes": 3,
-        "ratio_to_arguments_and_results": 1.5,
-        "kernels": 5,
-        "notable": {"sort": 2},
-        "unknown_loops": 1,
-        "seconds": 1.5,
+    mesh = jax.make_mesh((2,), ("half",), axis_types=(AxisType.Auto,))
+    sharding = NamedSharding(mesh, PartitionSpec("half"))  # the numbers are of one device
+    row, sort, nothing, wrong, error = compiled_functions.function_rows(sharding)
+    assert {each["function"] for each in (row, sort, nothing, wrong, error)} == {
+        compiled_functions.qualified_name(doubled)
     }
-    assert errors == [
-        name | {"size": "", "error": "ValueError: no such"},
-        name | {"size": "odd", "error": "KeyError: "},
-    ]
-    assert [x.shape for x in jax.tree.leaves(seen[0])] == [(4,), (2, 3)]
-    assert {x.sharding for x in jax.tree.leaves(seen[0])} == {sharding}
-    monkeypatch.setattr(compiled_functions, "cases", lambda: table[:1])
-    nothing = MEASURED._replace(bytes=0, arguments_and_results=0)
-    monkeypatch.setattr(compiled_functions, "measure", lambda *_: nothing)
-    (row,) = compiled_functions.function_rows(sharding)
-    assert row["ratio_to_arguments_and_results"] == 0
+    assert row["size"] == "4×10"
+    assert row["megabytes"] == 2 * 80e-6  # each of 20 numbers is read and written
+    assert row["ratio_to_arguments_and_results"] == 1
+    assert (row["kernels"], row["notable"], row["unknown_loops"]) == (1, {}, 0)
+    assert 0 < row["seconds"] < 60
+    assert (sort["size"], sort["notable"]) == ("4×8; odd", {"sort": 1})
+    assert nothing["ratio_to_arguments_and_results"] == 0
+    assert (wrong["size"], wrong["error"].partition(":")[0]) == ("2 of 2×3", "TypeError")
+    assert error == {
+        "function": row["function"], "size": "2×3", "error": "ValueError: no such"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("target", ["v5e", "h100"])
@@ -131,13 +119,16 @@ def test_estimates_draw_what_their_note_says(key):
     assert abs(float(draws.mean()) - 2.5076) < 5 * float(draws.std()) / 4000**0.5
 
 
-def test_distances_are_taken_with_weights_and_summed(monkeypatch):
-    def emd_1d(x, y, **weights):
-        return np.array([x, y, *weights.values()]), tuple(weights)
+def test_distances_are_taken_with_weights_and_summed():
+    """Beside SciPy's, feature by feature."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 2)), rng.normal(1, 2, size=(5, 2))
+    weights = rng.uniform(size=6), rng.uniform(size=5)
 
-    monkeypatch.setattr(compiled_functions, "shift", SimpleNamespace(emd_1d=emd_1d))
-    arguments: Any = (1, 2, 3, 4)
-    found, names = compiled_functions.weighted_emd_1d(*arguments)
-    assert (found.tolist(), names) == ([1, 2, 3, 4], ("x_weights", "y_weights"))
-    monkeypatch.setattr(compiled_functions.shift, "emd_1d", lambda x, y: np.array([x, 10 * y]))
-    assert compiled_functions.summed_emd_1d(*arguments[:2]) == 21
+    def distances(*weights):
+        return [stats.wasserstein_distance(a, b, *weights) for a, b in zip(x.T, y.T, strict=True)]
+
+    found = compiled_functions.weighted_emd_1d(*map(jnp.asarray, (x, y, *weights)))
+    np.testing.assert_allclose(found, distances(*weights), rtol=1e-6)
+    found = compiled_functions.summed_emd_1d(jnp.asarray(x), jnp.asarray(y))
+    np.testing.assert_allclose(found, sum(distances()), rtol=1e-6)

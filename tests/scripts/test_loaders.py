@@ -144,16 +144,18 @@ def test_orders_of_several_seeds_are_those_of_each(in_memory):
     assert loader.shapes(seeds)[2].shape == (2, 70)
 
 
-def test_images_are_augmented_where_the_recipe_says(in_memory, mesh, monkeypatch):
-    loader: Any
+def test_images_are_augmented_where_the_recipe_says(in_memory, mesh, key):
     loader, images = in_memory
-    monkeypatch.setattr(loaders, "draw_crops", lambda key, count: (key, count))
-    monkeypatch.setattr(loaders, "crop", lambda x, *draws: (x, draws))
-    assert loader.draw("key", 5) == ("key", 5)
-    assert loader.augment("x", 1, 2) == ("x", (1, 2))
-    plain: Any = loaders.InMemoryLoader(images, Recipe(augment=False), mesh)
-    assert plain.draw("key", 5) == ()
-    assert plain.augment("x") == "x"
+    offsets, flips = loader.draw(key, 500)
+    assert (offsets.min(), offsets.max(), offsets.shape) == (0, 8, (500, 2))
+    assert 200 < flips.sum() < 300
+    assert (offsets != loader.draw(jax.random.key(1), 500)[0]).any()
+    x = jnp.asarray(images.x_train[:2])
+    found = loader.augment(x, jnp.full((2, 2), 4), jnp.array([[True], [False]]))
+    np.testing.assert_array_equal(found, [x[0, :, ::-1], x[1]])  # offset 4 is the middle
+    plain = loaders.InMemoryLoader(images, Recipe(augment=False), mesh)
+    assert plain.draw(key, 5) == ()
+    assert plain.augment(x) is x
     assert (loader.scannable, loader.in_axes) == (True, (None, None, 0))
     loader.close()
 

@@ -43,32 +43,6 @@ def test_every_estimate_is_compared_with_the_distance(tmp_path, monkeypatch, cap
     assert "unbounded example" in capsys.readouterr().out
 
 
-def test_a_row_is_printed_for_each_pair(capsys):
-    results = json.loads((FOLDER / "shift/estimators.json").read_text(encoding="utf-8"))["pairs"]
-    shift_estimators.show(results, 3)
-    said = capsys.readouterr().out
-    assert "mean ± sd of 3 seeds" in said
-    for result in results:
-        (line,) = (line for line in said.splitlines() if f" {result['name']} " in line)
-        cells = [cell.strip() for cell in line.split("│")[1:-1]]
-        estimates = list(result["estimates"].values())
-        assert cells[1] == f"{result['distance']:.3f}"
-        for cell, estimate in zip(cells[2:5], estimates, strict=False):
-            assert cell == f"{estimate['bias']:+.3f} ± {estimate['spread']:.3f}"
-        assert cells[5] == f"{1 + estimates[3]['bias']:.1e} of it"
-
-
-def test_distributions_have_the_distances_that_are_stated(monkeypatch):
-    monkeypatch.setattr(measures, "real_layer", lambda: None)  # nothing is trained
-    # W₁ of N(0, I) and N(0, 4 I) is E‖z‖.
-    cases = {case.name: case for case in measures.cases()}
-    stated = cases["Gaussians, d = 2, scales 1 and 2"].distance
-    assert stated is not None
-    assert math.isclose(stated, math.sqrt(math.pi / 2))
-    x, y = cases["Gaussians, d = 64, shift 8"].draw(jax.random.key(0), 4000)
-    assert abs(float(jax.numpy.linalg.norm(y.mean(0) - x.mean(0))) - 8) < 0.2
-
-
 def test_bad_options_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"--seeds must lie in \[2, 10000\]; got 1"):
         shift_estimators.main(seeds=1, out=tmp_path / "x.json")
@@ -150,12 +124,8 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
     assert [case.name for case in cases] == [pair["name"] for pair in committed["pairs"]]
     assert len({case.name for case in cases}) == 12 + 2 + 1 + 1
     for case in known:
-        if case.name.startswith("Gaussians, d = 512") or "d = 64, shift" in case.name:
-            draw: Any = case.draw
-            assert f"d = {draw.keywords['dims']}," in case.name
-            assert case.distance == float(case.name.split()[-1])
-            continue
-        x, y = map(np.asarray, case.draw(jax.random.key(1), 3000))
+        count = 200 if "d = 512" in case.name else 3000
+        x, y = map(np.asarray, case.draw(jax.random.key(1), count))
         assert x.shape == y.shape
         if not case.name.startswith("Gaussians"):
             # The unbounded example: U(5, 10) and U(0, 2.5), one above the other.
@@ -164,10 +134,10 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
             assert case.distance == 7.5 - 1.25
             continue
         dims = int(case.name.split(", ")[1].removeprefix("d = "))
-        assert x.shape == (3000, dims)
+        assert x.shape == (count, dims)
         scale = 2.0 if case.name.endswith("scales 1 and 2") else 1.0
         shift = 0.0 if scale == 2 else float(case.name.split()[-1])
-        error = 5 / 3000**0.5
+        error = 5 / count**0.5
         assert abs(float(x.mean())) < error / dims**0.5
         assert abs(float(x.std()) - 1) < error / dims**0.5
         centre = shift / dims**0.5  # in every coordinate

@@ -1,4 +1,4 @@
-"""What is done to trained networks before and after they are pruned, with made-up programs."""
+"""What is done to trained networks before and after they are pruned."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -11,166 +11,123 @@ import pytest
 from flax import nnx
 
 from experiments.measures import tuning
-from experiments.recipes import Recipe
-from experiments.training.step import State
-from tests.support.small_runs import random_images
+from experiments.recipes import replace
+from experiments.training import chunks, run_folder
+from pruning import coupled_channels, mask_channels, remove_channels
+from tests.support.small_runs import SMALL, bits, first_state
 
-RECIPE = Recipe(
-    dataset="made", model="resnet8", epochs=10, learning_rate=0.5, drops=(0.3, 0.65, 0.85)
-)
+RECIPE = replace(SMALL, epochs=10, learning_rate=0.5, drops=(0.3, 0.65, 0.85))
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 
 
+@pytest.fixture(scope="module")
+def compiled(users_jax, images):
+    return tuning.Programs.compiled(RECIPE, images, 20)
+
+
 @pytest.fixture
-def images():
-    return random_images()
+def programs(compiled, one):
+    """With trainers that other tests have compiled: both train for three epochs."""
+    return compiled._replace(trainer=one, fine_tuner=one)
 
 
-class MadeUpTrainer:
-    """Trains by adding one to every parameter an epoch."""
-
-    def __init__(self, recipe: Any = RECIPE, images: Any = None, mesh: Any = None):
-        self.recipe, self.images, self.mesh, self.steps = recipe, images, mesh, 5
-        self.optimizer = optax.sgd(0.1, momentum=0.9)
-
-    def init_state(self, seeds):
-        params = {"w": jnp.full(2, 10.0 + seeds[0])}
-        trace = optax.tree.set(self.optimizer.init(params), trace={"w": jnp.ones(2)})
-        return State(params, {"mean": jnp.zeros(2)}, trace, jnp.int32(0), jnp.float32(0))
-
-    def evaluate(self, state):
-        return [{"accuracy": (state.params, state.statistics)}]
+@pytest.fixture
+def network(programs, images):
+    """A network of seed 3, after five steps."""
+    return tuning.Network(images, programs, first_state(programs.trainer, 5, seeds=(3,)), 3)
 
 
-def made_up_network(images, seed=3) -> Any:
-    programs: Any = SimpleNamespace(
-        trainer=MadeUpTrainer(), fine_tuner=MadeUpTrainer(), graph="graph", logits="logits"
-    )
-    return tuning.Network(images, programs, programs.trainer.init_state((seed,)), seed)
+def test_an_accuracy_is_the_share_of_the_test_images_with_the_largest_logit(network, images):
+    tree = {"params": network.state.params, "statistics": network.state.statistics}
+    assert jax.tree.all(jax.tree.map(lambda a, b: a is b, network.tree, tree))
+    for other in (1.0, -1.0):  # both classes exchanged
+        changed = tree | {"params": jax.tree.map(lambda p, s=other: s * p, tree["params"])}
+        largest = np.asarray(network.apply(changed, images.x_test)).argmax(1)
+        assert network.accuracy(changed) == pytest.approx(np.mean(largest == images.y_test))
 
 
-def test_a_network_is_its_parameters_and_statistics(images):
-    network = made_up_network(images)
-    assert network.tree == {"params": network.state.params, "statistics": network.state.statistics}
-    assert network.apply == "logits"
-    assert network.accuracy({"params": "w", "statistics": "mean"}) == ("w", "mean")
-
-
-def test_fine_tuning_begins_without_momentum_and_leaves_its_tree_alone(images, monkeypatch):
-    seen = []
-
-    def epochs(trainer, state, seeds):
-        seen.append((trainer, seeds, optax.tree.get(state.optimizer, "trace"), state))
-        for i in (1, 2):
-            params = jax.tree.map(lambda p, i=i: p + i, state.params)
-            yield SimpleNamespace(state=state._replace(params=params, statistics={"mean": i}))
-        jax.tree.map(lambda p: p.delete(), state.params)  # donated
-
-    monkeypatch.setattr(tuning.chunks, "epochs", epochs)
-    network = made_up_network(images)
-    tree = {"params": {"w": jnp.array([1.0, 2.0, 3.0])}, "statistics": {"mean": jnp.zeros(3)}}
+def test_fine_tuning_an_untrained_network_is_training_it(network, one):
+    tree = network.tree | {"params": one.init_state((3,)).params}
+    tree |= {"statistics": one.init_state((3,)).statistics}
+    before = bits(tree)
     tuned = network.fine_tuned(tree)
-    np.testing.assert_array_equal(tuned["params"]["w"], [3, 4, 5])
-    assert tuned["statistics"] == {"mean": 2}
-    ((trainer, seeds, trace, state),) = seen
-    assert trainer is network.programs.fine_tuner
-    assert seeds == (3,)
-    np.testing.assert_array_equal(trace["w"], [0, 0, 0])
-    assert state.statistics["mean"].shape == (3,)
-    np.testing.assert_array_equal(tree["params"]["w"], [1, 2, 3])
+    *_, last = chunks.epochs(one, one.init_state((3,)), (3,))
+    assert bits(tuned) == bits({"params": last.state.params, "statistics": last.state.statistics})
+    assert bits(tree) == before  # though a step donates its arrays
+
+
+def test_a_network_with_few_channels_is_tuned_as_if_the_others_were_zero(network, images):
+    groups = coupled_channels(network.apply, network.tree, images.x_test[:1])
+    keep = [np.arange(group.size) % 3 > 0 for group in groups]
+    small, zeros = (f(network.tree, groups, keep) for f in (remove_channels, mask_channels))
+    found, expected = network.fine_tuned(small), network.fine_tuned(zeros)
+    expected = remove_channels(expected, groups, keep)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), found, expected
+    )
 
 
 @pytest.mark.parametrize(
-    ("size", "most", "sizes"),
-    [(30, 10, [30, 30]), (500, 10, [70]), (7, 10, 10 * [7]), (35, 1, [35])],
+    ("size", "most", "count"), [(30, 10, 60), (500, 10, 70), (7, 10, 70), (7, 9, 63), (35, 1, 35)]
 )
-def test_statistics_are_taken_from_whole_batches_of_training_images(
-    images, monkeypatch, size, most, sizes
+def test_statistics_are_of_the_training_images_of_whole_batches(
+    programs, network, images, monkeypatch, size, most, count
 ):
     monkeypatch.setattr(tuning, "RECALIBRATION_IMAGES", size)
     monkeypatch.setattr(tuning, "RECALIBRATION_BATCHES", most)
-    seen: list[Any] = []
-    monkeypatch.setattr(tuning, "recalibrate", lambda model, batches: seen.extend(batches))
-    network = made_up_network(images)
-    model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
-    graph, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
-    network.programs.graph = graph
-    found = network.recalibrated({"params": params, "statistics": statistics})
-    assert [len(batch) for batch in seen] == sizes
-    assert all(isinstance(batch, jax.Array) for batch in seen)
-    np.testing.assert_array_equal(np.concatenate(seen), images.x_train[: sum(sizes)])
-    assert found["params"] is params
-
-
-def test_a_network_has_the_statistics_of_its_training_images(images):
     x = np.random.default_rng(0).normal(3, 2, (70, 2)).astype(np.float32)
-    network = made_up_network(images._replace(x_train=x))
-    model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
-    network.programs.graph, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
-    found = network.recalibrated({"params": params, "statistics": statistics})["statistics"]
-    np.testing.assert_allclose(found["mean"][...], x.mean(0), rtol=1e-4)
-    np.testing.assert_allclose(found["var"][...], x.var(0), rtol=1e-4)
+    graph, params, statistics = nnx.split(nnx.BatchNorm(2, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    norm = tuning.Network(
+        images._replace(x_train=x), programs._replace(graph=graph), network.state, seed=3
+    )
+    found = norm.recalibrated({"params": params, "statistics": statistics})
+    assert found["params"] is params
+    np.testing.assert_allclose(found["statistics"]["mean"][...], x[:count].mean(0), rtol=1e-4)
+    np.testing.assert_allclose(found["statistics"]["var"][...], x[:count].var(0), rtol=1e-4)
     np.testing.assert_array_equal(statistics["mean"][...], 0)
 
 
-def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(images, monkeypatch):
-    monkeypatch.setattr(tuning, "Trainer", MadeUpTrainer)
-    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))
-    training = nnx.graphdef(model)
-    inference = nnx.graphdef(nnx.view(model, use_running_average=True))
-    both = training, inference
-    monkeypatch.setattr(tuning, "graphs", lambda *of: both if of == (RECIPE, images) else None)
-    programs: Any = tuning.Programs.compiled(RECIPE, images, 20)
-    assert programs.trainer.recipe == RECIPE
-    further = programs.fine_tuner.recipe
-    assert (further.epochs, further.learning_rate, further.drops) == (20, 0.1, RECIPE.drops)
-    assert further.model == RECIPE.model
-    for trainer in (programs.trainer, programs.fine_tuner):
-        assert trainer.images is images
-        assert trainer.mesh.size == 1
-    assert programs.graph is training
-    _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
-    x = jnp.arange(8.0).reshape(2, 4)
-    found = programs.logits({"params": params, "statistics": statistics}, x)
-    np.testing.assert_allclose(found, x, rtol=1e-4)  # running means of 0 and variances of 1
+def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(compiled, network):
+    assert compiled.trainer.recipe == RECIPE
+    assert compiled.fine_tuner.recipe == replace(RECIPE, epochs=20, learning_rate=0.1)
+    for trainer in (compiled.trainer, compiled.fine_tuner):
+        assert trainer.placement["shape"] == {"data": 1}
+    # The graph is for training: by it a batch has its own statistics.
+    x, tree = 3 + jnp.ones((2, 4, 4, 1)), network.tree
+    model = nnx.merge(compiled.graph, tree["params"], tree["statistics"], copy=True)
+    before = bits(nnx.state(model, nnx.BatchStat))
+    model(x)
+    assert bits(nnx.state(model, nnx.BatchStat)) != before
 
 
-def test_every_seed_is_trained_with_its_name_on_the_bar(images, monkeypatch, tmp_path):
-    shown, trained = [], []
+def test_every_seed_is_trained_with_its_name_on_the_bar(images, programs, monkeypatch, tmp_path):
+    said, logged, asked = [], [], []
     stages: Any = SimpleNamespace(
-        describe=shown.append, log=shown.append, reach=lambda *units: shown.append(units)
+        describe=said.append, log=logged.append, reach=lambda *units: said.append(units)
     )
-
-    def train(trainer, seeds, run, view, interrupted):
-        trained.append((trainer, seeds, run))
-        assert not interrupted.is_set()
-        view.update(10, "of loop.train", "0.5")
-        view.log("line")
-        return SimpleNamespace(state=trainer.init_state(seeds))
-
-    programs = SimpleNamespace(trainer=MadeUpTrainer(), logits=None)
-    asked = []
-    monkeypatch.setattr(
-        tuning.Programs, "compiled", lambda *arguments: asked.append(arguments) or programs
-    )
-    monkeypatch.setattr(tuning.loop, "train", train)
+    monkeypatch.setattr(tuning.Programs, "compiled", lambda *of: asked.append(of) or programs)
     found = tuning.trained_networks(images, RECIPE, 4, 2, tmp_path, stages)
     assert asked == [(RECIPE, images, 4)]
-    assert [network.seed for network in found] == [0, 1]
-    assert [float(network.tree["params"]["w"][0]) for network in found] == [10, 11]
-    assert trained == [(programs.trainer, (seed,), tmp_path) for seed in (0, 1)]
-    assert shown == [
-        *("training, seed 1 of 2", (0, 2), "line"),
-        *("training, seed 2 of 2", (0, 2), "line"),
-    ]
+    for seed, network in enumerate(found):
+        assert network.seed == seed
+        lines = run_folder.read_lines(tmp_path / f"seed-{seed}" / "metrics.jsonl")
+        assert network.accuracy(network.tree) == lines[-1]["accuracy"]
+        assert len(lines) == 3
+    assert bits(found[0].tree) != bits(found[1].tree)
+    second = said.index("training, seed 2 of 2")
+    for i, part in enumerate((said[:second], said[second:])):
+        assert part[0] == f"training, seed {i + 1} of 2"
+        epochs = [done for _, done in part[1:]]
+        assert epochs == sorted(epochs)
+        assert part[-1] == (0, 3 * (i + 1))
+    assert tuning.View(stages, 5).log == logged.append
 
 
-def test_the_network_of_a_weight_file_is_the_only_one(images, monkeypatch, tmp_path):
+def test_the_network_of_a_weight_file_is_the_only_one(images, programs, monkeypatch, tmp_path):
     path, checked = tmp_path / "w.safetensors", []
     path.touch()
     model = nnx.BatchNorm(2, rngs=nnx.Rngs(0))
-    programs = SimpleNamespace(trainer=MadeUpTrainer(), logits=None)
     monkeypatch.setattr(tuning.weight_files, "read", lambda given: {path: model}[given])
     monkeypatch.setattr(tuning.weight_files, "check_fits", lambda *of: checked.append(of))
     monkeypatch.setattr(tuning.Programs, "compiled", lambda *_: programs)
@@ -180,4 +137,4 @@ def test_the_network_of_a_weight_file_is_the_only_one(images, monkeypatch, tmp_p
     assert network.seed == 0
     assert network.tree["params"].keys() == {"scale", "bias"}
     assert network.tree["statistics"].keys() == {"mean", "var"}
-    assert optax.tree.get(network.state.optimizer, "trace")["w"].shape == (2,)
+    assert optax.tree.get(network.state.optimizer, "trace") is not None
