@@ -32,4 +32,4 @@ def test_every_page_has_a_title_of_its_own_and_says_what_criteria_it_names(drawn
     alike = {title for title in titles if titles.count(title) > 1}
     assert all("Pruned networks" in title for title in alike)
     for name in ("report", "resnet20", "prune/digits", "settings", "repair"):
-        assert "Fermat, its distance to the geometric median of all filters; GM," in drawn(name)
+        assert "Fermat is its distance to the geometric median of all filters; GM" in drawn(name)

@@ -136,6 +136,6 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     assert "1,437 training images" in text
     assert "8 epochs and 3 seeds. A note." in text
     assert "for 360 test images" in text  # the data have fewer images than the 400 asked for
-    assert "the distance that is measured with frozen weights" in text
+    assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5

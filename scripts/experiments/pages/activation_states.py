@@ -23,13 +23,13 @@ HEAD = (
     "radius of the symmetric state",
 )
 LEGEND = (
-    "A layer recentres the batch, scales it to a mean square of 1 and applies the activation. "
-    "Odd state: one sample beside a cluster, which the layer leaves as it is; angles in "
-    "degrees, of the odd sample with the others and (spread) of two others. Radius: the largest "
-    "growth in a layer of any deviation of the Gram matrix, below 1 where the state is stable. "
-    "By 50 digits: by closed forms or one integral, which share nothing with the column before. "
-    "The expansion at correlation one gives the spread of a cluster that is nearly a point; "
-    "none where it is not small."
+    "A layer recentres the batch, scales it to a mean square of 1 and applies the activation. The "
+    "odd state has one sample beside a cluster, and the layer does not change this state. Angles "
+    "are in degrees: between the odd sample and the others, and (spread) between two others. The "
+    "radius is the largest growth in a layer of any deviation of the Gram matrix; below 1 the "
+    "state is stable. The column “by 50 digits” uses closed forms or one integral, and no code of "
+    "the column before. The expansion at correlation one gives the spread of a cluster that is "
+    "nearly a point, and nothing if the spread is not small."
 )
 SYMMETRIC = Series("activation", SERIES[0], "o")
 
@@ -124,8 +124,9 @@ def _networks(results: dict[str, Any]) -> str:
         )
     text = (
         f"Means and standard errors over {results['networks']} random networks of width "
-        f"{results['width']} after {results['layers']} layers, of 10 samples of which the first is "
-        "four times as long at the start. The longest sample beside the others."
+        f"{results['width']} after {results['layers']} layers, of 10 samples. At the start, the "
+        "first sample is four times as long as the others. The table compares the longest sample "
+        "with the others."
     )
     return paragraphs(text) + table(
         ("activation", "norm ratio", "angle", "spread"), rows, "Random networks"
@@ -155,7 +156,8 @@ def _angles(found: dict[str, Any]) -> str:
         panels(
             paint, {name: name for name in found}, name="angles", xlabel="angle before, degrees"
         ),
-        "Angle of two samples after a layer over that before it, in degrees; dashed: unchanged.",
+        "Angle of two samples after a layer against the angle before the layer, in degrees. On "
+        "the dashed line the angle does not change.",
     ) + table(head, rows, "Maps of the correlation of two samples")
 
 

@@ -27,12 +27,13 @@ MARKS = {
     "mean": "M",
 }
 LEGEND = (
-    "Columns: Spearman's ρ of pairs of criteria (F: Fermat), the least overlap of pairs, the "
-    "distance to the Gaussian (KS) and its 95 % bound, the spread of filters' σ over that of "
-    "Gaussian filters, dead filters, zero but for 10⁻⁶ of the longest. Fails at 5 %, "
-    "Holm's correction over layers: N normal, S symmetric, H one σ, U uncorrelated, C covariance "
-    "c² I, R ranks of l1 and l2 as of Gaussian filters; M: the mean is not shown to be within "
-    f"{analysis.MEAN_MARGIN} σ of 0 (one test a layer)"
+    "The columns show Spearman's ρ of pairs of criteria (F is Fermat), the smallest overlap of "
+    "all pairs, the distance to the Gaussian (KS) and its 95 % bound, the spread of the filters' "
+    "σ divided by the spread of Gaussian filters, and dead filters, which are shorter than 10⁻⁶ "
+    "of the longest filter. Letters mark tests that fail at 5 % with Holm's correction over "
+    "layers: N normal, S symmetric, H one σ, U uncorrelated, C covariance c² I, R ranks of l1 and "
+    "l2 as of Gaussian filters. M marks a mean that is not shown to be within "
+    f"{analysis.MEAN_MARGIN} σ of 0 (one test for each layer)."
 )
 
 
@@ -95,10 +96,13 @@ def conclusion(results: Analysis) -> Iterator[str]:
     if rejected:
         yield (
             f"The weights are not Gaussian in {rejected} of {len(layers)} layers (5 %, Holm's "
-            f"correction); their distance to it is at most {largest:.3f} of a possible 1."
+            f"correction); the distance to a Gaussian is at most {largest:.3f} of a possible 1."
         )
     else:
-        yield "No layer's weights can be told from Gaussian ones by the Kolmogorov-Smirnov test."
+        yield (
+            "The Kolmogorov-Smirnov test does not distinguish the weights of any layer from "
+            "Gaussian weights."
+        )
 
 
 def layer_columns(layers: list[dict]) -> dict[str, list[str]]:

@@ -42,8 +42,9 @@ def scores(results: Analysis) -> str:
     ]
     return figure(
         panels,
-        "One point a filter, for the first, a middle and the last layer (Figure 1): l2 over l1, GM "
-        "and Fermat. Gaussian filters of one width would put l1 against l2 at ρ near 0.93.",
+        "Each point is a filter of the first, a middle or the last layer (Figure 1), with l2 "
+        "plotted against l1, GM and Fermat. Gaussian filters of one width have a ρ of l1 and l2 "
+        "near 0.93.",
         columns="three",
     )
 
@@ -57,15 +58,15 @@ def similarity(results: Analysis) -> str:
         for pair, (count, total) in analysis.above(results).items()
     )
     share = f"{100 * results['settings']['ratio']:.3g} %"
-    dashed = "Dashed: what theory expects of Gaussian filters."
+    dashed = "The dashed line is the value that theory predicts for Gaussian filters."
     titles = {
         "spearman": "Spearman's ρ by layer (every panel has its own scale)",
         "overlap": f"Overlap by layer, at {share}",
     }
     captions = {
         "spearman": f"ρ exceeds 0.9 for {above} layers (Figure 4). {dashed}",
-        "overlap": f"Share of the {share} that one criterion would prune and the other too "
-        f"(Figure 2); independent rankings share {share}. {dashed}",
+        "overlap": f"Of the {share} that one criterion would prune, the share that the other "
+        f"criterion would prune too (Figure 2); independent rankings share {share}. {dashed}",
     }
     return "".join(
         f"<h3>{title}</h3>"
@@ -129,9 +130,9 @@ def covariances(results: Analysis) -> str:
     head += ["eigenvalues / c²", "Marchenko-Pastur"]
     return figure(
         panels,
-        f"Covariance of the first {analysis.SHOWN} filters (Figure 6): blue positive, orange "
-        "negative, full colour at c². Of Gaussian filters only the diagonal would stand out; "
-        "z is N(0, 1) for them.",
+        f"Covariance of the first {analysis.SHOWN} filters (Figure 6). Blue is positive, orange is "
+        "negative, and full colour is c². For Gaussian filters only the diagonal would stand out, "
+        "and z would be N(0, 1).",
         columns="three",
     ) + table(head, rows, "The whole covariance of these layers")
 
@@ -163,9 +164,10 @@ def others(results: Analysis) -> str:
     rejected = sum(parameter["p_value"] < analysis.LEVEL for parameter in parameters)
     return figure(
         histogram_plots(shown, name="other"),
-        "Normalization and dense parameters (Figure 8): the farthest from a Gaussian, a middle "
-        f"one, the largest. {rejected} of {len(parameters)} reject N(0, c²) at 5 %, each alone; "
-        "a normalization's scale has a positive mean, which alone makes it reject.",
+        "Normalization and dense parameters (Figure 8): the parameter farthest from a Gaussian, a "
+        f"middle one, and the largest one. {rejected} of {len(parameters)} reject N(0, c²) at 5 %, "
+        "each tested alone. A normalization's scale has a positive mean, which is enough for a "
+        "rejection.",
         columns="three",
     ) + details(
         f"All {len(parameters)} of them",

@@ -23,18 +23,18 @@ HEAD = (
     "certificate / W",
 )
 LEGEND = (
-    "Means ± standard errors over seeds. Shift: exact earth mover distance of a layer's outputs in "
-    "units of their standard deviation over all features, the geometric mean of three layers and "
-    "all epochs; statistics are those of the whole training set. Frozen weights: what running "
-    "averages alone move the last layer in 20 batches. The last two: what was certain of the last "
-    "layer's distance W in the last epoch, from the means and variances of its outputs, and from "
-    "the layer's parameters."
+    "Means ± standard errors over seeds. The shift is the exact earth mover distance of a layer's "
+    "outputs, in units of their standard deviation over all features; the table shows its "
+    "geometric mean over three layers and all epochs, with statistics of the whole training set. "
+    "“Frozen weights” shows how far running averages alone move the outputs of the last layer in "
+    "20 batches. The last two columns bound the distance W of the last layer in the last epoch, "
+    "from the means and variances of its outputs, and from the layer's parameters."
 )
 OTHER_REASONS = (
-    "What else could make it: the eight share a learning rate of Adam that may suit some better "
-    "than others; a normalizer decides the gradients as well as the shift; a network that learns "
-    "more in an epoch also moves more, so shift can follow training instead of deciding it; "
-    "and the units of the shift are those of each layer's own outputs."
+    "There are other possible explanations. All eight normalizers share a learning rate of Adam, "
+    "which may suit some better than others. A normalizer determines the gradients as well as the "
+    "shift. A network that learns more in an epoch also moves more, so shift can follow training "
+    "instead of causing it. The unit of the shift is the size of each layer's own outputs."
 )
 COLOURS = {
     name: Series(name, SERIES[i % len(SERIES)], "os^D*os^"[i], filled=i % 2 == 0)
@@ -114,9 +114,9 @@ def correlations(results: Mapping[str, Any]) -> str:
         for row in results["findings"]["correlations"]
     ]
     caption = (
-        "Pearson's correlation of logarithms and its 95 % interval by the bootstrap. Between: "
-        "normalizers are drawn anew. Within: the mean of each normalizer on a task is subtracted, "
-        "and what is left differs by seed."
+        "Pearson's correlation of logarithms with its 95 % interval by the bootstrap. “Between” "
+        "resamples the normalizers. “Within” subtracts the mean of each normalizer on a task, so "
+        "only differences between seeds remain."
     )
     return page.table(("of", "between normalizers", "within them"), rows, caption)
 

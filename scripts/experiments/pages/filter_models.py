@@ -18,10 +18,10 @@ SHOWN = {
 }
 HEAD = ("layer", "filters", "dims", "shape", "spread", "effective dims", "measured")
 LEGEND = (
-    "Spearman's ρ of l1 and l2. Measured: with the interval of 95 % of resampled filters. "
-    "Predicted: with the interval of 95 % of layers of the model. Shape: of the generalized "
-    "Gaussian distribution of weights over the size of their filter, 2 for a Gaussian. Spread: "
-    "standard deviation of the logarithm of the filters' scales."
+    "Spearman's ρ of l1 and l2. The measured value has the 95 % interval of resampled filters, "
+    "and a predicted value has the 95 % interval of layers of the model. The shape is that of the "
+    "generalized Gaussian distribution of weights divided by the size of their filter, 2 for a "
+    "Gaussian. The spread is the standard deviation of the logarithm of the filters' scales."
 )
 
 
@@ -79,8 +79,8 @@ def _figure(networks: dict[str, Any]) -> str:
     titles = {name: f"{name}: measured" for name in networks}
     return figure(
         panels(paint, titles, name="models", xlabel="predicted"),
-        "Spearman's ρ of l1 and l2, a point for each layer and model. On the dashed line a "
-        "prediction is right.",
+        "Spearman's ρ of l1 and l2, one point for each layer and model. On the dashed line a "
+        "prediction is exact.",
         SHOWN.values(),
     )
 
@@ -120,9 +120,10 @@ def _accuracies(blocks: dict[str, Any]) -> str:
     ]
     head = ("accuracies", "networks", "mean difference, points", "correlation", "explained")
     text = (
-        "Two criteria that prune other filters should differ more in accuracy. Beside the absolute "
-        "difference of each pair of criteria stands the share of filters on which Gaussian "
-        "rankings of 64 filters of 576 weights, half of them pruned, do not agree."
+        "Two criteria that prune different filters should differ more in accuracy. The figure "
+        "compares the absolute difference of accuracy of each pair of criteria with the share of "
+        "filters on which Gaussian rankings of 64 filters of 576 weights, half of them pruned, do "
+        "not agree."
     )
     return paragraphs(text) + table([*head, "by the pair", "p"], rows, "Differences of accuracies")
 

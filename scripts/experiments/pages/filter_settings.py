@@ -26,19 +26,20 @@ HEAD = (
     "fails",
 )
 LEGEND = (
-    "Means over layers and then over networks, ± standard errors over networks. D: distance of the "
-    "weights' distribution to the Gaussian of mean 0. β: of the generalized Gaussian that fits "
-    "best, 2 for a Gaussian and 1 for a Laplace distribution. Spread of the filters' standard "
-    "deviations, 1 for Gaussian filters. Largest eigenvalue of the filters' covariance over the "
-    "upper edge for Gaussian filters. ρ: Spearman's of l1 and l2 minus that of Gaussian filters. "
-    "Fails at 5 % by Holm's correction over all layers of the page, in how many layers: N normal, "
-    "S symmetric, H one σ, U uncorrelated, C covariance c² I, R ranks of l1 and l2 as of Gaussian "
-    "filters."
+    "Means over layers and then over networks, ± standard errors over networks. D is the distance "
+    "of the weights' distribution to the Gaussian of mean 0. β is the shape of the best "
+    "generalized Gaussian, 2 for a Gaussian and 1 for a Laplace distribution. The spread of the "
+    "filters' standard deviations is 1 for Gaussian filters. The largest eigenvalue of the "
+    "filters' covariance is divided by the upper edge for Gaussian filters. ρ is Spearman's "
+    "correlation of l1 and l2 minus its value for Gaussian filters. The last columns count the "
+    "layers in which a test fails at 5 % by Holm's correction over all layers of the page: N "
+    "normal, S symmetric, H one σ, U uncorrelated, C covariance c² I, R ranks of l1 and l2 as of "
+    "Gaussian filters."
 )
 NOT_RUN = (
-    "Of Table 3 were not run: other structures, attention, data sets and tasks, and trained "
-    "networks to download; Autoaugment; Dropact, in whose place activations are dropped. The "
-    "paper's schedules are those of epochs and here of shares of the steps."
+    "These settings of Table 3 were not run: other structures, attention, data sets and tasks, "
+    "trained networks to download, Autoaugment, and Dropact, which is replaced by dropping "
+    "activations. The paper's schedules count epochs, and ours count shares of the steps."
 )
 WHEN = (Series("before", SERIES[1], "o", filled=False), Series("after", SERIES[0], "o"))
 PANELS = {
@@ -140,9 +141,9 @@ def _figure(results: dict[str, Any]) -> str:
 
     return figure(
         panels(paint, PANELS, name="distance", xlabel="distance D to a Gaussian", size=TALL),
-        "Distance of the weights' distribution to a Gaussian of mean 0, means over layers and then "
-        "over networks; bars, where they are wider than a marker, are standard errors over "
-        "networks. Dashed: the base after training.",
+        "Distance of the weights' distribution to a Gaussian of mean 0, averaged over layers and "
+        "then over networks. Bars are standard errors over networks, if they are wider than a "
+        "marker. The dashed line is the base setting after training.",
         WHEN,
     )
 

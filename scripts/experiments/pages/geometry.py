@@ -43,7 +43,7 @@ def render(results: dict) -> str:
         kicker=f"jaxnorm · geometry · {results['date'].replace('T', ' ')}",
         heading=title,
         summary=paragraphs(
-            "Each figure of the paper computed anew; every measured value stands beside a "
+            "We computed each figure of the paper again, and compare every measured value with a "
             "reference that was computed without this code."
         )
         + reference("Batch Normalization Decomposed"),
@@ -74,15 +74,15 @@ def accuracy_and_rank(results: dict) -> str:
     recipe = (
         f"{measured['data']}, width 128, {measured['steps']:,} steps of 128 images, "
         f"{measured['runs']} runs; the paper has 17 depths, 35,100 steps and 3 runs (--full). "
-        "Ranks are of the last hidden layer on the first batch, before training."
+        "Ranks are measured on the last hidden layer for the first batch, before training."
     )
     head = ["start, hidden layers", "accuracy, %", "rank", "rank, reference", "effective rank"]
     return (
         paragraphs(recipe)
         + figure(
             figures.figure_2(measured),
-            "Means over runs, in bands from the least to the largest. The reference ranks are of "
-            "image-like synthetic inputs.",
+            "Means over runs. The bands reach from the smallest to the largest run. The reference "
+            "ranks were measured on synthetic inputs like images.",
             STARTS.values(),
             "three",
         )
@@ -104,9 +104,9 @@ def odd_point(results: dict) -> str:
     ]
     return (
         paragraphs(
-            f"{measured['points']} Gaussian points through random layers of recentering and ReLU, "
-            f"{measured['width']} wide. One point escapes to a right angle; the others gather, but "
-            "keep a spread that the paper's picture of one point does not have: "
+            f"{measured['points']} Gaussian points pass through random layers of recentering and "
+            f"ReLU of width {measured['width']}. One point escapes to a right angle, and the "
+            "others gather. The paper draws them as one point, but they keep a spread of "
             f"{results['odd_state_spread']:.1f} degrees at infinite width."
         )
         + figure(
@@ -125,11 +125,11 @@ def odd_point(results: dict) -> str:
 
 def tree(results: dict) -> str:
     return paragraphs(
-        "The recentering tree of five points: every neuron has a child that sees what lies above "
-        "its mean, and one for what lies below. The figure is exact."
+        "The recentering tree of five points. Every neuron has two children: one sees the values "
+        "above its mean, and the other the values below. The figure is exact."
     ) + figure(
         figures.figure_4(results["figure_4"]),
-        "Each line is a neuron, each dot a point's value, the upright bar their mean.",
+        "Each line is a neuron, each dot is the value of a point, and the upright bar is the mean.",
     )
 
 
@@ -150,8 +150,9 @@ def angles(results: dict) -> str:
         paragraphs(
             "Angles of pairs of Gaussian points after layer 29 and after layer 30. The paper has "
             "75 degrees with recentering and 60 without. “Without recentering” has two readings: "
-            "rescaling about zero gives 58.75, rescaling about the mean lets angles collapse. "
-            "With recentering it is 71.44 for many points, and 75 for nine."
+            "rescaling about zero gives 58.75 degrees, and rescaling about the mean lets angles "
+            "collapse. With recentering the angle is 71.44 degrees for many points, and 75 for "
+            "nine."
         )
         + figure(
             figures.figure_5(measured),
@@ -183,9 +184,9 @@ def histograms(results: dict) -> str:
     return (
         paragraphs(
             f"{measured['points']} points, width {measured['width']}, layer {measured['layer']}. "
-            "Without recentering some neurons answer almost every input; with it none does. "
-            "“Negligible for most inputs” does not describe it: half of the activities are zero, "
-            "the others a half-Gaussian."
+            "Without recentering some neurons respond to almost every input; with recentering "
+            "none does. “Negligible for most inputs” does not describe this: half of the "
+            "activities are zero, and the other half has a half-Gaussian distribution."
         )
         + figure(
             figures.figure_6(measured), "Left: the neuron of the largest mean beside its spread."
@@ -200,9 +201,9 @@ def histograms(results: dict) -> str:
 
 def clusters(results: dict) -> str:
     return paragraphs(
-        "One step of the tree from a neuron of two values leaves two neurons of two values; from "
-        "one of three values it leaves one of three and one of two. Exact; ties with the mean are "
-        "the only exception."
+        "One step of the tree. A neuron of two values has two children of two values. A neuron of "
+        "three values has one child of three and one child of two values. This is exact, except "
+        "if a value equals the mean."
     ) + figure(
         figures.figures_7_and_8(results["figures_7_and_8"]),
         "The values of a neuron and of its two children at five points.",
@@ -220,13 +221,14 @@ def per_point(results: dict) -> str:
     epochs = measured["epochs"]
     return (
         paragraphs(
-            "The paper's Discussion proposes to start with one neuron for each data point. An MLP "
-            f"of {measured['points']} hidden neurons on the digits, one for each of as many "
-            f"training images, beside He's start; {measured['runs']} runs, Adam at 0.001."
+            "The paper's Discussion proposes to start with one neuron for each data point. We "
+            f"compare an MLP of {measured['points']} hidden neurons on the digits, one for each of "
+            f"as many training images, with He's initialization; {measured['runs']} runs, Adam at "
+            "0.001."
         )
         + figure(
             figures.neuron_per_point(measured),
-            "Means over runs, in bands from the least to the largest.",
+            "Means over runs. The bands reach from the smallest to the largest run.",
             FIRST_LAYERS.values(),
         )
         + table(

@@ -143,11 +143,11 @@ def _points(share: float | None, decimals: int) -> str:
 def _accuracy(results: Results) -> str:
     title, head, rows = accuracy_table(results)
     explanation = (
-        "All criteria start from the same trained weights, and each network is a block of "
-        "Friedman's test that the criteria do not differ; blocks of one data set are few, so its p "
-        "is indicative. Recalibrated: running statistics taken again from training images, no "
-        "weight changed. The spread is the largest minus the smallest criterion, mean over "
-        "networks."
+        "All criteria start from the same trained weights. Friedman's test asks whether the "
+        "criteria differ, with each network as a block; few networks share a data set, so its p "
+        "is only indicative. “Recalibrated” means that running statistics are computed again from "
+        "training images, and no weight changes. The spread is the largest minus the smallest "
+        "criterion, averaged over networks."
     )
     options = results["options"]
     if (repair := options.get("repair", "none")) != "none":  # missing in earlier results
@@ -156,9 +156,9 @@ def _accuracy(results: Results) -> str:
             "training images at most, without a gradient step, in place of folding."
         )
     captions = (
-        "Accuracy by stage and criterion of the last step, and the same minus the mean of the "
-        "criteria, network by network, where the curves overlap. Bars are one standard error over "
-        "networks."
+        "Accuracy of each stage and criterion after the last step, and below, where the curves "
+        "overlap, the difference from the mean of the criteria in each network. Bars are one "
+        "standard error over networks."
     )
     panels = figure(_stage_panels(results["accuracy"]), captions, CRITERIA.values())
     return panels + table(head, rows, title) + paragraphs(explanation) + _steps(results)
@@ -217,13 +217,13 @@ def _cost(results: Results) -> str:
     cores = results["environment"]["cores"]
     explanation = (
         f"Measured on {results['environment']['device']} with {cores} core{'s' * (cores > 1)}, "
-        "compilation left out. Of every row but images a second, less is better. Running "
-        "statistics count among the parameters. The checkpoint of the small network, widths and "
-        f"kept channels included, takes {results['checkpoint']:,} bytes."
+        "without compilation. Less is better in every row except images per second. Parameters "
+        "include running statistics. The checkpoint of the small network, with widths and kept "
+        f"channels, has {results['checkpoint']:,} bytes."
     )
     caption = (
-        "What is left of each cost. Time would follow multiply-accumulates, orange, if nothing "
-        "else cost any."
+        "Share of each cost that is left. If nothing else took time, the time would follow the "
+        "multiply-accumulates (orange)."
     )
     panel = figure([_cost_panel(results)], caption, columns="one")
     return panel + table(head, rows, title) + paragraphs(explanation)
@@ -264,9 +264,10 @@ def _sensitivity(results: Results) -> str:
     title, xlabel = "test accuracy, %", "channels of one layer removed, %"
     panel = draw(paint, name="sensitivity", title=title, xlabel=xlabel, size=(4.6, 3.4))
     caption = (
-        "Test accuracy of the first network when one group of coupled channels loses its lowest by "
-        "l2 and all others are whole, neither recalibrated nor trained. A group is named by its "
-        "first array; lines run from dark to light through the network, grey is the network before."
+        "Test accuracy of the first network after one group of coupled channels loses the "
+        "channels with the lowest l2 and all other groups are complete, without recalibration or "
+        "training. A group is named by its first array. Lines run from dark to light through the "
+        "network, and grey is the network before pruning."
     )
     head = ["layer", *(f"{ratio:.0f} %" for ratio in ratios)]
     table_rows = [[layer, *(_points(a, 1) for a in values)] for layer, values in rows.items()]

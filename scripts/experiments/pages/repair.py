@@ -64,15 +64,16 @@ def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
 
 
 CAPTION = (
-    "Test accuracy, mean over criteria. Standard errors are over networks; of ResNet-20, one "
-    "network, over test images and, in quadrature, over draws of the images that repair it. At "
-    "random: the same repair of channels removed at random, which is in no mean and no test. "
-    "Friedman's test that the criteria do not differ, uncorrected; blocks are networks, or test "
-    "images, each with its mean over draws. The margin, in points, within which all pairs of "
-    "criteria are equivalent by two one-sided paired t tests at 5 %, with the same errors. Merging "
-    "sees no data; clusters and the greedy choice look at no criterion. Medians of the seconds: on "
-    "a busy machine for digits, of the processor for ResNet-20; and of the MB beyond those that "
-    "the process had before, of programs that were compiled before for another criterion."
+    "Test accuracy, averaged over criteria. Standard errors are over networks. For ResNet-20, one "
+    "network, they combine errors over test images and over draws of the images that repair the "
+    "network. “At random” is the same repair of randomly removed channels, which enters no mean "
+    "and no test. Friedman's test asks whether the criteria differ, without correction; its "
+    "blocks are networks, or test images averaged over draws. The margin, in points, is the "
+    "smallest for which all pairs of criteria are equivalent by two one-sided paired t tests at 5 "
+    "%, with the same errors. Merging uses no data; clusters and the greedy choice use no "
+    "criterion. Seconds are medians: wall time on a busy machine for digits, processor time for "
+    "ResNet-20. MB are the memory in addition to what the process had before, for programs that "
+    "an earlier criterion has compiled."
 )
 
 
@@ -161,8 +162,9 @@ def by_repair(table: Table) -> str:
     titles = {name: f"{name}, %" for name in dict.fromkeys(name for name, _, _ in table)}
     return page.figure(
         panels(paint, titles, name="repair", xlabel="channels removed, %"),
-        "Test accuracy, mean over criteria. A band is one standard error to either side: over "
-        "networks; of ResNet-20 over test images and draws of the images that repair it.",
+        "Test accuracy, averaged over criteria. A band is one standard error to either side: over "
+        "networks, and for ResNet-20 over test images and draws of the images that repair the "
+        "network.",
         series.values(),
     )
 
@@ -184,9 +186,9 @@ def by_criterion(table: Table) -> str:
     titles = {repair: f"{network}, {repair}, %" for repair in shown}
     return page.figure(
         panels(paint, titles, name="criteria", xlabel="channels removed, %"),
-        "Test accuracy of ResNet-20. A band is one standard error to either side, over test images "
-        "and draws of the images that repair it. The errors of the criteria go together, as they "
-        "see the same images: whether they differ is in the table.",
+        "Test accuracy of ResNet-20. A band is one standard error to either side, over test "
+        "images and draws of the images that repair the network. All criteria see the same "
+        "images, so their errors are correlated; the table tests whether the criteria differ.",
         CONTROLLED.values(),
     )
 

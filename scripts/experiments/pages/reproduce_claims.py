@@ -19,9 +19,9 @@ def claims(results: Report) -> str:
     papers = {claim["paper"] for claim in claims}
     return (
         paragraphs(
-            f"{len(claims)} claims of {len(papers)} papers, chosen because they are wrong or far "
-            "off as printed and a few random draws show it. scripts/check_theorems.py checks every "
-            "numbered object of the three and gives each a card."
+            f"{len(claims)} claims of {len(papers)} papers that are wrong or inaccurate as "
+            "printed, and for which a few random draws show this. scripts/check_theorems.py "
+            "checks every numbered statement of the three papers."
         )
         + theorem_page.overview(claims)
         + paragraphs(claims_sentence(claims))
@@ -32,8 +32,8 @@ def claims_sentence(claims: Sequence[dict]) -> str:
     """A sentence with the number of claims whose outcome is as recorded."""
     recorded = sum(claim["as_recorded"] for claim in claims)
     return (
-        f"{recorded} of these {len(claims)} came out as recorded: where the printed form is wrong "
-        "the draws reject it, and they do not reject the corrected one."
+        f"{recorded} of these {len(claims)} claims have the recorded outcome: the draws reject a "
+        "printed form that is wrong, and do not reject the corrected form."
     )
 
 

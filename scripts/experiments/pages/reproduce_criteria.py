@@ -31,8 +31,9 @@ def criteria(results: Report) -> str:
     series = [*NORMALIZATIONS.values(), GAUSSIAN]
     parts = [
         paragraphs(
-            "Each criterion scores the filters of a layer, and the lowest scores are pruned first. "
-            "The pruning paper says that l1, l2, Fermat and GM rank the filters almost alike."
+            "Each criterion scores the filters of a layer, and the filters with the lowest scores "
+            "are pruned first. The pruning paper says that l1, l2, Fermat and GM rank the filters "
+            "almost alike."
         ),
         "<h3>Spearman's ρ by layer (every panel has its own scale)</h3>",
         figure(by_layer(pruning, "spearman"), spearman_sentence(pruning), series, "three"),
@@ -255,7 +256,7 @@ def filters(results: Report) -> str:
     """The section of the weights."""
     layers = results["histograms"]
     return paragraphs(
-        "Weights of a few convolutions of the batch norm network (bars) and the fitted Gaussian of "
+        "Weights of some convolutions of the batch norm network (bars) and the fitted Gaussian of "
         "mean 0 (dashed). The pruning paper assumes that weights are Gaussian."
     ) + figure(histogram_plots(layers), histograms_sentence(layers), (), "three")
 

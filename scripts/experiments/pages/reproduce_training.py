@@ -89,10 +89,10 @@ def moments(results: Report) -> str:
     """The section of the moments."""
     layer, channels = results["moments"]["layer"], results["moments"]["channels"]
     return paragraphs(
-        f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images: "
-        f"the line is the median over {channels} channels and all seeds, the band reaches from "
-        "quartile to quartile. The unitization paper (Figure 2) sees skewness and kurtosis become "
-        "steadier by unitization."
+        f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images. "
+        f"The line is the median over {channels} channels and all seeds, and the band reaches from "
+        "quartile to quartile. The unitization paper (Figure 2) reports that unitization makes "
+        "skewness and kurtosis steadier."
     ) + figure(moment_plots(results), moments_sentence(results), NORMALIZATIONS.values())
 
 

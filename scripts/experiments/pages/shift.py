@@ -259,11 +259,11 @@ def _shift(results: dict) -> str:
         rows.append([group, str(epoch), *(_measured(by_kind[k]["ratio"]) for k in KINDS)])
     return (
         paragraphs(
-            "Which statistics normalize the outputs decides what is measured. With statistics of "
-            "the whole training set the distance comes from the weights alone. Running averages "
-            "follow the last ten batches, and a batch's own statistics its other images: dashed is "
-            "the distance that is measured with frozen weights, the floor below which these two "
-            "kinds cannot see a shift."
+            "The measured shift depends on the statistics that normalize the outputs. With "
+            "statistics of the whole training set the distance comes from the weights alone. "
+            "Running averages also follow the last ten batches, and the statistics of a batch "
+            "also depend on its other images. The dashed line is the distance with frozen "
+            "weights: with these two kinds of statistics, a shift below this line cannot be seen."
         )
         + figure(
             _shift_panels(results),
@@ -277,11 +277,11 @@ def _shift(results: dict) -> str:
         + table(*_floor_rows(found), "Distance with frozen weights over distance between epochs")
         + figure(
             _bound_panels(results),
-            "The exact distance, line, and its bounds, the edges of the band: mean displacement "
-            "of an output above, distance of the means below; statistics of the whole set, means "
-            "over two layers and all seeds. Dashed: the distance of two halves of the same "
-            "outputs, which is what no shift at all looks like between unpaired samples of "
-            "that size.",
+            "The line is the exact distance. The band reaches from the lower bound, the distance "
+            "of the means, to the upper bound, the mean displacement of an output; statistics of "
+            "the whole set, means over two layers and all seeds. The dashed line is the distance "
+            "between two halves of the same outputs: the distance of unpaired samples of this "
+            "size without any shift.",
             NORMALIZATIONS.values(),
             "two",
         )
@@ -317,8 +317,8 @@ def _rate(results: dict) -> str:
         for group in dict.fromkeys(map(_group, found))
     ]
     return paragraphs(
-        "If the shift came from the size of the steps alone, its ratio to the learning rate would "
-        "be the same at every rate. The ratio is taken over the second half of each stretch of a "
+        "If the shift came only from the size of the steps, its ratio to the learning rate would "
+        "be the same at every rate. The ratio is measured over the second half of each period of "
         "constant rate, with statistics of the whole set."
     ) + table(head, rows, "Exact distance between epochs divided by the learning rate")
 
@@ -386,9 +386,10 @@ def _moments(results: dict) -> str:
         for r in found["movement"]
     ]
     text = (
-        f"One line for each of the eight units of the last normalization, {order}, first seed "
-        "alone, statistics of the whole training set. Mean in the unit of the outputs, variance in "
-        "its square; skewness and kurtosis have none. The learning rate drops at the dotted lines."
+        f"One line for each of the eight units of the last normalization, {order}, for the first "
+        "seed, with statistics of the whole training set. The mean has the unit of the outputs, "
+        "the variance its square; skewness and kurtosis have no unit. The learning rate drops at "
+        "the dotted lines."
     )
     return table(
         head, rows, "Mean change of a moment in an epoch; the difference is paired by seed"

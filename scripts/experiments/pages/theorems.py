@@ -199,10 +199,11 @@ def _chance(results: dict) -> str:
     checks = [check for claim in results["claims"] for check in claim["checks"]]
     sampled = sum(check["side"] is not None for check in checks)
     return (
-        f"Of {len(checks)} checks {sampled} are sampled and decided together: by Holm's correction "
-        f"the chance that any true statement is rejected is at most {100 * results['level']:g} %. "
-        "All others are computed, on random and on adversarial cases. A distance in standard "
-        "errors is that of the estimate from the prediction."
+        f"Of {len(checks)} checks {sampled} are sampled and decided together: by Holm's "
+        "correction, the probability that any true statement is rejected is at most "
+        f"{100 * results['level']:g} %. All other checks are computed, on random and on "
+        "adversarial cases. A distance in standard errors is the distance between estimate and "
+        "prediction."
     )
 
 

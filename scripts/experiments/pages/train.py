@@ -118,7 +118,8 @@ def _curves(results: dict) -> str:
         ),
     ]
     caption = [
-        "One value an epoch; the loss is the mean over its steps, accuracy is of all test images.",
+        "There is one value for each epoch. The loss is averaged over the steps of the epoch, and "
+        "the accuracy is over all test images.",
         "Dotted: the learning rate falls." if len(drops) else "",
         "The band is one standard error about the mean." if len(runs) > 1 else "",
     ]
@@ -132,7 +133,7 @@ def _accuracy(results: dict) -> str:
         text += " ± is one standard error over seeds; a speed is that of all vmapped seeds."
     scales = ", ".join(map(str, results["recipe"]["test_scales"]))
     others = [
-        f"{name}: the mean of the logits of {views} at shorter sides {scales}."
+        f"{name}: the logits are averaged over {views} at shorter sides of {scales} pixels."
         for name, views in EVALUATIONS.items()
         if name in results["evaluations"][0]
     ]
