@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,15 @@ from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import arrays_of
 from pruning.channels._coupling.rules import summed_of_product
-from pruning.channels._program.calls import Apply, Equation, Program, Tree, shape_of, subprograms
+from pruning.channels._program.calls import (
+    Apply,
+    Equation,
+    Leaf,
+    Program,
+    Tree,
+    shape_of,
+    subprograms,
+)
 from pruning.channels._program.interpret import closed_jaxpr, trace_apply
 
 RUNS = 10
@@ -107,8 +115,8 @@ def _of_equation(eqn: Equation) -> int:
     return eqn.params["length"] * sum(inner) if eqn.primitive.name == "scan" else sum(inner)
 
 
-def _batch(inputs: Sequence[Tree], size: int) -> tuple[Any, ...]:
-    def resized(x: Any) -> jax.Array:
+def _batch(inputs: Sequence[Tree], size: int) -> tuple[Leaf, ...]:
+    def resized(x: Leaf) -> jax.Array:
         return jnp.asarray(np.resize(np.asarray(x), (size, *np.shape(x)[1:])))
 
     return jax.tree.map(resized, tuple(inputs))

@@ -22,6 +22,7 @@ from pruning.channels._coupling.channel_ids import (
 from pruning.channels._coupling.rules import apply_rule, rule_of
 from pruning.channels._program.calls import (
     Equation,
+    Leaf,
     Program,
     Variable,
     call_of,
@@ -84,7 +85,7 @@ def _same_shape(eqn: Equation, reader: Equation) -> bool:
     return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
 
-def ids_of_constant(array: Any) -> ChannelIds:
+def ids_of_constant(array: Leaf) -> ChannelIds:
     axes = tuple(fixed(n) for n in np.shape(array))  # the size of such an axis cannot change
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):

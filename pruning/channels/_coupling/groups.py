@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pruning.channels._program.calls import Tree
+from pruning.channels._program.calls import Leaf, Tree
 
 
 class Parameters(NamedTuple):
@@ -83,7 +83,7 @@ def describe(params: Tree) -> Parameters:
     return Parameters(paths, tuple(tuple(np.shape(leaf)) for _, leaf in leaves))
 
 
-def arrays_of(params: Tree) -> list[Any]:
+def arrays_of(params: Tree) -> list[Leaf]:
     """The leaves of a tree; a Python number becomes an array."""
     leaves = jax.tree.leaves(params)
     return [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves]

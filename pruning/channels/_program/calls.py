@@ -18,8 +18,10 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 Equation = JaxprEqn
 Program = ClosedJaxpr | Jaxpr
 Variable = Var | Literal
+Leaf = Any
+"""An array of JAX or NumPy, a traced array, a Python number, or the shape of an array."""
 Tree = Any
-"""Arrays, or their shapes, in containers that JAX can flatten."""
+"""Leaves in containers that JAX can flatten."""
 Apply = Callable[..., Tree]
 """A network: a function of a tree of parameters and of inputs."""
 
@@ -85,7 +87,7 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
     """The program of a `HiPrim` of plain arrays; every call returns the same object."""
     if primitive not in _EXPANDED:
 
-        def flat(*arrays: Any) -> list[Any]:
+        def flat(*arrays: Leaf) -> list[Leaf]:
             operands = jax.tree.unflatten(primitive.in_tree, arrays)
             return jax.tree.leaves(primitive.expand(*operands))
 
@@ -97,8 +99,8 @@ def _expand(primitive: Any) -> ClosedJaxpr | None:
 
 
 def evaluate_equation(
-    eqn: Equation, arrays: Sequence[Any], params: Mapping[str, Any] | None = None
-) -> list[Any]:
+    eqn: Equation, arrays: Sequence[Leaf], params: Mapping[str, Any] | None = None
+) -> list[Leaf]:
     """The results of an equation for these operands, with its own parameters or with `params`."""
     params = eqn.params if params is None else params
     results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
@@ -113,7 +115,9 @@ def trace_tangents(eqn: Equation) -> ClosedJaxpr:
     """
     operands = [v.aval for v in eqn.invars]
 
-    def function(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def function(
+        primals: Sequence[Leaf], tangents: Sequence[Leaf]
+    ) -> tuple[list[Leaf], list[Leaf]]:
         every = of_all(primals, tangents)
         results, found = jax.jvp(lambda *x: evaluate_equation(eqn, x), primals, every)
         return results, [t for y, t in zip(results, found, strict=True) if is_floating(y)]
@@ -138,13 +142,13 @@ def trace_cotangents(eqn: Equation) -> Transpose:
     """The programs of `jax.vjp` of an equation; a `jax.custom_vjp` rule is followed."""
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
-    def vjp(*arrays: Any) -> Any:
+    def vjp(*arrays: Leaf) -> Any:
         return jax.vjp(lambda *x: evaluate_equation(eqn, x), *arrays)
 
     forward, (_, transpose) = jax.make_jaxpr(vjp, return_shape=True)(*operands)
     structure, residuals = jax.tree.structure(transpose), forward.out_avals[len(results) :]
 
-    def backward(residuals: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def backward(residuals: Sequence[Leaf], cotangents: Sequence[Leaf]) -> list[Leaf]:
         found = jax.tree.unflatten(structure, residuals)(of_all(results, cotangents))
         return [t for x, t in zip(operands, found, strict=True) if is_floating(x)]
 
@@ -152,7 +156,7 @@ def trace_cotangents(eqn: Equation) -> Transpose:
     return Transpose(forward, jax.make_jaxpr(backward)(residuals, floating))
 
 
-def of_all(primals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+def of_all(primals: Sequence[Leaf], tangents: Sequence[Leaf]) -> list[Leaf]:
     """The tangents of all `primals`, given the tangents of the floating-point `primals`."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
@@ -169,7 +173,7 @@ def makes_reals(eqn: Equation) -> bool:
     return all(jnp.issubdtype(aval.dtype, jnp.floating) for aval in avals)
 
 
-def is_floating(x: Any) -> bool:
+def is_floating(x: Leaf) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 

@@ -1,7 +1,7 @@
 """Traced programs, and an interpreter for them."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters.partial_eval import dce_jaxpr
@@ -10,6 +10,7 @@ from pruning._arguments import quote
 from pruning.channels._program.calls import (
     Apply,
     Equation,
+    Leaf,
     Program,
     Tree,
     Variable,
@@ -39,7 +40,7 @@ def closed_jaxpr(program: Program) -> ClosedJaxpr:
 def interpret(
     program: Program,
     values: Sequence[T],
-    constant: Callable[[Any], T],
+    constant: Callable[[Leaf], T],
     step: Callable[[Equation, list[T]], Sequence[T]],
     *,
     enter: Callable[[Equation], Program | None] = program_of,

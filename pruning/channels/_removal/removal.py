@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool
 
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position, describe
-from pruning.channels._program.calls import Tree
+from pruning.channels._program.calls import Leaf, Tree
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels are kept."""
@@ -67,7 +67,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
       (2, 2) (2, 4)
     """
 
-    def cut(leaf: Any, axis: int, mask: np.ndarray) -> Any:
+    def cut(leaf: Leaf, axis: int, mask: np.ndarray) -> Leaf:
         indices, library = np.flatnonzero(mask), _library(leaf)
         if isinstance(leaf, jax.core.Tracer):
             return leaf.take(indices, axis)
@@ -97,7 +97,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     may lose all channels.
     """
 
-    def zeroed(leaf: Any, axis: int, mask: Any) -> Any:
+    def zeroed(leaf: Leaf, axis: int, mask: Any) -> Leaf:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
         shape = [-1 if k == axis else 1 for k in range(leaf.ndim)]
@@ -135,7 +135,7 @@ def remaining_groups(
     )
 
 
-def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks:
+def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMasks:
     """For each array and axis of the groups, a mask of the kept indices."""
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
@@ -150,7 +150,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Any]) -> KeepMasks
     return masks
 
 
-def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
+def removed_elements(leaf: Leaf, path: str, masks: KeepMasks) -> np.ndarray:
     """A mask of the elements of the array at `path` that belong to removed channels."""
     removed = np.zeros(np.shape(leaf), bool)
     for axis in range(removed.ndim):
@@ -160,7 +160,7 @@ def removed_elements(leaf: Any, path: str, masks: KeepMasks) -> np.ndarray:
     return removed
 
 
-def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
+def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
     """The sharding of an array after an axis changed its size; an uneven axis is replicated."""
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
@@ -174,7 +174,7 @@ def _sharding(leaf: Any, axis: int, size: int) -> Sharding | None:
     return NamedSharding(sharding.mesh, PartitionSpec(*names), memory_kind=sharding.memory_kind)
 
 
-def _library(*arrays: Any) -> Any:
+def _library(*arrays: Leaf) -> Any:
     """NumPy if the arrays are NumPy's, or `jax.numpy` if they are JAX's."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 

@@ -34,6 +34,7 @@ from pruning.channels._program.calls import (
     Apply,
     Call,
     Equation,
+    Leaf,
     Program,
     Transpose,
     Tree,
@@ -54,11 +55,11 @@ from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broad
 class Sized(NamedTuple):
     """A smaller array, the ids of the large array, and the value of removed channels if nonzero."""
 
-    array: Any
+    array: Leaf
     ids: ChannelIds
-    fill: Callable[[int], Any] | None = None
+    fill: Callable[[int], Leaf] | None = None
 
-    def removed(self, axis: int) -> Any:
+    def removed(self, axis: int) -> Leaf:
         """The common value of the removed channels along an axis; the axis then has size 1."""
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
@@ -159,13 +160,13 @@ class Resized:
         return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
 
 
-def _shape(x: Any) -> Any:
+def _shape(x: Leaf) -> Leaf:
     return jax.ShapeDtypeStruct(np.shape(x), jax.typeof(x).dtype)
 
 
 def _narrow(
-    sizes: Sizes, whole: Sequence[Any], states: Sequence[Tree], ids: Sequence[ChannelIds]
-) -> list[Any]:
+    sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Sequence[ChannelIds]
+) -> list[Leaf]:
     """The leaves of states without removed channels; states are given at either width."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
@@ -228,7 +229,7 @@ class Resizing:
                 results[0] = results[0] + self.removed_sum(eqn, values[0])
         return list(map(Sized, results, ids))
 
-    def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Any:
+    def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
         """The value of an equation's result at the channels that are removed along an axis."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
@@ -236,7 +237,7 @@ class Resizing:
         shape[axis] = 1
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
-    def removed_sum(self, eqn: Equation, value: Sized) -> Any:
+    def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
         """The contribution of removed channels, which are all equal, to a sum over channels."""
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
@@ -253,7 +254,7 @@ class Resizing:
             return self.run(call.program, values)
         operands, arrays = [v.ids for v in values], [v.array for v in values]
 
-        def function(*arrays: Any) -> list[Any]:
+        def function(*arrays: Leaf) -> list[Leaf]:
             return [r.array for r in self.run(call.program, list(map(Sized, arrays, operands)))]
 
         results = self.ids(eqn, values)
@@ -268,8 +269,12 @@ class Resizing:
         return list(map(Sized, function(*arrays), results))
 
     def tangents(
-        self, eqn: Equation, ids: list[ChannelIds], primals: Sequence[Any], tangents: Sequence[Any]
-    ) -> tuple[list[Any], list[Any]]:
+        self,
+        eqn: Equation,
+        ids: list[ChannelIds],
+        primals: Sequence[Leaf],
+        tangents: Sequence[Leaf],
+    ) -> tuple[list[Leaf], list[Leaf]]:
         """The `jax.custom_jvp` rule of a call, on smaller arrays."""
         pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
         values = [*map(Sized, primals, ids), *(Sized(t, i) for t, i in pairs)]
@@ -285,7 +290,7 @@ class Resizing:
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 
-        def forward(*arrays: Any) -> tuple[list[Any], Any]:
+        def forward(*arrays: Leaf) -> tuple[list[Leaf], Any]:
             transpose[:] = [trace_cotangents(eqn)]
             (traced,) = transpose
             values = self.run_rule(eqn, traced.forward, list(map(Sized, arrays, operands)))
@@ -293,7 +298,7 @@ class Resizing:
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
 
-        def backward(saved: Any, grads: Sequence[Any]) -> tuple[Any, ...]:
+        def backward(saved: Any, grads: Sequence[Leaf]) -> tuple[Leaf, ...]:
             (traced,), (arrays, primals) = transpose, saved
             pairs = zip(grads, cotangents, eqn.outvars, strict=True)
             of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]
@@ -314,10 +319,10 @@ class Resizing:
 
     def branch(
         self, eqn: Equation, values: Sequence[Sized], ids: Sequence[ChannelIds]
-    ) -> list[Any]:
+    ) -> list[Leaf]:
         index, *operands = values
 
-        def taken(program: Program, *arrays: Any) -> list[Any]:
+        def taken(program: Program, *arrays: Leaf) -> list[Leaf]:
             pairs = zip(arrays, operands, strict=True)
             results = self.run(program, [Sized(a, v.ids) for a, v in pairs])
             return [first(r.array, self.sizes.shape(i)) for r, i in zip(results, ids, strict=True)]
@@ -332,7 +337,7 @@ class Resizing:
         constants, stacked = arrays[:count], arrays[count + carried :]
         shapes = list(map(self.sizes.shape, results[:carried]))
 
-        def body(carry: list[Any], layer: list[Any]) -> tuple[list[Any], list[Any]]:
+        def body(carry: list[Leaf], layer: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
             operands = list(map(Sized, [*constants, *carry, *layer], inner))
             outputs = [v.array for v in self.run(eqn.params["jaxpr"], operands)]
             return list(map(first, outputs[:carried], shapes)), outputs[carried:]
@@ -347,7 +352,7 @@ class Resizing:
         (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
         (program,), params = subprograms(eqn), eqn.params
 
-        def body(*arrays: Any) -> list[Any]:
+        def body(*arrays: Leaf) -> list[Leaf]:
             return [v.array for v in self.run(program, list(map(Sized, arrays, inner)))]
 
         manual = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]
@@ -366,12 +371,12 @@ class Resizing:
         condition, constants, start = while_parts(eqn, [v.array for v in values])
         shapes = list(map(self.sizes.shape, results))
 
-        def body(carry: list[Any]) -> list[Any]:
+        def body(carry: list[Leaf]) -> list[Leaf]:
             operands = list(map(Sized, [*constants, *carry], of_body))
             outputs = self.run(eqn.params["body_jaxpr"], operands)
             return [first(v.array, shape) for v, shape in zip(outputs, shapes, strict=True)]
 
-        def goes_on(carry: list[Any]) -> Any:
+        def goes_on(carry: list[Leaf]) -> Leaf:
             operands = list(map(Sized, [*condition, *carry], of_condition))
             return self.run(eqn.params["cond_jaxpr"], operands)[0].array
 

@@ -11,7 +11,7 @@ from pruning.channels._coupling.coupling import TracedChannels
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.moves import sizes
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
-from pruning.channels._program.calls import Equation, Tree
+from pruning.channels._program.calls import Equation, Leaf, Tree
 from pruning.channels._removal.removal import KeepMasks
 
 Shape = tuple[int, ...]
@@ -54,20 +54,20 @@ class Sizes:
         return ~self.sets.is_removed(ids)
 
     def tables(
-        self, eqn: Equation, arrays: Sequence[Any], values: Sequence[ChannelIds]
-    ) -> list[Any]:
+        self, eqn: Equation, arrays: Sequence[Leaf], values: Sequence[ChannelIds]
+    ) -> list[Leaf]:
         """The operands; constants that vary along channels are cut to the remaining channels."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         return list(map(self._table, arrays, values, self.sets.give_constants_ids(values)))
 
-    def _table(self, array: Any, before: ChannelIds, after: ChannelIds) -> Any:
+    def _table(self, array: Leaf, before: ChannelIds, after: ChannelIds) -> Leaf:
         for k, (old, new) in enumerate(zip(before.axes, after.axes, strict=True)):
             if old is not new:
                 array = self.cut(array, k, new)
         return array
 
-    def cut(self, array: Any, axis: int, ids: Vector) -> Any:
+    def cut(self, array: Leaf, axis: int, ids: Vector) -> Leaf:
         """An array without removed channels along the axis with these ids."""
         remain = self.remain(ids)
         return array if remain.all() else array.take(np.flatnonzero(remain), axis=axis)
@@ -80,18 +80,18 @@ class Sizes:
         return eqn.params | (smaller(eqn, self.remain, values, results) if smaller else {})
 
 
-def first(array: Any, shape: Shape) -> Any:
+def first(array: Leaf, shape: Shape) -> Leaf:
     """The first `shape[k]` indices along each axis k, enough of a constant along free axes."""
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 
-def trim_broadcast(eqn: Equation, arrays: Sequence[Any], shape: Shape) -> list[Any]:
+def trim_broadcast(eqn: Equation, arrays: Sequence[Leaf], shape: Shape) -> list[Leaf]:
     """The operands, cut to the length of the result along axes that they share with the result.
 
     A broadcast operand may be longer than another operand.
     """
 
-    def trim(x: Any, axes: Sequence[int | None]) -> Any:
+    def trim(x: Leaf, axes: Sequence[int | None]) -> Leaf:
         sizes = zip(np.shape(x), axes, strict=True)
         return first(x, tuple(n if k is None else min(n, shape[k]) for n, k in sizes))
 

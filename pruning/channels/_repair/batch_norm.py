@@ -17,6 +17,7 @@ from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import (
     Apply,
     Equation,
+    Leaf,
     Program,
     Tree,
     Variable,
@@ -152,7 +153,7 @@ def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
     return found
 
 
-def _compute(array: Any) -> Value:
+def _compute(array: Leaf) -> Value:
     return Value(lambda: array)
 
 
@@ -204,7 +205,7 @@ class Unfolded:
         """The results of an equation whose operands are made of parameters and constants only."""
 
         @cache
-        def arrays() -> list[Any]:
+        def arrays() -> list[Leaf]:
             operands = [value.array() for value in values]
             if not self.eager:
                 return evaluate_equation(eqn, operands)
@@ -220,14 +221,14 @@ class Unfolded:
         ]
         return [first, *others[1:]]
 
-    def operand(self, value: Value) -> Any:
+    def operand(self, value: Value) -> Leaf:
         self.used |= value.leaves
         return value.array()
 
-    def operands(self, values: Sequence[Value]) -> list[Any]:
+    def operands(self, values: Sequence[Value]) -> list[Leaf]:
         return list(map(self.operand, values))
 
-    def result(self, chain: Chain) -> Any:
+    def result(self, chain: Chain) -> Leaf:
         """The result of a chain, folded if parameters scale it."""
         first, *links = chain.links
         if not chain.scaled:
@@ -248,5 +249,5 @@ class Unfolded:
         return y
 
 
-def _constant(array: Any) -> Value:
+def _constant(array: Leaf) -> Value:
     return Value(lambda: array, True, varies=frozenset(nontrivial(np.shape(array))))

@@ -6,7 +6,7 @@ adds a number to each channel. The numbers must depend only on parameters and co
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
-from pruning.channels._program.calls import Equation, evaluate_equation, makes_reals, shape_of
+from pruning.channels._program.calls import Equation, Leaf, evaluate_equation, makes_reals, shape_of
 
 
 class Value(NamedTuple):
@@ -29,7 +29,7 @@ class Value(NamedTuple):
       chain: The chain that computes the array, if there is one.
     """
 
-    array: Callable[[], Any]
+    array: Callable[[], Leaf]
     given: bool = False
     leaves: frozenset[int] = frozenset()
     varies: frozenset[int] = frozenset()

@@ -16,7 +16,7 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
+from pruning.channels._program.calls import Apply, Equation, Leaf, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
@@ -109,7 +109,7 @@ def fold_constants(
     return jax.tree.unflatten(structure, leaves)
 
 
-def _array(x: Any) -> Any:
+def _array(x: Leaf) -> Leaf:
     return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
@@ -119,7 +119,7 @@ class Folding:
     def __init__(
         self,
         paths: Sequence[str],
-        leaves: Sequence[Any],
+        leaves: Sequence[Leaf],
         masks: KeepMasks,
         facts: Sequence[Fact],
     ):

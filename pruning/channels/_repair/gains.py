@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Equation, Program, evaluate_equation, shape_of
+from pruning.channels._program.calls import Equation, Leaf, Program, evaluate_equation, shape_of
 from pruning.channels._program.interpret import closed_jaxpr, interpret
 from pruning.channels._repair.parameters import Addend, Fact, Kernel
 
@@ -35,7 +35,7 @@ class Gain(NamedTuple):
     """
 
     kernel: Kernel | None = None
-    array: Any = None
+    array: Leaf = None
     deviation: Any = None
     before: tuple[Addend, ...] = ()
     leaves: frozenset[int] = frozenset()

@@ -9,7 +9,6 @@ whole network. Luo et al. (2017), ThiNet; He et al. (2017).
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_tuple, check_values
 from pruning.channels._coupling.groups import ChannelGroup, describe
-from pruning.channels._program.calls import Apply, Equation, Program, Tree, evaluate_equation
+from pruning.channels._program.calls import Apply, Equation, Leaf, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
@@ -31,9 +30,9 @@ from pruning.channels._removal.removal import (
 from pruning.channels._repair.moments import Moments, merge, moments, ridge_solution, scale_outputs
 from pruning.channels._repair.parameters import Addend, Fact, Kernel, check_solved, facts_of
 
-Batches = Sequence[Sequence[Any]]
+Batches = Sequence[Sequence[Tree]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
-Arrays = list[Any]
+Arrays = list[Leaf]
 """An array of the program for each batch, of the whole network and then of the pruned one."""
 
 RIDGE = tuple(10.0**k for k in range(-8, 1))
@@ -198,7 +197,7 @@ class Repair:
 
     def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
         """The results of an equation, computed once for equal operands."""
-        found: dict[tuple[int, ...], list[Any]] = {}
+        found: dict[tuple[int, ...], list[Leaf]] = {}
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):
             if (key := tuple(map(id, arrays))) not in found:
@@ -209,7 +208,7 @@ class Repair:
     def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
         """The outputs of both networks, after the kernel of the second is solved."""
 
-        def outputs(x: Any, kernel: Any) -> Any:
+        def outputs(x: Leaf, kernel: Leaf) -> Leaf:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
             return evaluate_equation(eqn, operands)[0]
 
@@ -225,7 +224,7 @@ class Repair:
         return [whole + [outputs(a, kernel) for a in inputs]]
 
     def solution(
-        self, use: Kernel, kernel: np.ndarray, inputs: Sequence[Tree], whole: Sequence[Any]
+        self, use: Kernel, kernel: np.ndarray, inputs: Sequence[Tree], whole: Sequence[Leaf]
     ) -> np.ndarray:
         parts = (moments(use.linear, x, y) for x, y in zip(inputs, whole, strict=True))
         first = merge(islice(parts, self.count - max(1, self.count // 4) or 1))

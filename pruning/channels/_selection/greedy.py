@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
-from pruning.channels._program.calls import Apply, Equation, Program, Tree, evaluate_equation
+from pruning.channels._program.calls import Apply, Equation, Leaf, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.least_squares import Batches, check_batches
@@ -190,10 +190,10 @@ class Inputs:
         self.kernels: dict[int, tuple[Kernel, np.ndarray]] = {}
         self.moments: dict[int, Moments] = {}
 
-    def read(self, program: Program, arrays: Sequence[Any]) -> None:
+    def read(self, program: Program, arrays: Sequence[Leaf]) -> None:
         uses = iter(self.uses)
 
-        def step(eqn: Equation, values: Sequence[Any]) -> Sequence[Any]:
+        def step(eqn: Equation, values: Sequence[Leaf]) -> Sequence[Leaf]:
             use, results = next(uses), evaluate_equation(eqn, values)
             if use is not None and (leaf := use.addend.leaf) in self.wanted:
                 part = moments(use.linear, values[1 - use.side], results[0])
