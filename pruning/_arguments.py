@@ -51,7 +51,7 @@ def at_least(minimum: int, **numbers: Any) -> None:
     """Raise if a Python number is too small, or an array is complex."""
     real(**numbers)
     for name, x in numbers.items():
-        if isinstance(x, int | float) and x < minimum:
+        if isinstance(x, int | float | np.generic) and float(x) < minimum:
             raise ValueError(f"{name} must be at least {minimum}; got {x}")
 
 
@@ -66,19 +66,21 @@ def real(**numbers: Any) -> None:
             raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
 
 
-def parameters(**numbers: Any) -> tuple[Any, ...]:
+def parameters(minimum: int | None = None, /, **numbers: Any) -> tuple[Any, ...]:
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
     Python's and NumPy's numbers become Python floats, because these do not change the dtype of
-    arrays.
+    arrays. A number below `minimum` is refused, and an element of an array below it becomes NaN.
     """
-    real(**numbers)
-    return tuple(
-        float(x)
-        if isinstance(x, int | float | np.generic)
-        else jnp.asarray(promote_to_float32(x, name))
-        for name, x in numbers.items()
-    )
+    real(**numbers) if minimum is None else at_least(minimum, **numbers)
+
+    def form(x: Any, name: str) -> Any:
+        if isinstance(x, int | float | np.generic):
+            return float(x)
+        array = jnp.asarray(promote_to_float32(x, name))
+        return array if minimum is None else jnp.where(array >= minimum, array, jnp.nan)
+
+    return tuple(form(x, name) for name, x in numbers.items())
 
 
 def positive_number(x: Any, name: str) -> None:

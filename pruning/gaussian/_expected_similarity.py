@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import matmul
-from pruning._arguments import at_least, parameters
+from pruning._arguments import parameters
 from pruning.criteria import CRITERIA
 from pruning.gaussian._moments import Parameter, chi_defect
 
@@ -28,8 +28,7 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
       >>> print(f"{l1_l2_correlation(9):.4f}")
       0.9481
     """
-    at_least(1, dims=dims)
-    (dims,) = parameters(dims=dims)
+    (dims,) = parameters(1, dims=dims)
     return jnp.sqrt(1 / (1 + _l1_noise(dims)))
 
 
@@ -65,7 +64,7 @@ def expected_spearman(
       0.9230
     """
     noise = _noise(num_filters, dims, pair)
-    (num_filters,) = parameters(num_filters=num_filters)
+    (num_filters,) = parameters(2, num_filters=num_filters)
     return spearman_of_noise(noise, num_filters)
 
 
@@ -120,9 +119,7 @@ def overlap_of_noise(
 
 def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
     """t = 1/ρ² − 1 of a pair's scores from the table of `expected_spearman`; NaN if not there."""
-    at_least(2, num_filters=num_filters)
-    at_least(1, dims=dims)
-    num_filters, dims = parameters(num_filters=num_filters, dims=dims)
+    (num_filters,), (dims,) = parameters(2, num_filters=num_filters), parameters(1, dims=dims)
     if len(set(pair) & set(CRITERIA)) != 2:
         names = ", ".join(CRITERIA)
         raise ValueError(f"pair must be two different names of {names}; got {pair}")
@@ -132,7 +129,7 @@ def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Pa
     noises = {
         frozenset(("l1", "l2")): l1,
         frozenset(("l2", "fermat")): fermat,
-        frozenset(("l2", "gm")): spread,
+        frozenset(("l2", "gm")): jnp.where(jnp.isnan(dims), jnp.nan, spread),
         frozenset(("l1", "fermat")): l1 + fermat + l1 * fermat,
         frozenset(("l1", "gm")): l1 + spread + l1 * spread,
         frozenset(("fermat", "gm")): 1 / (2 * num_filters * dims),

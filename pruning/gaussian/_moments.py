@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import chi_defect, matmul
-from pruning._arguments import at_least, parameters, positive_number, real
+from pruning._arguments import parameters, positive_number, real
 
 Parameter = int | float | Float[Array, "..."]
 """A number, or a floating array; arrays are taken in at least float32."""
@@ -39,14 +39,13 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
     every factor of ten in dims.
 
     Raises:
-      ValueError: The number `std` or `dims` is negative.
+      ValueError: The number `std` or `dims` is negative. In an array this gives NaN.
 
     Example:
       >>> print(f"{chi_moment(2.0, 3, 2):.1f}")
       12.0
     """
-    at_least(0, std=std, dims=dims)
-    std, dims, order = parameters(std=std, dims=dims, order=order)
+    (std, dims), (order,) = parameters(0, std=std, dims=dims), parameters(order=order)
     return _gamma_moment(2**0.5 * std, order, dims / 2, order / 2)
 
 
@@ -59,8 +58,7 @@ def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")
       0.5000
     """
-    at_least(0, std=std, dims=dims)
-    std, dims = parameters(std=std, dims=dims)
+    std, dims = parameters(0, std=std, dims=dims)
     return jnp.asarray(2 * std**2 * chi_defect(dims))
 
 
@@ -94,7 +92,7 @@ def amoroso_moment(
             * _gamma_moment(size, i, alpha, i / beta)
             for i in range(order + 1)
         )
-        return jnp.where(alpha + order / beta > 0, total, sign**order * jnp.inf)
+        return jnp.where(alpha + order / beta <= 0, sign**order * jnp.inf, total)
     if not (isinstance(a, float) and a == 0):
         raise ValueError(f"order must be a whole number, at least 0, unless a is 0; got {order}")
     return _gamma_moment(theta, order, alpha, order / beta)
@@ -107,7 +105,8 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     parameter dims/2 − 1. The unit shows that the factor must be σ, not σ². Given a Poisson variable
     j of mean y, ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so L is a sum of positive
     terms. The mean distance grows with `length`; at 0 it is smallest and equals `chi_moment(std,
-    dims, 1)`. The result is NaN beyond 70σ, and for an array `std` that is not positive.
+    dims, 1)`. The result is NaN beyond 70σ, and for an array `std` that is not positive
+    or `dims` that is negative.
 
     Raises:
       ValueError: The number `std` is not positive, or `dims` negative.
@@ -117,8 +116,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
       4.9606
     """
     positive_number(std, "std")
-    at_least(0, dims=dims)
-    length, std, dims = parameters(length=length, std=std, dims=dims)
+    (dims,), (length, std) = parameters(0, dims=dims), parameters(length=length, std=std)
     y, dims = jnp.broadcast_arrays(jnp.square(length / std) / 2, jnp.asarray(dims * 1.0))
     mean = jnp.vectorize(_mean_noncentral_chi)(y, dims.astype(y.dtype))
     return jnp.where(jnp.asarray(std <= 0), jnp.nan, std * mean)
@@ -146,7 +144,7 @@ def _gamma_moment(
     The recurrence gives ten factors; then Stirling's series of both are subtracted term by term.
     The powers are multiplied in four equal parts, so no power overflows unless the result does.
     """
-    converges = jnp.asarray(x + step > 0)
+    converges = ~jnp.asarray(x + step <= 0)  # true for NaN, which stays NaN
     large = jnp.asarray(step > 100)  # computed by logarithms, which lose digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import auto_sharded, chi_defect, matmul, norm
-from pruning._arguments import at_least, matrix, parameters
+from pruning._arguments import matrix, parameters
 from pruning.gaussian._expected_similarity import overlap_of_noise, spearman_of_noise
 from pruning.gaussian._moments import Parameter, amoroso_moment
 from pruning.weight_tests import fit_generalized_gaussian
@@ -101,7 +101,8 @@ def scaled_l1_l2_correlation(
     finite for spreads above 0 and dims above 1.
 
     Raises:
-      ValueError: The number `dims` is below 1, or `spread` is negative. In an array this gives NaN.
+      ValueError: The number `dims` or `effective_dims` is below 1, or `spread` is negative. In an
+        array this gives NaN.
 
     Example:
       >>> for spread in (0.0, 0.1, 1.0):
@@ -111,10 +112,8 @@ def scaled_l1_l2_correlation(
       0.9998
     """
     effective = dims if effective_dims is None else effective_dims
-    at_least(1, dims=dims, effective_dims=effective)
-    at_least(0, spread=spread)
-    dims, shape, spread = parameters(dims=dims, shape=shape, spread=spread)
-    (effective,) = parameters(effective_dims=effective)
+    dims, effective = parameters(1, dims=dims, effective_dims=effective)
+    (shape,), (spread,) = parameters(shape=shape), parameters(0, spread=spread)
     first, second, both = _noises(shape, dims, effective)
     square = spread**2
     return (square + both) / jnp.sqrt((square + first) * (square + second))
@@ -123,15 +122,18 @@ def scaled_l1_l2_correlation(
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
     """Mean of Spearman's ρ of draws of a normal pair: 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)).
 
-    For many draws, the mean is 6/π asin(ρ/2). A ρ outside [−1, 1] gives NaN.
+    For many draws, the mean is 6/π asin(ρ/2). A ρ outside [−1, 1] and fewer than 2 filters in an
+    array give NaN.
 
     Example:
       >>> print(f"{normal_spearman(0.95, 64):.4f} {normal_spearman(0.95, 1e9):.4f}")
       0.9385 0.9453
     """
-    at_least(2, num_filters=num_filters)
-    correlation, num_filters = parameters(correlation=correlation, num_filters=num_filters)
-    return spearman_of_noise(_noise(correlation), num_filters, jnp.sign(correlation))
+    (correlation,), (count,) = (
+        parameters(correlation=correlation),
+        parameters(2, num_filters=num_filters),
+    )
+    return spearman_of_noise(_noise(correlation), count, jnp.sign(correlation))
 
 
 def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:

@@ -17,6 +17,7 @@ from jax.test_util import check_grads
 from pruning import (
     CRITERIA,
     expected_spearman,
+    gaussian,
     l1_l2_correlation,
     l1_l2_ratio_variance,
     spearman,
@@ -401,3 +402,43 @@ def test_expected_overlap_needs_a_ratio():
     assert expected_overlap(64, 576, ("l1", "l2"), ratio=1) == 1
     with pytest.raises(ValueError, match=r"ratio must lie in \(0, 1\]; got 0"):
         expected_overlap(64, 576, ("l1", "l2"), ratio=0)
+
+
+TOO_SMALL = {
+    "chi_moment, std": (lambda x: gaussian.chi_moment(x, 3, 1), 0),
+    "chi_moment, dims": (lambda x: gaussian.chi_moment(1, x, 1), 0),
+    "chi_variance, std": (lambda x: gaussian.chi_variance(x, 3), 0),
+    "chi_variance, dims": (lambda x: gaussian.chi_variance(1, x), 0),
+    "expected_distance": (lambda x: gaussian.expected_distance(1, 1, x), 0),
+    "expected_overlap, filters": (
+        lambda x: gaussian.expected_overlap(x, 9, ("l2", "gm"), ratio=0.5),
+        2,
+    ),
+    "expected_overlap, dims": (
+        lambda x: gaussian.expected_overlap(9, x, ("l1", "l2"), ratio=0.5),
+        1,
+    ),
+    **{
+        f"expected_spearman, {name} of {a} and {b}": (f, least)
+        for a, b in itertools.combinations(CRITERIA, 2)
+        for name, f, least in (
+            ("filters", lambda x, p=(a, b): gaussian.expected_spearman(x, 9, p), 2),
+            ("dims", lambda x, p=(a, b): gaussian.expected_spearman(9, x, p), 1),
+        )
+        if (a, b) != ("l1", "l2") or name == "dims"
+    },
+    "l1_l2_correlation": (gaussian.l1_l2_correlation, 1),
+    "normal_spearman": (lambda x: gaussian.normal_spearman(0.5, x), 2),
+    "scaled, dims": (gaussian.scaled_l1_l2_correlation, 1),
+    "scaled, effective": (lambda x: gaussian.scaled_l1_l2_correlation(9, effective_dims=x), 1),
+    "scaled, spread": (lambda x: gaussian.scaled_l1_l2_correlation(9, spread=x), 0),
+}
+
+
+@pytest.mark.parametrize("name", TOO_SMALL)
+def test_too_small_a_number_is_refused_and_in_an_array_it_is_nan(name):
+    function, least = TOO_SMALL[name]
+    found = jax.jit(function)(jnp.array([least - 1, least - 0.01, least, least + 1.0]))
+    assert np.isnan(found).tolist() == [True, True, False, False]
+    with pytest.raises(ValueError, match=f"must be at least {least}"):
+        function(least - 0.01)
