@@ -56,5 +56,5 @@ from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:
     from geometry import claims as claims
-else:  # type checkers would accept any name of this module
+else:  # if type checkers saw this function, they would accept any name
     __getattr__, __dir__ = lazy_modules(__name__, {"claims": "geometry.claims"})

@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-else:  # type checkers would accept any name of this module
+else:  # if type checkers saw this function, they would accept any name
     __getattr__, __dir__ = _lazy_modules(
         __name__,
         {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}

@@ -1,4 +1,4 @@
-"""Batch renormalization, a batch norm whose outputs in training are near those in inference.
+"""Batch renormalization: a batch norm whose outputs are similar in training and in inference.
 
 Shapes, dtypes, training and inference are as in `batch_norm`.
 """
@@ -64,7 +64,7 @@ def batch_renorm(
       d_max: At least 0; a number, or a traced number from a schedule.
       eps: Added to both variances.
       correction: As in `batch_norm`.
-      groups: As in `batch_norm`; each group has its own r and d.
+      groups: The same as for `batch_norm`; each group has its own r and d.
       where: Samples that enter the statistics, as in `batch_statistics`. All samples are
         normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.

@@ -216,7 +216,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
     """
     count = floating(count, "count")
     degrees = count - (1 + eps)
-    none = degrees <= 0  # False for NaN, which stays NaN
+    none = degrees <= 0  # false for NaN, so NaN remains NaN
     return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
 
 

@@ -58,7 +58,7 @@ def bounded(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 9 for a vector with this squared norm: 1 / (alpha √square + 1 − alpha).
 
-    For alpha in [0, 1] its product with the norm stays below 1/alpha. If the divisor is zero, alpha
+    For alpha in [0, 1], the factor times the norm is below 1/alpha. If the divisor is zero, alpha
     is 1 and the vector is zero; the factor is then 1, because any factor gives the zero vector.
 
     Example:
@@ -67,7 +67,7 @@ def bounded(
     """
     check_number(alpha, "alpha")
     square = floating(square, "square")
-    zero = square <= 0  # False for NaN, which stays NaN
+    zero = square <= 0  # false for NaN, so NaN remains NaN
     finite = jnp.minimum(square, jnp.finfo(square.dtype).max)
     norm = jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, finite)))
     divisor = alpha * norm + (1 - alpha)
@@ -125,7 +125,7 @@ def unitized_batch_norm(
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
-      correction: As in `batch_norm`; the paper's code has `partial(bessel, eps=1e-3)`.
+      correction: The same as for `batch_norm`; the paper's code uses `partial(bessel, eps=1e-3)`.
       groups: As in `batch_norm`.
       where: Mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
         Other pixels are also left out of the s and P of their sample. A sample without chosen

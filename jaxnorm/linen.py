@@ -111,8 +111,9 @@ def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | N
 class BatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments are those of `jaxnorm.nnx.BatchNorm`, with three differences: the input gives the
-    number of features, `use_running_average` has no default, and Linen passes keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.BatchNorm`, with three differences: the input gives
+    the number of features, `use_running_average` has no default, and Linen passes keys and
+    metadata.
 
     Example:
       >>> import jax
@@ -143,8 +144,8 @@ class BatchNorm(_RunningNorm):
 class UnitizedBatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.UnitizedBatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments are those of `jaxnorm.nnx.UnitizedBatchNorm`, with three differences: the input gives
-    the number of features, `use_running_average` has no default, and Linen passes keys and
+    Arguments are the same as for `jaxnorm.nnx.UnitizedBatchNorm`, with three differences: the input
+    gives the number of features, `use_running_average` has no default, and Linen passes keys and
     metadata.
 
     Example:
@@ -181,8 +182,9 @@ class UnitizedBatchNorm(_RunningNorm):
 class BatchRenorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchRenorm` for Linen, in place of `flax.linen.BatchNorm`.
 
-    Arguments are those of `jaxnorm.nnx.BatchRenorm`, with three differences: the input gives the
-    number of features, `use_running_average` has no default, and Linen passes keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.BatchRenorm`, with three differences: the input gives
+    the number of features, `use_running_average` has no default, and Linen passes keys and
+    metadata.
 
     Example:
       >>> import jax
@@ -206,7 +208,7 @@ class BatchRenorm(_RunningNorm):
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         def normalize(x: Array, **options: Any) -> tuple[Array, BatchStatistics]:
-            # Called inside `_apply`, which creates the variables.
+            # This runs inside `_apply`, which creates the variables.
             mean, var = (self.get_variable("batch_stats", name) for name in ("mean", "var"))
             running = BatchStatistics(mean, var, jnp.ones((), jnp.float32))
             limits = {"r_max": self.r_max, "d_max": self.d_max}
@@ -232,8 +234,8 @@ class _Stateless(linen.Module):
 class DyT(_Stateless):
     """The layer `jaxnorm.nnx.DyT` for Linen, in place of `flax.linen.LayerNorm`.
 
-    Arguments are those of `jaxnorm.nnx.DyT`, with two differences: the input gives the number of
-    features, and Linen passes keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.DyT`, with two differences: the input gives the
+    number of features, and Linen passes keys and metadata.
 
     Example:
       >>> import jax
@@ -253,8 +255,8 @@ class DyT(_Stateless):
 class Derf(_Stateless):
     """The layer `jaxnorm.nnx.Derf` for Linen, in place of `flax.linen.LayerNorm`.
 
-    Arguments are those of `jaxnorm.nnx.Derf`, with two differences: the input gives the number of
-    features, and Linen passes keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.Derf`, with two differences: the input gives the
+    number of features, and Linen passes keys and metadata.
 
     Example:
       >>> import jax
@@ -276,8 +278,8 @@ class Derf(_Stateless):
 class Unitization(_Stateless):
     """The layer `jaxnorm.nnx.Unitization` for Linen, in place of `flax.linen.LayerNorm`.
 
-    Arguments are those of `jaxnorm.nnx.Unitization`, with two differences: the input gives the
-    number of features, and Linen passes keys and metadata.
+    Arguments are the same as for `jaxnorm.nnx.Unitization`, with two differences: the input gives
+    the number of features, and Linen passes keys and metadata.
 
     Example:
       >>> import jax

@@ -108,7 +108,7 @@ _ELSEWHERE = {
     ),
 }
 
-if not typing.TYPE_CHECKING:  # type checkers would accept any name of this module
+if not typing.TYPE_CHECKING:  # if type checkers saw this function, they would accept any name
 
     def __getattr__(name: str) -> typing.Any:
         if name in _ELSEWHERE:

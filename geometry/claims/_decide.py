@@ -50,7 +50,7 @@ def check_all(
 
     The same key gives the same numbers for a claim, whatever other claims are given; Holm's
     correction covers the given claims. The function cannot be traced, because results are Python
-    numbers. Arguments and errors are those of `measure`.
+    numbers. Arguments and errors are the same as for `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))
@@ -138,7 +138,7 @@ def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
 
 
 def _name(claim: Claim, part: Check, taken: set[str]) -> str:
-    """The name of a source; a number is added if another source has it."""
+    """The name of a source, with a number if another source has the same name."""
     drawn = isinstance(part, Sampled)
     plain = part.function.__qualname__ if drawn else f"{claim.paper}, {claim.name}: {part.what}"
     numbered = (f"{plain} ({i})" for i in itertools.count(2))
@@ -162,7 +162,7 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 
 
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """`claims` as a tuple; raises unless `claims` is a sequence of claims."""
+    """Return `claims` as a tuple, or raise unless `claims` is a sequence of claims."""
     if isinstance(claims, Claim):
         raise TypeError(
             f"claims must be a list of `Claim`; got the single claim {claims.name}: use check"
@@ -250,7 +250,7 @@ def _sampled_findings(checks: Sequence[Sampled], measured: Sequence[Measurement]
 
 
 def _holm(p_values: np.ndarray) -> np.ndarray:
-    """p-values corrected for their number, Holm (1979)."""
+    """p-values corrected for multiple tests, Holm (1979)."""
     order = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)
@@ -280,7 +280,7 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
 
 
 def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
-    """Chance that a wrong prediction, `part.against`, would be rejected."""
+    """Probability that the check rejects the wrong prediction `part.against`."""
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     if part.form in MUST_FAIL or wrong == predicted:
         return math.nan

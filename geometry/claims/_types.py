@@ -249,13 +249,13 @@ class Claim:
     def mean(
         self, what: str, predicted: Number, draws: Draws, statistic: str, **options: Any
     ) -> None:
-        """Check that the mean of a statistic is `predicted`; options are those of `Sampled`."""
+        """Check that the mean of a statistic is `predicted`; for the options see `Sampled`."""
         self.add(Sampled(what, predicted, draws, statistic, **options))
 
     def variance(
         self, what: str, predicted: Number, draws: Draws, statistic: str, **options: Any
     ) -> None:
-        """Check that the variance of a statistic is `predicted`; options as in `Sampled`."""
+        """Check that the variance of a statistic is `predicted`; for the options see `Sampled`."""
         self.add(Sampled(what, predicted, draws, statistic, "variance", **options))
 
     def _computed(

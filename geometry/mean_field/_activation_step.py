@@ -34,7 +34,7 @@ def activation_step(
     `rescale_rms_step` and `standardize_step` are exact. All other rows are exact for any batch.
 
     Args:
-      activation: As in `kernel_map`; the same holds for `kinks` and `terms`.
+      activation: The same as for `kernel_map`, like `kinks` and `terms`.
 
     Raises:
       ValueError: As `kernel_map`, or `gram` is not a Gram matrix.

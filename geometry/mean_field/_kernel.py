@@ -13,8 +13,7 @@ from geometry._arguments import as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, promote_to_float32, replicate, safe_sqrt
 
-# With more neurons than this, the series is more accurate than the sum, because terms of the sum
-# cancel.
+# Above this number of neurons, the series is more accurate than the sum, whose terms cancel.
 _LONG_SUM = 10_000
 
 

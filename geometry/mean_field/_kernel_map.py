@@ -39,7 +39,7 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-_RADIUS = 12.0  # beyond, a Hermite function times the root of the density is below 1e-15
+_RADIUS = 12.0  # beyond this point, a Hermite function times the root of the density is below 1e-15
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
 

@@ -119,7 +119,7 @@ def rms_angle() -> float:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    with jax.ensure_compile_time_eval():  # so that the value is a constant inside a traced function
+    with jax.ensure_compile_time_eval():  # makes the value a constant inside a traced function
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
             cosine = step(cosine)
@@ -184,7 +184,7 @@ def _integral(
     The last node is the largest a at which I + a C can be inverted. The integral beyond this node
     is left out; its share is ε^(3r/8), where r is the rank of C.
     """
-    c = (c + c.T) / 2  # also makes tangents symmetric, as the rule of `_resolvent` needs
+    c = (c + c.T) / 2  # also makes tangents symmetric, which the rule of `_resolvent` requires
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
     spectrum = _Spectrum(jnp.maximum(values, 0), vectors)

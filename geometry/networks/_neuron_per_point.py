@@ -80,7 +80,7 @@ def point_initializers(
     `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
-      key: Chooses the samples; the layer's own keys draw the rest of the neurons.
+      key: Key that chooses the samples; the layer's own keys draw the other neurons.
       x: Samples, all of them vertices of their convex hull.
       gain: Activity of each neuron at its sample.
 
@@ -117,7 +117,7 @@ def point_initializers(
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each sample, the direction of its largest margin over all others, and the margin.
+    """For each sample, the direction of its largest margin over all other samples, and the margin.
 
     Directions are unit vectors, margins relative to the largest distance from the mean.
     """

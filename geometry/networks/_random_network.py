@@ -125,7 +125,7 @@ def random_network(
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
     """`x` at root mean squared norm 1, and the logarithm of the factor that restores it."""
     largest = jnp.max(jnp.abs(x))
-    zero = largest == 0  # False for NaN, so NaN remains NaN
+    zero = largest == 0  # false for NaN, so NaN remains NaN
     safe = jnp.where(zero, 1, largest)
     h = x / safe
     square = jnp.where(zero, 1, jnp.square(h).sum() / len(x))

@@ -75,7 +75,7 @@ def cluster_growth(n: int) -> float:
 
 @host_only("`mean_field_step` of a Gram matrix until it changes no more")
 def odd_state(n: int) -> OddState:
-    """The stable state of one odd sample beside a cluster, of n samples at infinite width.
+    """The stable state of n samples at infinite width: one odd sample and a cluster of the others.
 
     For large n the norms have ratio n − 1, the odd sample is orthogonal, and the cluster keeps a
     spread of 3π/n: the corrected form of Theorem 14 of Nachum et al. The function solves three
@@ -165,7 +165,8 @@ def _layer(n: int, state: OddState) -> OddState:
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
     inside = math.cos(state.spread)
-    first = (a + others * odd) / n  # means of the rows of the Gram matrix, and of all of it
+    # The mean of each row of the Gram matrix, and the mean of the whole matrix.
+    first = (a + others * odd) / n
     other = (odd + 1 + (others - 1) * inside) / n
     mean = (first + others * other) / n
     a, b = a - 2 * first + mean, 1 - 2 * other + mean

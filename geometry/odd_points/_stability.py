@@ -1,10 +1,10 @@
 """Finds the odd state of recentering and any activation, its stability and its rates.
 
-A layer recentres the batch, scales it so that the preactivations have the root mean square `std`,
-and applies the activation, at infinite width. For ReLU, `std` does not matter. If all samples but
-one are exchangeable, the Gram matrix has four different entries: the variance of the odd sample,
-its covariance with the others, their variance, and their covariance. Everything is computed on the
-host in double precision.
+A layer of infinite width recentres the batch, scales the preactivations to the root mean square
+`std`, and applies the activation. For ReLU, `std` does not matter. If all samples but one are
+exchangeable, the Gram matrix has four different entries: the variance of the odd sample, its
+covariance with the others, their variance, and their covariance. Everything is computed on the host
+in double precision.
 """
 
 import math
@@ -253,7 +253,8 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
     """The four entries of the recentred and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
-    first = (odd + (n - 1) * both) / n  # means of the rows of the Gram matrix, and of all of it
+    # The mean of each row of the Gram matrix, and the mean of the whole matrix.
+    first = (odd + (n - 1) * both) / n
     rest = (both + other + (n - 2) * pair) / n
     mean = (first + (n - 1) * rest) / n
     h = g + mean - jnp.stack([2 * first, first + rest, 2 * rest, 2 * rest])

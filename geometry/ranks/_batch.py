@@ -96,7 +96,8 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     """Gram matrix of the shorter side of `x` over its largest entry."""
     h = as_samples(x)
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))  # results do not depend on it
+    # Results do not depend on this factor.
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
     h = h / jnp.where(largest == 0, 1, largest)
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
 

@@ -100,7 +100,7 @@ def monte_carlo_moments(
     The standard error of the variance is √((m₄ − m₂²)/n) with the central moments m of the draws,
     merged as in Pébay (2008). It is accurate if the eighth moment is finite and n is large compared
     with m₄/m₂². It is NaN or ∞ if fourth powers of the draws overflow, in float32 beyond 10⁹.
-    Arguments and errors are those of `monte_carlo`.
+    Arguments and errors are the same as for `monte_carlo`.
 
     Example:
       >>> import jax

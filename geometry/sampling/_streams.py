@@ -142,7 +142,7 @@ def fold(
         return _fold(program, None, inputs, *bounds, state)
     # Plain numbers are equal on all hosts; arrays lie on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
-    with jax.ensure_compile_time_eval():  # so that they are constants inside a traced function
+    with jax.ensure_compile_time_eval():  # makes them constants inside a traced function
         inputs = inputs._replace(key=jax.random.key_data(inputs.key))
         inputs, state = jax.tree.map(np.asarray, (inputs, state))
     return _fold(program, implementation, inputs, *bounds, state)
@@ -190,7 +190,7 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device; chunk k goes to the device whose index is k modulo their number."""
+    """The state of one device; device k mod n computes chunk k, with n the number of devices."""
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 

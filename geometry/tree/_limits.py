@@ -68,7 +68,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
         )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
-    coincide = gap == 0  # False for NaN, which stays NaN
+    coincide = gap == 0  # false for NaN, so NaN remains NaN
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
     ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))

@@ -1,7 +1,7 @@
 """Computes the recentering tree of one coordinate in O(n) numbers at any depth.
 
 If samples are sorted, every neuron is a monotone function of the sample. Consider a neuron that
-takes three or more values. It is constant on its first `low` samples, and constant from sample
+takes three or more values. A slot is constant on its first `low` samples, and constant from sample
 `high` on. The samples between are inside the neuron and keep their initial distances, so only the
 two outer gaps shrink. Every sample is strictly inside at most one neuron. All other neurons take
 two values. A neuron of two values can jump at n + 1 positions, and only the sum of squared heights
@@ -39,7 +39,7 @@ class Slots(NamedTuple):
 
 
 class State(NamedTuple):
-    """The tree at one depth, n**depth times too large, so that products by p/n need no division.
+    """The tree at one depth, multiplied by n**depth, so that factors p/n need no division.
 
     Attributes:
       slots: Neurons of three or more values.
@@ -137,7 +137,7 @@ def _slot_children(
     rises: Bool[Array, " n"],
     falls: Bool[Array, " n"],
 ) -> Slots:
-    """For every slot, the child in which its sample is positive; the parent's mean becomes zero."""
+    """For every slot, the child in which its sample is positive, with the parent's mean at zero."""
     alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)

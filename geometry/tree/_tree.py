@@ -34,9 +34,9 @@ class TreeGram(NamedTuple):
 
 
 def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
-    """One layer of the tree: all positive children, then all negative ones (Definition 5).
+    """One layer of the tree: all positive children, then all negative children (Definition 5).
 
-    They are ReLU(x − μ) and ReLU(μ − x), with μ the mean over the samples (Eqs. 9 and 10).
+    The children are ReLU(x − μ) and ReLU(μ − x), with μ the mean over the samples (Eqs. 9 and 10).
 
     Example:
       >>> print(step(jnp.array([[0.0], [1.0], [5.0]])))
@@ -77,11 +77,11 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
     Exact up to rounding, in O(n log n) operations per layer and O(n³) once, by the recursion over
-    split positions: suppose that a neuron is zero on p of n samples and c on the rest. One child is
-    then c p/n on the rest, and the other child is c (n − p)/n on the p samples. Each coordinate has
-    its own tree, and the Gram matrices add. Differentiable except where a sample equals a mean.
-    Depth 0 is `x` itself; a constant `x` has a Gram matrix of zeros from depth 1. Computed in at
-    least float32.
+    split positions: suppose that a neuron is zero on p of n samples and c on the rest. Then one
+    child is c p/n on the other samples, and the other child is c (n − p)/n on the p samples. Each
+    coordinate has its own tree, and the Gram matrices add. Differentiable except where a sample
+    equals a mean. Depth 0 is `x` itself; a constant `x` has a Gram matrix of zeros from depth 1.
+    Computed in at least float32.
 
     Run this function on a CPU: each layer is tens of small kernels, and a TPU or GPU would spend
     most of the time on launching kernels. Samples that are sharded over Explicit mesh axes are

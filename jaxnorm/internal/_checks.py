@@ -99,7 +99,7 @@ def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless all elements of `x` are finite; checks nothing under `jit`."""
     if is_traced(x):
         return
-    with jax.ensure_compile_time_eval():  # so that the value is a constant inside a traced function
+    with jax.ensure_compile_time_eval():  # makes the value a constant inside a traced function
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:
         raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")

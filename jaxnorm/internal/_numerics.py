@@ -40,13 +40,13 @@ def matmul(a: Array, b: Array) -> Array:
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """√square; where `square` is zero, the result and its gradient are 0."""
-    nonzero = square != 0  # True for NaN, so NaN remains NaN
+    nonzero = square != 0  # true for NaN, so NaN remains NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """1 / √square; where `square` is zero, the result is 1 and its gradient 0."""
-    zero = square <= 0  # False for NaN, which stays NaN
+    zero = square <= 0  # false for NaN, so NaN remains NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
 

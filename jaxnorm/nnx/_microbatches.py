@@ -25,13 +25,13 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
     depend on the layers before it, so L batch norms take L passes over the batch and one for the
     loss, and the gradient takes as many passes again. If the whole batch fits into memory with
-    `nnx.remat`, use `nnx.remat`, which is faster. The running statistics are updated once, as by
-    the whole batch.
+    `nnx.remat`, use `nnx.remat`, which is faster. The running statistics are updated once, with the
+    statistics of the whole batch.
 
     Args:
       loss: A function of a model in training and a batch that returns a mean over the samples of
-        the batch. The function must call every batch norm once. Its random numbers, such as those
-        of dropout, are the same for every microbatch.
+        the batch. The function must call every batch norm once. Random numbers of the model, such
+        as dropout masks, are the same for every microbatch.
       microbatches: Number of parts, each with the same number of consecutive samples.
 
     Returns:

@@ -118,9 +118,9 @@ class Unitization(Stateless):
     """A layer that unitizes over features only, with learned `alpha`, `scale` and `bias`.
 
     The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
-    divided by its own norm. It has no batch norm and no statistics. At initialization, outputs
-    before the scale have norm 1. To give outputs the size of a layer norm's outputs, initialize the
-    scale by √features with `scale_init`.
+    divided by its own norm. The layer has no batch norm and no statistics. At initialization,
+    outputs before the scale have norm 1. To give outputs the size of a layer norm's outputs,
+    initialize the scale by √features with `scale_init`.
 
     Args:
       alpha_init: Initializer of alpha, one per feature. The default is 1, which gives the unit

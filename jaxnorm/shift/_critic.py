@@ -53,8 +53,8 @@ def emd_critic(
       clip: The bound on every parameter.
 
     Raises:
-      ValueError: Samples do not fit, as in `emd_1d`, or are not paired; `steps`, `batch_size` or
-        `clip` is not positive.
+      ValueError: Samples do not fit together as for `emd_1d`, or are not paired; `steps`,
+        `batch_size` or `clip` is not positive.
     """
     check_key(key)
     clip = check_positive(clip, "clip")

@@ -81,7 +81,7 @@ def transport_plan(
     Rows sum to the shares of `x_weights` and columns to the shares of `y_weights`; the total is
     one. Equal numbers of samples are matched one to one; otherwise a linear program is solved by
     SciPy's HiGHS in float64: a million unknowns take some ten seconds. If several plans have the
-    same cost, the result is one of them. Arguments and errors are those of `emd`.
+    same cost, the result is one of them. Arguments and errors are the same as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -207,7 +207,7 @@ def emd_sliced(
 
     Raises:
       TypeError: The key is missing, or no random key.
-      ValueError: `projections` is below 1, or the samples do not fit, as in `emd_1d`.
+      ValueError: `projections` is below 1, or the samples do not fit together as for `emd_1d`.
 
     Example:
       >>> x = jax.random.normal(jax.random.key(0), (100, 3))

@@ -24,7 +24,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 class LayerBounds(NamedTuple):
-    """Two bounds of a layer: M, the largest distance of outputs to the bias, and L (Lipschitz)."""
+    """M (`radius`), the largest distance of outputs to the bias, and the Lipschitz constant L."""
 
     radius: Float[Array, ""]
     lipschitz: Float[Array, ""]

@@ -51,8 +51,8 @@ def emd_lower_bound(
       batch_size: Samples of each side in a step.
 
     Raises:
-      ValueError: Samples do not fit, as in `emd_1d`, or are not paired; `steps` or `batch_size`
-        is not positive.
+      ValueError: Samples do not fit together as for `emd_1d`, or are not paired; `steps` or
+        `batch_size` is not positive.
 
     Example:
       >>> from jaxnorm.shift import emd

@@ -106,7 +106,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     """Mean distance of x_i and y_i, outputs of the same input: the cost of one transport plan.
 
     Raises:
-      ValueError: The numbers of samples differ, or the samples do not fit, as in `emd_1d`.
+      ValueError: The numbers of samples differ, or the samples do not fit together as for `emd_1d`.
 
     Example:
       >>> print(paired_upper_bound(jnp.zeros((2, 2)), jnp.array([[3.0, 4.0], [0.0, 1.0]])))
@@ -166,8 +166,8 @@ def moment_lower_bound(
       p: The power.
 
     Raises:
-      ValueError: `radius` is not positive, `p` is below 1, or the samples do not fit, as in
-        `emd_1d`.
+      ValueError: `radius` is not positive, `p` is below 1, or the samples do not fit together as
+        for `emd_1d`.
 
     Example:
       >>> x = jnp.array([[0.0], [1.0]])

@@ -47,7 +47,7 @@ def layer_shift(
         larger than a baseline from all samples.
 
     Raises:
-      ValueError: `exact` is below 2, or the samples do not fit, as in `emd_1d`.
+      ValueError: `exact` is below 2, or the samples do not fit together as for `emd_1d`.
       TypeError: An argument is traced.
     """
     check_samples(before, "before")
@@ -116,7 +116,7 @@ class Tracker:
       outputs: A function from a network's state and inputs to outputs by layer, channels last,
         best compiled; it chooses the layers.
       probe: Inputs that stay the same during training, and that training does not use.
-      exact: Samples for the joint distance, as in `layer_shift`.
+      exact: Number of samples for the joint distance, as for `layer_shift`.
 
     Example:
       >>> from flax import nnx
@@ -156,8 +156,8 @@ class Tracker:
         Args:
           state: The current state of the network.
           frozen: A state with the same weights and statistics of other batches. "floor" is the
-            distance between the outputs under `state` and under `frozen`. It measures noise,
-            because the weights are equal. None without `frozen`.
+            distance between the outputs under `state` and under `frozen`. The floor measures noise,
+            because the weights of both states are equal. None without `frozen`.
         """
         start = time.perf_counter()
         after = _by_layer(self.outputs(state, self.probe))

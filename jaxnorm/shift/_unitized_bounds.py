@@ -79,7 +79,7 @@ def sharp_unitized_upper_bound(
 
     def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
         divisor = a * r + (1 - a)
-        undefined = divisor <= 0  # False for NaN, which stays NaN
+        undefined = divisor <= 0  # false for NaN, so NaN remains NaN
         return jnp.where(undefined, 1, r / jnp.where(undefined, 1, divisor))
 
     return _mean_reach(reach, alpha, x, y)

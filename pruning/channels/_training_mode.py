@@ -34,7 +34,7 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 
 @dataclass(eq=False)
 class _Value:
-    """Facts about a value: the parameters of its size from which it is computed, if no others.
+    """Facts about a value: the parameters of its size, if the value depends on no others.
 
     `is_reduced`: the value is computed from sums over activations, from parameters and from
     numbers.
@@ -47,7 +47,7 @@ class _Value:
 
 
 def _lost_averages(program: ClosedJaxpr, count: int) -> set[int]:
-    """Which of the first `count` arguments are added to statistics in sums that no output needs."""
+    """Those of `count` arguments that are added to statistics in sums that no output needs."""
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
     inputs = [_Value(size, is_active=True) for size in sizes[count:]]

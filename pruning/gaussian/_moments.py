@@ -124,7 +124,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
 def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
     """Mean of a chi variable of dims + 2j degrees, j Poisson of mean y; NaN beyond y = 2450."""
-    at_zero = y == 0  # False for NaN, which stays NaN
+    at_zero = y == 0  # false for NaN, so NaN remains NaN
     y = jnp.where(at_zero, 1, y)
     first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
     j = first + jnp.arange(1024, dtype=y.dtype)

@@ -57,7 +57,7 @@ def prune(
         `evaluation(model)` with `resize=True`.
 
     Raises:
-      TypeError: As `pruning.prune`, or `resize` is given.
+      TypeError: As for `pruning.prune`, or if `resize` is given.
       ValueError: As `pruning.prune`.
 
     Example:

@@ -300,7 +300,7 @@ class UnionFind:
         return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
 
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
-        """The ids of `axis` reshaped to `sizes`, united so that they vary along one axis only.
+        """The ids of `axis`, reshaped to `sizes` and united until they vary along one axis only.
 
         If the ids could vary along several axes, the last but one is chosen, as for heads and
         widths. If channels are folded into maps or shuffled, the longest axis is chosen.
@@ -341,7 +341,7 @@ class UnionFind:
         return constant._replace(axes=tuple(axes), zero=None, uniform=None)
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """The axes of `value`; all of them are pinned except the `untouched` ones."""
+        """The axes of `value`, after all axes except the `untouched` axes are pinned."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 

@@ -127,7 +127,7 @@ def fixed_channels(
     splits channels over devices. To remove these channels, read the groups from the same function
     without `shard_map`. `line` is the line of the model. Channels of inputs and of outputs come
     last: their `primitive` is `input` or `output`, and their `line` is their path. Arguments and
-    errors are those of `coupled_channels`.
+    errors are the same as for `coupled_channels`.
 
     Example:
       >>> import jax
@@ -219,7 +219,7 @@ def unite(
 def _input_ids(
     sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
 ) -> ChannelIds:
-    """The pinned ids of an input, or the ids of a state, where removed channels are zero."""
+    """The pinned ids of an input, or the ids of a state, whose removed channels are zero."""
     if state:
         return ChannelIds(tuple(map(sets.new, shape)), frozenset({number}))
     one = sets.pin(sets.new(1), name=("input", jax.tree_util.keystr(path)))

@@ -93,8 +93,8 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     All later layers then get zero from a removed channel, also after the nonlinearity, because the
     weights of the next kernel that read the channel are zero too. If the model divides by an array,
     or takes its root or logarithm, this array is not set to zero, so all values and derivatives are
-    finite. `keep` may be traced. Arguments and errors are those of `remove_channels`, but a group
-    may lose all channels.
+    finite. `keep` may be traced. Arguments and errors are the same as for `remove_channels`, but a
+    group may lose all channels.
     """
 
     def zeroed(leaf: Leaf, axis: int, mask: Any) -> Leaf:
@@ -316,9 +316,9 @@ def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
-    """The longest end of `path` with which paths of parameters end, and these parameters.
+    """The longest suffix of `path` that is also a suffix of parameter paths, and these parameters.
 
-    Only the first name of a parameter's path may be missing in this end.
+    The suffix may lack only the first name of a parameter's path.
     """
     ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
     return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

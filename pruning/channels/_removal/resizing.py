@@ -94,11 +94,11 @@ def resized(
     Args:
       apply: A function of the tree that the groups were read from, and of inputs.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, read on the host.
+      keep: The same as for `remove_channels`; read on the host.
       states: Inputs that have channels, as arrays or shapes at the whole width, such as a key-value
-        cache, running statistics, or the carry of a recurrence. They must be the first inputs. The
-        returned function accepts states at the small or at the whole width, and returns states at
-        the small width. Removed channels of states count as zero.
+        cache, running statistics, or the carry of a recurrence. States must be the first inputs.
+        The returned function accepts states at the small or at the whole width, and returns states
+        at the small width. Removed channels of states count as zero.
 
     Raises:
       ValueError: `keep` does not fit the groups. The returned function raises it if `apply` cannot

@@ -63,7 +63,7 @@ def fold_batch_norms(
     inside a loop or a branch. Outputs are the same, to rounding in the dtype of the kernels.
 
     Args:
-      apply: As in `coupled_channels`: a model in evaluation mode.
+      apply: A model in evaluation mode, as for `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, or their shapes, at any batch size.
 

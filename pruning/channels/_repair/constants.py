@@ -66,7 +66,7 @@ def fold_constants(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, which is the next step; read on the host.
+      keep: The same as for `remove_channels`, which you call next; read on the host.
       inputs: The other arguments of `apply`, with any values, because the constants do not depend
         on them.
 

@@ -66,7 +66,7 @@ def least_squares(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, which comes next: read on the host.
+      keep: The same as for `remove_channels`, which you call next; read on the host.
       batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes. A
         few hundred images in total are enough.
       ridge: The values to choose from.
@@ -112,8 +112,8 @@ def rescale(
 ) -> Tree:
     """Fit one scale and one shift for each output of the kernels after removed channels.
 
-    Arguments and errors are those of `least_squares`. Each output of a kernel is multiplied by one
-    number a, which minimizes Σ (a w·x̃ − y)².
+    Arguments and errors are the same as for `least_squares`. Each output of a kernel is multiplied
+    by one number a, which minimizes Σ (a w·x̃ − y)².
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 

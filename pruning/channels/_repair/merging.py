@@ -40,7 +40,7 @@ def merge_channels(
     inputs: Sequence[Tree],
     plan: Plans = clusters,
 ) -> Tree:
-    """Merge removed channels of `params` into similar ones; call it before `remove_channels`.
+    """Merge removed channels of `params` into similar channels; call this before `remove_channels`.
 
     Channels are compared by their filters and biases. If a running variance follows a filter, the
     filter is divided by its length and multiplied by its gain and by the running standard
@@ -54,7 +54,7 @@ def merge_channels(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, which comes next: read on the host.
+      keep: The same as for `remove_channels`, which you call next; read on the host.
       inputs: The other arguments of `apply`; only their shapes matter.
       plan: A function such as `clusters` or `transport`. Its arguments are the features of the
         channels of a group, (n, d), and the mask of the k kept channels, (n,). It returns T, (n,

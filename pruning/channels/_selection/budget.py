@@ -104,7 +104,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """The value of keeping the best 0, 1, 2, ... of the channels that are left, by their scores."""
+    """The value of keeping the best 0, 1, 2, ... of the remaining channels, by score."""
     descending = ascending[ascending > -np.inf][::-1]
     if not normalize:
         return np.cumsum([0.0, *descending])
@@ -139,7 +139,7 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths after each step, from the widest to the narrowest.
 
-    A step may save less after other steps. So a step is priced again when it seems to be the best.
+    A step may save less after other steps. So a step is priced again before it is taken.
     """
     path = [tuple(own.size - 1 for own in values)]
     now = price(path[0])
@@ -171,7 +171,7 @@ def _undo_steps(
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
-    """The last widths of a path, after the largest steps that fit the budget are undone."""
+    """The last widths of a path, after undoing the largest steps that the budget allows."""
     widths = path[-1]
     steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:

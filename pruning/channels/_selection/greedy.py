@@ -93,7 +93,7 @@ def swap_channels(
       apply: As in `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`, read on the host.
+      keep: The same as for `remove_channels`; read on the host.
       batches: As in `least_squares`.
       ridge: As in `reconstruction_scores`.
 

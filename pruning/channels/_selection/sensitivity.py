@@ -37,7 +37,7 @@ def sensitivity(
       measure: A function from a tree like `params` to a number, such as the accuracy on some
         images, or `output_error(apply, params, images)`.
       ratios: Fractions of the channels, in (0, 1).
-      score: As in `prune`; the channels with the lowest scores are removed.
+      score: The same as for `prune`; the channels with the lowest scores are removed.
 
     Raises:
       ValueError: A ratio lies outside (0, 1).
