@@ -64,7 +64,7 @@ IMAGE = claim(
     remark=Remark(
         "over-reading",
         "This is the dimension of the span of the image. The image itself is a surface of "
-        "dimension 2. If a notion of singular values counts 2, it is right about the "
+        "dimension 2. A notion of singular values that counts 2 is right about the "
         "surface.",
     ),
     why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks "

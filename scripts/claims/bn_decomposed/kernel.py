@@ -52,7 +52,7 @@ EQUATION_8 = claim(
     remark=Remark(
         "over-reading",
         "The paper says that this expectation 'appears to be intractable' from layer to "
-        r"layer. It is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
+        r"layer. This mean is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
         r"\cos\theta)/(2\pi)$. This is a map of Gram matrices and can be iterated, so $n "
         r"\times n$ numbers describe a layer of infinite width.",
     ),

@@ -86,7 +86,7 @@ THEOREM_14_2 = claim(
     " 1/(n - 1)$",
     corrected=r"$\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
     fault="false",
-    why="The reason is that of item 1: the proof computes squared norms.",
+    why="As in item 1, the proof computes squared norms.",
 )
 THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
 THEOREM_14_2.mean(

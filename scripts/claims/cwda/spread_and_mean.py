@@ -95,7 +95,7 @@ TEST_2 = claim(
     remark=Remark(
         "hypothesis",
         "The paper does not specify the test. One reading is a $t$ test of "
-        r"$(\sigma_j/\text{mean} - 1)^2$ against the square of the margin. Its size is "
+        r"$(\sigma_j/\text{mean} - 1)^2$ against the square of the margin. This test has size "
         "0.20 instead of 0.05 for 16 filters of 144 weights, and depends on the number of "
         "filters.",
     ),

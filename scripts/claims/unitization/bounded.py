@@ -37,7 +37,7 @@ EQUATION_8 = claim(
     r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$; for $\alpha = 1$, $g(0)$ is a unit vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 is a definition. It bounds $W$, as the abstract says, but need not "
+        "Equation 8 is a definition. Eq. 8 bounds $W$, as the abstract says, but need not "
         r"reduce $W$: the distance may grow by a factor of up to $1/(1 - \alpha)$.",
     ),
     why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, the norm of its Jacobian at "
@@ -145,7 +145,7 @@ EQUATION_9 = claim(
     remark=Remark(
         "hypothesis",
         r"The formula needs $\alpha$ in $[0, 1]$. For other $\alpha$ it has a pole, at "
-        "which a feature changes its sign. At $x = 0$ it gives 0, whereas Eqs. 6 and 8 "
+        "which a feature changes its sign. At $x = 0$ Eq. 9 gives 0, whereas Eqs. 6 and 8 "
         r"give a unit vector for $\alpha = 1$.",
     ),
 )

@@ -110,7 +110,7 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper calls this a severe problem, which does not follow. Outputs lie on the "
+        "The paper calls this a severe problem, but this does not follow. Outputs lie on the "
         "unit sphere, whose diameter is 2, so the bound excludes no distribution on the "
         "sphere.",
     ),

@@ -157,7 +157,7 @@ LOW_DIMENSIONS = claim(
     fault="false",
     why="An upper bound cannot show that a method fails to control the shift. The bound "
     "$2d + 2$ grows with the dimension faster than the outputs. The largest possible "
-    "distance grows only as the outputs do.",
+    "distance grows at the rate of the outputs.",
 )
 
 
