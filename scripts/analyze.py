@@ -70,21 +70,17 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         measured = analysis.measure(
             parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers
         )
-        results: Analysis = files.plain(
-            {
-                **measured,
-                **cli.provenance(__file__),
-                "file": printable(options.path.name),
-                "settings": {
-                    "ratio": options.ratio,
-                    "gaussian layers": options.gaussian_layers,
-                    "level": analysis.LEVEL,
-                },
-                "seeds": None,
-                "seconds": {"analysis": time.perf_counter() - start},
-            }
-        )
-        page.write(results, analysis_page.render(results), options.out)
+        measured |= cli.provenance(__file__) | {
+            "file": printable(options.path.name),
+            "settings": {
+                "ratio": options.ratio,
+                "gaussian layers": options.gaussian_layers,
+                "level": analysis.LEVEL,
+            },
+            "seeds": None,
+            "seconds": {"analysis": time.perf_counter() - start},
+        }
+        results: Analysis = page.write(measured, analysis_page.render, options.out)
     summarize(results)
     cli.say(f"Open {storage.absolute(options.out / 'index.html')}")
 

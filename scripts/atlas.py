@@ -66,7 +66,7 @@ def main(
         "findings": atlas_findings.findings(runs),
         "traffic": None if traffic is None else files.read_json(traffic, dict),
     }
-    page.write(results, atlas_page.render(results), out)
+    results = page.write(results, atlas_page.render, out)
     cli.say(*atlas_page.sentences(results))
     cli.say(f"Open {storage.absolute(out / 'index.html')}")
 

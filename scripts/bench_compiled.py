@@ -87,7 +87,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
                 "limits": compiled_tables.LIMITS,
                 "targets": rows,
             }
-            page.write(results, compiled_page.render(results), out)
+            page.write(results, compiled_page.render, out)
             cli.say(f"Written: {out}/index.html")
 
 

@@ -16,6 +16,7 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,7 +115,7 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
     from experiments.pages import figures, page, theorems
 
     with writing(out, "the lines above and measured.json have what was measured"):
-        page.write(results, theorems.render(results, out), out)
+        results = page.write(results, partial(theorems.render, out=out), out)
         for path, text in figures.documents(results, errata).items():
             files.write(path, text)
 

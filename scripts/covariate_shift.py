@@ -83,7 +83,7 @@ def main(
         "runs": runs,
     }
     results["findings"] = shift_page.findings(results)
-    page.write(results, shift_page.render(results), out)
+    results = page.write(results, shift_page.render, out)
     cli.say(*shift_page.sentences(results))
     cli.say(f"Open {storage.absolute(out / 'index.html')}")
 

@@ -65,12 +65,13 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             printable(folder.name): files.read_json(folder / "results.json", dict)
             for folder in options.prune
         }
-        results = files.plain(
-            cli.provenance(__file__)
-            | {"networks": found, "accuracies": filter_models.table_4(others), "seeds": 0}
-            | {"seconds": time.perf_counter() - start}
-        )
-        page.write(results, models_page.render(results), options.out)
+        measured = cli.provenance(__file__) | {
+            "networks": found,
+            "accuracies": filter_models.table_4(others),
+            "seeds": 0,
+            "seconds": time.perf_counter() - start,
+        }
+        results = page.write(measured, models_page.render, options.out)
     cli.say(*models_page.findings(results), f"Open {(options.out / 'index.html').resolve()}")
 
 

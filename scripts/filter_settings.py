@@ -44,13 +44,14 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
 
         path = out / "settings.json"
         found = filter_tests.measure(settings, images, seeds, path=path, log=log)
-        results = files.plain(
-            cli.provenance(__file__)
-            | {"seeds": seeds, "data": images.name, "base": filter_training.BASE, "settings": found}
-            | {"seconds": sum(setting["seconds"] for setting in found.values())}
-        )
-        results = files.rounded(results)  # the page shows the numbers that are written
-        page.write(results, settings_page.render(results), out)
+        measured = cli.provenance(__file__) | {
+            "seeds": seeds,
+            "data": images.name,
+            "base": filter_training.BASE,
+            "settings": found,
+            "seconds": sum(setting["seconds"] for setting in found.values()),
+        }
+        results = page.write(measured, settings_page.render, out)
     cli.say(*settings_page.findings(results), f"Open {(out / 'index.html').resolve()}")
 
 

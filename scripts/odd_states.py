@@ -49,13 +49,15 @@ def main(out: LocalPath = Path("out/odd_states")) -> None:
                 finished.add(name, found | {"seconds": time.perf_counter() - start})
             progress.advance(task)
         parts = {name: finished.parts[name] for name in names}
-        results = files.plain(
-            cli.provenance(__file__)
-            | {"activations": parts, "width": activation_states.WIDTH, "seeds": [0]}
-            | {"layers": activation_states.LAYERS, "networks": activation_states.DRAWS}
-            | {"seconds": sum(found["seconds"] for found in parts.values())}
-        )
-        page.write(results, states_page.render(results), out)
+        measured = cli.provenance(__file__) | {
+            "activations": parts,
+            "width": activation_states.WIDTH,
+            "seeds": [0],
+            "layers": activation_states.LAYERS,
+            "networks": activation_states.DRAWS,
+            "seconds": sum(found["seconds"] for found in parts.values()),
+        }
+        results = page.write(measured, states_page.render, out)
     cli.say(*states_page.findings(results), f"Open {(out / 'index.html').resolve()}")
 
 

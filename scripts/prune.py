@@ -105,8 +105,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             out=options.out,
             stages=Stages(progress, pruned.units(recipe, seeds, options.plan)),
         )
-        results: Results = files.plain({**measured, **cli.provenance(__file__)})
-        page.write(results, prune_page.render(results), options.out)
+        measured |= cli.provenance(__file__)
+        results: Results = page.write(measured, prune_page.render, options.out)
     summarize(results)
     cli.say(f"Open {(options.out / 'index.html').resolve()}")
 

@@ -138,7 +138,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         with jax.default_matmul_precision("highest"), folders.staging(options.out) as new:
             results = pruning_run.prune(options.model, new, wanted, settings, options.text, cli.say)
             results = {**results, **cli.provenance(__file__)}
-            page.write(results, language.render(results), new)
+            page.write(results, language.render, new)
     for name, found in results["perplexity"].items():
         cli.say(f"perplexity of held-out text, {name}: {found['value']:.3f}")
     cli.say(f"Open {(options.out / 'index.html').resolve()}")

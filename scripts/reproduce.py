@@ -55,6 +55,7 @@ class Options:
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Reproduce the papers' main results and write OUT/report/index.html."""
     from experiments.measures import report
+    from experiments.pages import page
     from experiments.pages import reproduce as reproduce_page
 
     recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
@@ -63,10 +64,10 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         for path in (folder, options.out / "runs"):
             storage.make_folder(path)
         stages = Stages(progress, report.units(options.epochs, options.seeds))
-        results = report.measure(
+        measured = report.measure(
             __file__, recipe, options.seeds, options.data_dir, options.out, stages
         )
-        reproduce_page.write(results, folder)
+        results: Report = page.write(measured, reproduce_page.render, folder)
     summarize(results)
     cli.say(f"Open {storage.absolute(folder / 'index.html')}")
 

@@ -51,13 +51,12 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compute all figures and write OUT/index.html."""
     from experiments.data import datasets
     from experiments.pages import geometry as geometry_page
-    from experiments.pages.page import write
+    from experiments.pages import page
 
     data_dir, out = options.data_dir, options.out
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     with files.in_use(out):
-        results = measure(images, options)
-        write(results, geometry_page.render(results), out)
+        page.write(measure(images, options), geometry_page.render, out)
     cli.say(f"Open {out / 'index.html'}")
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from experiments import files
-from experiments.measures.report import Report
 from experiments.pages import reproduce as reproduce_page
 from experiments.pages import reproduce_claims, reproduce_criteria, reproduce_training, sentences
+from experiments.pages.page import write
 from experiments.pages.papers import papers
 from experiments.pages.series import MOMENTS, NORMALIZATIONS, criterion_series
 from tests.support.made_up_results import EPOCHS, made_up, over_seeds
@@ -48,6 +48,11 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
 
+def render(results):
+    """The page of results as their file has them."""
+    return reproduce_page.render(files.plain(results))
+
+
 @pytest.fixture(scope="module")
 def results():
     return made_up()
@@ -55,7 +60,7 @@ def results():
 
 @pytest.fixture(scope="module")
 def page(results):
-    return reproduce_page.render(results)
+    return render(results)
 
 
 @pytest.fixture
@@ -140,7 +145,7 @@ def test_one_seed_is_said_and_draws_no_band():
     results = made_up(seeds=1)
     for name in NORMALIZATIONS:
         del results["pruning"][name]["recalibrated"]
-    page = reproduce_page.render(results)
+    page = render(results)
     Outline(page)
     assert "there was one seed" in page
     assert "(one seed)" in page
@@ -162,7 +167,7 @@ def test_one_epoch_is_enough(results):
         change |= {
             key: {"mean": np.nan, "stderr": np.nan, "values": [np.nan] * 3} for key in change
         }
-    page = reproduce_page.render(short)
+    page = render(short)
     assert "The learning rate never fell" in page
     assert "there is nothing to compare" in page
 
@@ -196,7 +201,7 @@ def test_a_fifth_criterion_has_no_exact_theory_and_its_own_series(results):
             pruning[name][quantity]["gm-novel"] = pruning[name][quantity]["l1-l2"]
         for kind in reproduce_criteria.MASKINGS:
             pruning[name][kind]["novel"] = pruning[name][kind]["gm"]
-    page = reproduce_page.render(other)
+    page = render(other)
     assert "GM and novel" in page
     assert "no exact theory" in page
     series = criterion_series(pruning["batch_norm"]["masked"]).values()
@@ -209,7 +214,7 @@ def test_a_layer_without_a_ranking_is_a_gap(results):
     for runs in flawed["pruning"]["batch_norm"]["spearman"].values():
         for run in runs:
             run[4] = float("nan")
-    page = reproduce_page.render(flawed)
+    page = render(flawed)
     assert ">–</td>" in page
     assert "nan" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).lower()
 
@@ -262,18 +267,16 @@ def test_a_standard_error_sets_the_decimals(value, stderr, text):
     assert sentences.value_with_error(value, stderr) == text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-@pytest.fixture
-def quick(monkeypatch):
+def quick(results):
     """A page that takes no time to make, where only the files matter."""
-    monkeypatch.setattr(reproduce_page, "render", lambda results: str(results["settings"]))
+    return str(results["settings"])
 
 
-@pytest.mark.usefixtures("quick")
 def test_json_is_strict_and_keeps_every_value(results, tmp_path):
     odd = copy.deepcopy(results)
     odd["pruning"]["batch_norm"]["spearman"]["l1-l2"][0][0] = float("nan")
     odd["claims"][0]["stderr"] = np.float32(0.5)
-    reproduce_page.write(odd, tmp_path)
+    write(odd, quick, tmp_path)
 
     def refuse(constant):
         raise AssertionError(constant)
@@ -289,18 +292,16 @@ def full_disk(*_):
     raise OSError(28, "No space left on device")
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
 def test_an_earlier_report_survives_a_full_disk(results, tmp_path, monkeypatch, broken):
-    reproduce_page.write(results, tmp_path)
+    write(results, quick, tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(os, broken, full_disk)
     with pytest.raises(OSError, match="No space"):
-        reproduce_page.write(made_up(seeds=2), tmp_path)
+        write(made_up(seeds=2), quick, tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_report_is_on_the_disk_before_it_has_its_name(results, tmp_path, monkeypatch):
     sizes, fsync = [], os.fsync
 
@@ -310,7 +311,7 @@ def test_a_report_is_on_the_disk_before_it_has_its_name(results, tmp_path, monke
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", watched)
-    reproduce_page.write(results, tmp_path)
+    write(results, quick, tmp_path)
     written = [tmp_path / name for name in ("results.json", "index.html")]
     assert sizes == [path.stat().st_size for path in written]
 
@@ -320,7 +321,7 @@ def test_an_earlier_report_survives_results_that_cannot_be_shown(results, tmp_pa
     earlier.write_text("earlier")
     without_training = {key: results[key] for key in results if key != "training"}
     with pytest.raises(KeyError):
-        reproduce_page.write(Report(**without_training), tmp_path)
+        write(without_training, reproduce_page.render, tmp_path)
     assert list(tmp_path.iterdir()) == [earlier]
     assert earlier.read_text() == "earlier"
 

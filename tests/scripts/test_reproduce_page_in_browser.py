@@ -3,6 +3,7 @@
 import pytest
 
 from experiments.pages import reproduce as reproduce_page
+from experiments.pages.page import write
 from tests.support.browser import on_phone_and_desktop, open_page
 from tests.support.made_up_results import made_up
 
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.fitted_figures
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
-    reproduce_page.write(made_up(), folder)
+    write(made_up(), reproduce_page.render, folder)
     return folder / "index.html"
 
 

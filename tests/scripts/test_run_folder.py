@@ -349,7 +349,7 @@ def test_a_collective_that_fails_in_a_save_is_one_sentence(several, tmp_path, mo
 def test_what_a_killed_command_left_beside_its_page_is_removed(tmp_path):
     (tmp_path / ".report-x").mkdir()
     (tmp_path / ".report-x" / "index.html").touch()
-    page.write({"a": 1}, "a page", tmp_path)
+    page.write({"a": 1}, str, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"index.html", "results.json"}
 
 

@@ -56,9 +56,10 @@ def test_other_schemes_are_one_sentence_and_status_2(text, capfd):
 
 def test_a_page_and_its_numbers_are_written_to_a_bucket(objects):
     folder = storage.location("gs://mine/page")
-    page.write({"a": np.float32(0.5)}, "<p>", folder)
-    assert (folder / "index.html").read_text() == "<p>"
-    assert json.loads((folder / "results.json").read_text()) == {"a": 0.5}
+    written = page.write({"a": np.float64(1 / 3)}, str, folder)
+    assert written == {"a": 0.333333333}
+    assert json.loads((folder / "results.json").read_text()) == written
+    assert (folder / "index.html").read_text() == str(written)
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])

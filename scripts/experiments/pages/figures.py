@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.files import plain
 from experiments.pages import errata
 from experiments.pages.errata import escape
 from experiments.pages.papers import ROOT, Paper, papers
@@ -50,10 +49,9 @@ def documents(results: dict, path: Path | None) -> dict[Path, str]:
     """The texts of the errata, for `path`, and of the figures, for figures.md beside it."""
     if path is None:
         return {}
-    claims = plain(results["claims"])
     return {
-        path: errata.markdown(claims, results["date"]),
-        path.with_name("figures.md"): markdown(claims),
+        path: errata.markdown(results["claims"], results["date"]),
+        path.with_name("figures.md"): markdown(results["claims"]),
     }
 
 

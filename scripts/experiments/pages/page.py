@@ -7,10 +7,11 @@ script.
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from experiments import files, storage
 from experiments.pages.plots import Series, swatch
@@ -53,16 +54,17 @@ def render(
     )
 
 
-def write(results: Mapping[str, object], page: str, folder: Path) -> None:
-    """Write `index.html` and `results.json`; earlier files stay until both new files are whole."""
-    texts = {
-        "results.json": files.results_text(results),
-        "index.html": page,
-    }
+def write(results: Mapping[str, object], render: Callable[[Any], str], folder: Path) -> Any:
+    """Write `results.json` and `index.html`, the page that `render` makes of the same numbers.
+
+    Earlier files stay until both new files are whole. Returns the results as the file has them.
+    """
+    written = files.rounded(files.plain(results))
+    texts = {"results.json": files.results_text(written), "index.html": render(written)}
     if storage.is_remote(folder):
         for name, text in texts.items():
             files.write(folder / name, text)
-        return
+        return written
     folder.mkdir(parents=True, exist_ok=True)
     for left in folder.glob(".report-*"):  # left by a killed command, as the folder is locked
         shutil.rmtree(left, ignore_errors=True)
@@ -74,6 +76,7 @@ def write(results: Mapping[str, object], page: str, folder: Path) -> None:
                 os.fsync(file.fileno())
         for name in texts:
             os.replace(Path(unfinished, name), folder / name)
+    return written
 
 
 def cards(items: Iterable[tuple[str, str, str]]) -> str:

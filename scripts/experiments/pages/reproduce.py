@@ -1,4 +1,4 @@
-"""The page that shows a run: `write(results, folder)` makes `index.html` and `results.json`.
+"""The page that shows a run of `scripts/reproduce.py`.
 
 Every value and every judgement on the page comes from `results`. The plot, the sentence and the
 place of a figure are in one module: `reproduce_training`, `reproduce_criteria` or
@@ -6,9 +6,7 @@ place of a figure are in one module: `reproduce_training`, `reproduce_criteria` 
 """
 
 from collections.abc import Iterable
-from pathlib import Path
 
-from experiments.files import plain
 from experiments.measures.report import Report
 from experiments.pages import page, sentences
 from experiments.pages import reproduce_claims as claims
@@ -22,7 +20,6 @@ from experiments.pages.series import NORMALIZATIONS, pair_label
 
 def render(results: Report) -> str:
     """The whole page."""
-    results = Report(**{key: plain(part) for key, part in results.items()})
     data = results["data"]["name"]
     return page.render(
         title=f"Normalization, pruning and geometry on {data}",
@@ -31,11 +28,6 @@ def render(results: Report) -> str:
         summary=_summary(results),
         sections=[(key, title, section(results)) for key, title, section in SECTIONS],
     )
-
-
-def write(results: Report, folder: Path) -> None:
-    """Write `index.html` and `results.json`; earlier files stay until both new files are whole."""
-    page.write(results, render(results), folder)
 
 
 def _summary(results: Report) -> str:

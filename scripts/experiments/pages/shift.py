@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from scipy import stats
 
 import pruning
-from experiments import files
 from experiments.measures.networks import OverSeeds, mean
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
@@ -208,7 +207,6 @@ def _tested(record: dict) -> str:
 
 def render(results: dict) -> str:
     """The whole page."""
-    results = {key: files.plain(part) for key, part in results.items()}
     data = results["data"]
     return page.render(
         title=f"Moments and covariate shift through training on {data['name']}",

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from experiments import files
 from experiments.pages import mathematics, page, theorem_plots
 from experiments.pages.page import paragraphs, provenance, table
 from experiments.pages.papers import papers
@@ -19,7 +18,6 @@ HEADING = "What three papers claim, and what holds"
 
 def render(results: dict, out: Path) -> str:
     """The whole page, for the folder `out`. `results` is what check_theorems.py writes."""
-    results = {key: files.plain(part) for key, part in results.items()}
     claims = results["claims"]
     shown = _highlights(claims, results["curves"])
     sections = [

@@ -40,7 +40,7 @@ def render(results: dict) -> str:
 
 def report(results: dict, out: Path) -> None:
     """Write the page to `out`, and print the accuracies of the seeds and where the page is."""
-    page.write(results, render(results), out)
+    results = page.write(results, render, out)
     cli.show_table(*seed_table(results))
     cli.say(accuracy_sentence(results), f"Open {out / 'index.html'}")
 
