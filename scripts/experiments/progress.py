@@ -50,13 +50,25 @@ class Stages:
     def advance(self, units: float = 1) -> None:
         self.progress.advance(self.task, units)
 
-    def reach(self, earlier: float, units: float) -> None:
-        """Move the bar to `earlier` + `units`."""
-        self.progress.update(self.task, completed=earlier + units)
+    def reach(self, units: float) -> None:
+        """Move the bar to `units`."""
+        self.progress.update(self.task, completed=units)
 
     def log(self, line: str) -> None:
         """Print a line above the bar."""
         print_above(self.progress, line)
+
+
+class TrainingView:
+    """Shows trainings by `loop.train` on a bar of stages, after `earlier` epochs of others."""
+
+    def __init__(self, stages: Stages, steps_per_epoch: int, earlier: int = 0):
+        self.stages, self.steps_per_epoch, self.earlier = stages, steps_per_epoch, earlier
+        self.log = stages.log
+
+    def update(self, steps: int, description: str, numbers: str) -> None:
+        """Move the bar by the finished steps."""
+        self.stages.reach(self.earlier + steps / self.steps_per_epoch)
 
 
 def print_above(progress: Progress, line: str) -> None:

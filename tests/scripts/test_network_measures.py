@@ -195,19 +195,21 @@ def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs
 def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):
     said, trained, reached = [], [], []
 
-    def train(program, seed, out, on_epoch, log):
-        trained.append((program, seed, out.name, log))
-        on_epoch(1)
-        on_epoch(4)
-        return f"state {program} {seed}", "history"
+    def program(recipe, images):
+        return SimpleNamespace(name=recipe.normalization, trainer=SimpleNamespace(steps=10))
 
-    monkeypatch.setattr(paired_runs, "program", lambda recipe, images: recipe.normalization)
+    def train(program, seed, out, view):
+        trained.append((program.name, seed, out.name, view.log))
+        for epoch in (1, 4):
+            view.update(10 * (4 * seed + epoch), "", "")
+        return f"state {program.name} {seed}", "history"
+
+    monkeypatch.setattr(paired_runs, "program", program)
     monkeypatch.setattr(paired_runs, "train", train)
-    stages: Any = SimpleNamespace(describe=said.append, reach=lambda *of: reached.append(of))
-    stages.log = print
+    stages: Any = SimpleNamespace(describe=said.append, reach=reached.append, log=print)
     images: Any = None
     programs, states, _ = report.train(Recipe(epochs=4), 2, images, tmp_path, stages)
-    assert programs == {name: name for name in ("batch_norm", "unitized")}
+    assert list(programs) == ["batch_norm", "unitized"]
     assert states["unitized"] == ["state unitized 0", "state unitized 1"]
     assert trained == [
         (name, seed, name, print) for name in ("batch_norm", "unitized") for seed in (0, 1)
@@ -217,7 +219,7 @@ def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypa
         for name in ("batch norm", "unitized")
         for seed in (1, 2)
     ]
-    assert reached == [(done, epoch) for done in (0, 4, 8, 12) for epoch in (1, 4)]
+    assert reached == [done + epoch for done in (0, 4, 8, 12) for epoch in (1, 4)]
 
 
 def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):

@@ -12,6 +12,7 @@ from experiments.cli import InputError
 from experiments.data import datasets
 from experiments.training import loop, paired_runs
 from experiments.training.optimizers import learning_rate
+from tests.support.small_runs import View
 
 RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3)
 
@@ -55,8 +56,8 @@ def trained(unitized, tmp_path_factory):
     return folder, train(unitized, folder)
 
 
-def train(program, folder, on_epoch=lambda _: None, log=print):
-    return paired_runs.train(program, 0, folder, on_epoch, log)
+def train(program, folder, view=None):
+    return paired_runs.train(program, 0, folder, view or View())
 
 
 def leaves(tree):
@@ -163,8 +164,8 @@ def test_a_damaged_checkpoint_is_left_out_with_a_line(unitized, trained, tmp_pat
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    lines = []
-    again = train(unitized, tmp_path, log=lines.append)
-    assert "is damaged" in lines[0]
+    view = View()
+    again = train(unitized, tmp_path, view)
+    assert "is damaged" in view.lines[0]
     for a, b in zip(leaves(run), leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -3,7 +3,6 @@
 import platform
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -12,7 +11,7 @@ from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.measures import claims, networks, odd_point, provenance
 from experiments.measures.analysis import Histogram
-from experiments.progress import Stages
+from experiments.progress import Stages, TrainingView
 from experiments.recipes import Recipe
 from experiments.training import paired_runs
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
@@ -84,13 +83,12 @@ def train(
     for name in NORMALIZATIONS:
         normalized = recipes.replace(recipe, normalization=name)
         programs[name] = paired_runs.program(normalized, images)
+        earlier = len(states) * seeds * recipe.epochs
+        view = TrainingView(stages, programs[name].trainer.steps, earlier)
         runs = []
         for seed in range(seeds):
             stages.describe(f"training {name.replace('_', ' ')}, seed {seed + 1} of {seeds}")
-            finished = partial(stages.reach, (len(states) * seeds + seed) * recipe.epochs)
-            runs.append(
-                paired_runs.train(programs[name], seed, folder / name, finished, stages.log)
-            )
+            runs.append(paired_runs.train(programs[name], seed, folder / name, view))
         states[name], histories[name] = map(list, zip(*runs, strict=True))
     return programs, states, histories
 

@@ -14,7 +14,7 @@ from flax import nnx
 
 from experiments import signals
 from experiments.data.datasets import Images
-from experiments.progress import Stages
+from experiments.progress import Stages, TrainingView
 from experiments.recipes import Recipe, replace
 from experiments.training import chunks, loop, weight_files
 from experiments.training.networks import graphs
@@ -38,7 +38,7 @@ def trained_networks(
     networks = []
     for seed in range(seeds):
         stages.describe(f"training, seed {seed + 1} of {seeds}")
-        view = View(stages, programs.trainer.steps)
+        view = TrainingView(stages, programs.trainer.steps)
         with signals.caught() as interrupted:
             state = loop.train(programs.trainer, (seed,), run, view, interrupted).state
         networks.append(Network(images, programs, state, seed))
@@ -53,16 +53,6 @@ def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) 
     programs = Programs.compiled(recipe, images, fine_tune)
     state = programs.trainer.init_state((0,))._replace(params=params, statistics=statistics)
     return Network(images, programs, state, seed=0)
-
-
-class View:
-    """Shows `loop.train` on the bar of the whole experiment."""
-
-    def __init__(self, stages: Stages, steps_per_epoch: int):
-        self.stages, self.steps_per_epoch, self.log = stages, steps_per_epoch, stages.log
-
-    def update(self, steps: int, description: str, numbers: str) -> None:
-        self.stages.reach(0, steps / self.steps_per_epoch)
 
 
 class Programs(NamedTuple):

@@ -15,7 +15,7 @@ import jaxnorm
 from experiments.data.datasets import Images
 from experiments.recipes import Recipe
 from experiments.signals import Interruption
-from experiments.training import chunks, evaluation, loop, networks
+from experiments.training import evaluation, loop, networks
 from experiments.training.loop import Extras
 from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
@@ -85,51 +85,23 @@ def program(recipe: Recipe, images: Images) -> Program:
     )
 
 
-class View:
-    """A view that passes finished epochs and lines about damaged checkpoints to functions."""
-
-    def __init__(
-        self,
-        trainer: Trainer,
-        seed: int,
-        on_epoch: Callable[[int], None],
-        log: Callable[[str], None],
-    ):
-        self.trainer, self.seed, self.on_epoch, self._log = trainer, seed, on_epoch, log
-
-    def log(self, line: str) -> None:
-        """Call `log` with a line."""
-        self._log(line)
-
-    def update(self, steps: int, description: str, numbers: str) -> None:
-        """Call `on_epoch` with the number of whole epochs of this seed."""
-        self.on_epoch(steps // self.trainer.steps - self.seed * self.trainer.recipe.epochs)
-
-
-def train(
-    program: Program,
-    seed: int,
-    out: Path,
-    on_epoch: Callable[[int], None],
-    log: Callable[[str], None],
-) -> tuple[State, History]:
+def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[State, History]:
     """Train from `seed`, or from the newest whole checkpoint, and measure every epoch.
 
     Args:
       program: Program, compiled for the recipe.
       seed: Seed of the initial weights and of the order of the images.
       out: Folder of the runs of all seeds.
-      on_epoch: Called with the number of finished epochs, restored ones included.
-      log: A function that is called with a line for each damaged checkpoint.
+      view: Shows the progress.
     """
     untrained = _moments(program.outputs(program.init_state(seed)))
     trained = loop.train(
         program.trainer,
         (seed,),
         out,
-        View(program.trainer, seed, on_epoch, log),
+        view,
         Interruption(),
-        Extras(measure=partial(_measure, program, on_epoch)),
+        Extras(measure=partial(_measure, program)),
         lambda seeds: program.init_state(*seeds),
     )
     (lines,) = trained.lines
@@ -140,9 +112,8 @@ def train(
     return trained.state, History(loss, accuracy, np.stack([untrained, *moments]), distances)
 
 
-def _measure(program: Program, on_epoch: Callable[[int], None], state: State) -> loop.Measure:
+def _measure(program: Program, state: State) -> loop.Measure:
     """A function that measures, from `state` on, moments and distances from the previous epoch."""
-    on_epoch(chunks.steps_done(state) // program.trainer.steps)
     outputs = program.outputs(state)
 
     def measure(state: State) -> dict[str, Any]:
