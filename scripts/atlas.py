@@ -16,7 +16,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
     signals.before_imports()
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +46,6 @@ def main(
     from experiments.pages import atlas as atlas_page
     from experiments.pages import page
 
-    start = time.perf_counter()
     with files.in_use(out), progress_bar() as progress:
         storage.make_folder(out / "runs")
         cli.compiled_in(out / "compiled")
@@ -61,7 +59,7 @@ def main(
     results = cli.provenance(__file__) | {
         "settings": atlas.settings(seeds, size),
         "seeds": seeds,
-        "seconds": time.perf_counter() - start,
+        "seconds": cli.seconds(),
         "runs": runs,
         "findings": atlas_findings.findings(runs),
         "traffic": None if traffic is None else files.read_json(traffic, dict),

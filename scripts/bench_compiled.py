@@ -15,7 +15,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
 import multiprocessing
 import signal
-import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
@@ -63,7 +62,6 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.pages import compiled as compiled_page
     from experiments.pages import page
 
-    start = time.perf_counter()
     targets = [options.target] if options.target else list(compiled_tables.TARGETS)
     tables = [options.only] if options.only else list(compiled_tables.TABLES)
     shapes = [shape_of(text) for text in options.shapes] or compiled_layers.SHAPES
@@ -82,7 +80,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         if out is not None:
             results = origin | {
                 "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
-                "seconds": time.perf_counter() - start,
+                "seconds": cli.seconds(),
                 "seeds": None,
                 "limits": compiled_tables.LIMITS,
                 "targets": rows,

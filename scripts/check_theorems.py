@@ -14,7 +14,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -94,19 +93,18 @@ def check(
     from experiments.pages import theorem_plots
     from geometry import claims
 
-    start = time.perf_counter()
     measured = claim_measures.measure(selected, precision, seed, devices, path)
     checked = [claim_measures.result(verdict) for verdict in claims.decide(selected, measured)]
     cli.console(min_width=80).print(*map(report, plain(checked)))
-    results = cli.provenance(__file__) | {
+    return cli.provenance(__file__) | {
         "seed": seed,
         "precision": precision,
         "level": claims.LEVEL,
         "devices": len(devices),
         "claims": checked,
         "curves": theorem_plots.curves() if len(selected) == len(ALL) else {},
+        "seconds": cli.seconds(),
     }
-    return results | {"seconds": time.perf_counter() - start}
 
 
 def write(results: dict, out: Path, errata: Path | None) -> None:

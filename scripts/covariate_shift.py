@@ -20,7 +20,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import time
 from pathlib import Path
 from typing import Literal
 
@@ -62,7 +61,6 @@ def main(
     from experiments.training.optimizers import learning_rate
     from experiments.training.paired_runs import NORMALIZATIONS
 
-    start = time.perf_counter()
     images = datasets.load(dataset, data_dir)
     recipe = shift.dense_recipe(dataset, epochs, batch_size)
     with files.in_use(out), progress_bar() as progress:
@@ -78,7 +76,7 @@ def main(
     results = cli.provenance(__file__) | {
         "settings": provenance.settings(recipe) | {"seeds": seeds, "exact": exact},
         "data": provenance.describe(images, shift.PROBE),
-        "seconds": time.perf_counter() - start,
+        "seconds": cli.seconds(),
         "learning_rate": rates,
         "runs": runs,
     }

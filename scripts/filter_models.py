@@ -16,7 +16,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +53,6 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     from experiments.pages import filter_models as models_page
     from experiments.pages import page
 
-    start = time.perf_counter()
     if not options.paths:
         raise cli.InputError("at least one weight file must be given; got none")
     with files.in_use(options.out):
@@ -69,7 +67,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             "networks": found,
             "accuracies": filter_models.table_4(others),
             "seeds": 0,
-            "seconds": time.perf_counter() - start,
+            "seconds": cli.seconds(),
         }
         results = page.write(measured, models_page.render, options.out)
     cli.say(*models_page.findings(results), f"Open {(options.out / 'index.html').resolve()}")

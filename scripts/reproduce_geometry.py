@@ -15,7 +15,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
     signals.before_imports()
 
 import math
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,9 +64,9 @@ def measure(images: "Images", options: Options) -> dict[str, Any]:
     import geometry
     from experiments.measures import depth, geometry_figures
 
-    start, seed = time.perf_counter(), options.seed
+    seed = options.seed
     recipe, networks = depth.FULL if options.full else depth.SHORT, options.out / "figure_2.json"
-    results = cli.provenance(__file__) | {
+    return cli.provenance(__file__) | {
         "seed": seed,
         "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe, path=networks),
         "figure_3": geometry_figures.figure_3(seed),
@@ -79,8 +78,8 @@ def measure(images: "Images", options: Options) -> dict[str, Any]:
         "figure_6": geometry_figures.figure_6(seed),
         "figures_7_and_8": geometry_figures.figure_7_and_8(),
         "neuron_per_point": geometry_figures.neuron_per_point(seed),
+        "seconds": cli.seconds(),
     }
-    return results | {"seconds": time.perf_counter() - start}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import pytest
 import bench_compiled
 import geometry
 import pruning
+from experiments import cli
 from experiments.benchmarks.host_functions import HOST_ONLY
 from experiments.cli import InputError
 from experiments.compiled import compile_only
@@ -248,7 +249,7 @@ def test_without_options_everything_is_measured_and_written(made_up_targets, tmp
     }
     assert results["targets"]["h100"]["layers"] == [{"skipped": "h100 has none"}]
     assert results["command"].startswith("python scripts/bench_compiled.py")
-    assert 0 < results["seconds"] < 60
+    assert 0 < results["seconds"] <= cli.seconds()
     assert "not compiled: v5e has none" in (tmp_path / "out" / "index.html").read_text()
 
 
