@@ -25,6 +25,6 @@ def test_kinds_of_states_are_named():
 
 def test_a_network_of_relu_keeps_its_odd_point(monkeypatch):
     monkeypatch.setattr(activation_states, "LAYERS", 30)
-    found = activation_states.networks(activation_states.ACTIVATIONS["ReLU"].function)
+    found = activation_states.networks(activation_states.ACTIVATIONS["ReLU"][0])
     assert found["norm_ratio"]["mean"] > 3
     assert found["angle"]["mean"] > 1.4

@@ -1,40 +1,26 @@
 """The states of a batch in random layers with recentering and eight activations."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.measures.odd_certificate import Certificate, certificate
+from experiments.measures.odd_certificate import certificate
 from geometry import mean_field, odd_points
 
-
-class Activation(NamedTuple):
-    """An activation function, with the points at which its slope or another derivative jumps."""
-
-    function: Callable[[jax.Array], jax.Array]
-    kinks: tuple[float, ...] = ()
-
-
-def _gelu(x: jax.Array) -> jax.Array:
-    return jax.nn.gelu(x, approximate=False)
-
-
-def _leaky_relu(x: jax.Array) -> jax.Array:
-    return jax.nn.leaky_relu(x, 0.1)
-
-
-ACTIVATIONS = {
-    "ReLU": Activation(jax.nn.relu, (0.0,)),
-    "leaky ReLU, slope 0.1": Activation(_leaky_relu, (0.0,)),
-    "absolute value": Activation(jnp.abs, (0.0,)),
-    "ELU": Activation(jax.nn.elu, (0.0,)),
-    "GELU": Activation(_gelu),
-    "SiLU": Activation(jax.nn.silu),
-    "softplus": Activation(jax.nn.softplus),
-    "tanh": Activation(jnp.tanh),
+# Activation functions, with the points at which their slope or another derivative jumps.
+ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]]] = {
+    "ReLU": (jax.nn.relu, (0.0,)),
+    "leaky ReLU, slope 0.1": (partial(jax.nn.leaky_relu, negative_slope=0.1), (0.0,)),
+    "absolute value": (jnp.abs, (0.0,)),
+    "ELU": (jax.nn.elu, (0.0,)),
+    "GELU": (partial(jax.nn.gelu, approximate=False), ()),
+    "SiLU": (jax.nn.silu, ()),
+    "softplus": (jax.nn.softplus, ()),
+    "tanh": (jnp.tanh, ()),
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
@@ -63,9 +49,10 @@ def batch(n: int, name: str) -> dict[str, Any]:
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)
+    confirmed = None if odd is None else certificate(name, n, odd.state)
     return {
         "odd": None if odd is None else _plain(odd),
-        "certificate": None if odd is None else _digits(certificate(name, n, odd.state)),
+        "certificate": None if confirmed is None else confirmed._asdict(),
         "symmetric": _plain(odd_points.symmetric_stability(n, function, kinks)),
         "expansion": odd_points.cluster_spread(n, function, kinks),
         "walk": None if walk is None else walk._asdict(),
@@ -104,10 +91,6 @@ def _network(function: Callable, rng: np.random.Generator) -> list[float]:
 
 
 _odd_point = jax.jit(odd_points.odd_point)
-
-
-def _digits(found: Certificate | None) -> dict[str, Any] | None:
-    return None if found is None else found._asdict()
 
 
 def _plain(found: odd_points.Stability) -> dict[str, Any]:
