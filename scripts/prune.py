@@ -25,7 +25,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 
@@ -35,9 +34,6 @@ from experiments.measures.plan import Plan
 from experiments.options import AtLeastTwo, LocalPath, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
 from experiments.recipes import Recipe, residual_recipe
-
-if TYPE_CHECKING:
-    from experiments.measures.pruned import Results
 
 
 @dataclass(frozen=True)
@@ -106,7 +102,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             stages=Stages(progress, pruned.units(recipe, seeds, options.plan)),
         )
         measured |= cli.provenance(__file__)
-        results: Results = page.write(measured, prune_page.render, options.out)
+        results = page.write(measured, prune_page.render, options.out)
     summarize(results)
     cli.say(f"Open {(options.out / 'index.html').resolve()}")
 
@@ -143,7 +139,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     return recipe, len(list(run.glob("seed-*"))), settings["images"]
 
 
-def summarize(results: "Results") -> None:
+def summarize(results: dict) -> None:
     """Print the tables of accuracies and of costs."""
     from experiments.pages import prune as prune_page
 

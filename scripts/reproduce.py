@@ -15,7 +15,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 
@@ -23,9 +22,6 @@ from experiments import cli, files, storage
 from experiments.options import AtLeastTwo, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
 from experiments.recipes import residual_recipe
-
-if TYPE_CHECKING:
-    from experiments.measures.report import Report
 
 
 @dataclass(frozen=True)
@@ -67,12 +63,12 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
         measured = report.measure(
             __file__, recipe, options.seeds, options.data_dir, options.out, stages
         )
-        results: Report = page.write(measured, reproduce_page.render, folder)
+        results = page.write(measured, reproduce_page.render, folder)
     summarize(results)
     cli.say(f"Open {storage.absolute(folder / 'index.html')}")
 
 
-def summarize(results: "Report") -> None:
+def summarize(results: dict) -> None:
     """Print the accuracies and the verdicts on the claims."""
     for name in ("batch_norm", "unitized"):
         accuracy = results["training"][name]["accuracy"]

@@ -12,8 +12,7 @@ from experiments.measures import claims as claim_measures
 from experiments.measures import pruned
 from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
-from experiments.measures.pruned import STAGES, Results
-from experiments.measures.report import Report
+from experiments.measures.pruned import STAGES
 from experiments.pages import shift as shift_page
 from experiments.pages import theorem_plots
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
@@ -25,35 +24,35 @@ NETWORK = {"points": 40, "width": 300, "depth": 100, "index": 17}
 TREE = {"points": 16, "depth": 400, "index": 0, "norm_ratio": 13.84, "angle_ends_degrees": 90.0}
 
 
-def made_up(seeds=3) -> Report:
+def made_up(seeds=3) -> dict[str, Any]:
     """Invented results of networks, in the type of `measures.report`."""
     rng = np.random.default_rng(7)
     training = made_up_training(rng, seeds)
     steps = 20 * np.array(training["learning_rate"])
     layers = [("stem", 144), ("stage 1, conv 2", 2304), ("stage 3, conv 19", 36864)]
     stages = {"data": 0.4, "train": 171.0, "pruning": 8.5, "claims": 6.25, "odd point": 3.1}
-    return Report(
-        command="python scripts/reproduce.py --epochs 24 --out '<here>'",
-        date="2025-11-21 05:10",
-        settings={"dataset": "digits", "epochs": EPOCHS, "seeds": seeds, "batch_size": 64}
+    return {
+        "command": "python scripts/reproduce.py --epochs 24 --out '<here>'",
+        "date": "2025-11-21 05:10",
+        "settings": {"dataset": "digits", "epochs": EPOCHS, "seeds": seeds, "batch_size": 64}
         | {"learning_rate": 0.1, "weight_decay": 5e-4, "momentum": 0.9},
-        data={"name": "digits", "train": 1437, "test": 360, "probe": 200, "classes": 10}
+        "data": {"name": "digits", "train": 1437, "test": 360, "probe": 200, "classes": 10}
         | {"shape": [8, 8, 1], "note": "The images were recompressed as JPEG."},
-        environment={"python": "3.11.2", "jax": "0.10.2", "flax": "0.12.8", "optax": "0.2.8"}
+        "environment": {"python": "3.11.2", "jax": "0.10.2", "flax": "0.12.8", "optax": "0.2.8"}
         | {"orbax-checkpoint": "0.12.1", "device": "CPU", "cores": 2, "jaxnorm": "0.1.0"}
         | {"system": "Linux-6.1.0-x86_64-with-glibc2.36"},
-        seconds=stages | {"total": 192.4},
-        training=training,
-        moments=made_up_moments(rng, seeds),
-        distances={
+        "seconds": stages | {"total": 192.4},
+        "training": training,
+        "moments": made_up_moments(rng, seeds),
+        "distances": {
             name: steps * rng.uniform(0.8, 1.2, (seeds, EPOCHS))
             for name in ("batch_norm", "unitized")
         },
-        pruning=made_up_pruning(rng, seeds),
-        histograms=[made_up_histogram(rng, *layer) for layer in layers],
-        claims=made_up_claims(),
-        odd_point=made_up_odd_point(rng),
-    )
+        "pruning": made_up_pruning(rng, seeds),
+        "histograms": [made_up_histogram(rng, *layer) for layer in layers],
+        "claims": made_up_claims(),
+        "odd_point": made_up_odd_point(rng),
+    }
 
 
 def made_up_theorems():
@@ -289,7 +288,7 @@ def made_up_accuracies(values):
 PRUNED = np.array([[0.5, 0.6, 0.55, 0.4], [0.52, 0.58, 0.5, 0.44], [0.51, 0.61, 0.6, 0.42]])
 
 
-def pruned_networks() -> Results:
+def pruned_networks() -> dict[str, Any]:
     """Invented results of three networks pruned by every criterion."""
     timings = {"1": {"milliseconds": 1.0, "samples_per_second": 1000.0, "memory": 400}}
     cost = {"parameters": 100, "macs": 800, "size": 400, "timings": timings}

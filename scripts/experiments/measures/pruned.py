@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ from experiments import cli, files
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.measures import provenance
-from experiments.measures.networks import OverSeeds, mean
+from experiments.measures.networks import mean
 from experiments.measures.plan import Plan
 from experiments.measures.tuning import Network, trained_networks
 from experiments.progress import Stages
@@ -48,44 +48,6 @@ SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios for pruning on
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 Row = dict[str, float]  # accuracy by stage, after one step
-
-
-# Written as a call, because some keys are not identifiers.
-Accuracy = TypedDict(
-    "Accuracy",
-    {
-        "trained": OverSeeds,
-        "by criterion": dict[str, dict[str, OverSeeds]],  # by stage, after the last step
-        "spread": dict[str, OverSeeds],  # by stage: the largest minus the smallest criterion
-        "friedman": dict[str, dict[str, Any]],  # by stage
-        "steps": list[dict[str, list[Row]]],  # by seed and criterion
-    },
-)
-
-
-class Sensitivity(TypedDict):
-    """Accuracies by the first layer of a group, one accuracy for each ratio."""
-
-    ratios: Sequence[float]
-    accuracy: dict[str, list[float]]
-
-
-class Results(TypedDict):
-    """The contents of `results.json`."""
-
-    command: str
-    date: str
-    environment: dict[str, Any]
-    settings: dict[str, Any]
-    options: dict[str, Any]
-    ratios: Sequence[float]
-    data: dict[str, Any]
-    accuracy: Accuracy
-    widths: dict[str, dict[str, int]]  # "trained" and "pruned", by layer
-    cost: dict[str, dict[str, Any]]  # "trained" and "pruned", each a `pruning.channels.Cost`
-    checkpoint: int  # bytes of the small network's checkpoint
-    sensitivity: NotRequired[Sensitivity]
-    seconds: float
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
@@ -155,7 +117,7 @@ def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 
-def layer_by_layer(network: Network, plan: Plan) -> Sensitivity:
+def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
     """The accuracy without a group's lowest channels, by the group's first layer and the ratio."""
     image = network.images.x_test[:1]
     found = coupled_channels(network.apply, network.tree, image)
@@ -252,7 +214,7 @@ def repair(plan: Plan, x: np.ndarray) -> Any:
     return None if function is None else partial(function, batches=batches)
 
 
-def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> Accuracy:
+def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[str, Any]:
     """Accuracies by criterion and stage, over seeds, and how much the criteria differ."""
     last = {
         stage: np.array([[rows[c][-1][stage] for c in pruning.CRITERIA] for rows in steps])

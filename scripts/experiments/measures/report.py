@@ -4,37 +4,18 @@ import platform
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from experiments import cli, recipes
 from experiments.data import datasets
 from experiments.data.datasets import Images
 from experiments.measures import claims, networks, odd_point, provenance
-from experiments.measures.analysis import Histogram
 from experiments.progress import Stages, TrainingView
 from experiments.recipes import Recipe
 from experiments.training import paired_runs
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
 from experiments.training.run_folder import same_data
 from experiments.training.step import State
-
-
-class Report(TypedDict):
-    """The contents of `results.json`; dictionaries are described where they are made."""
-
-    command: str
-    date: str
-    environment: dict[str, Any]
-    settings: dict[str, Any]
-    data: dict[str, Any]  # `provenance.described`
-    seconds: dict[str, float]  # for every stage, and in total
-    training: dict[str, Any]  # `networks.training`
-    moments: dict[str, Any]  # `networks.moments`
-    distances: dict[str, Any]  # `networks.distances`
-    pruning: dict[str, Any]  # `networks.criteria`
-    histograms: list[Histogram]
-    claims: list[dict[str, Any]]  # `claims.quick_results`
-    odd_point: dict[str, Any]  # `odd_point.odd_point`
 
 
 def units(epochs: int, seeds: int) -> int:
@@ -44,7 +25,7 @@ def units(epochs: int, seeds: int) -> int:
 
 def measure(
     script: str, recipe: Recipe, seeds: int, data_dir: Path | None, out: Path, stages: Stages
-) -> Report:
+) -> dict[str, Any]:
     """Run all stages of `script`; networks keep their checkpoints in `out`."""
     start = time.perf_counter()
     with stages.stage("data"):
@@ -60,7 +41,7 @@ def measure(
     with stages.stage("odd point"):
         escape = odd_point.odd_point(seed=0)
         stages.advance(2)
-    return Report(
+    return dict(
         **cli.provenance(script),
         settings=provenance.settings(recipe) | {"seeds": seeds},
         data=provenance.describe(images, paired_runs.PROBE),

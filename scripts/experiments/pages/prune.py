@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.measures.pruned import Accuracy, Results
 from experiments.pages import page
 from experiments.pages.page import cards, figure, paragraphs, provenance, table
 from experiments.pages.papers import criteria_defined, reference
@@ -29,7 +28,7 @@ TIMINGS = {
 }
 
 
-def render(results: Results) -> str:
+def render(results: dict) -> str:
     """The whole page."""
     name = results["data"]["name"]
     return page.render(
@@ -45,12 +44,12 @@ def render(results: Results) -> str:
     )
 
 
-def tables(results: Results) -> list[tuple[str, Sequence[str], Rows]]:
+def tables(results: dict) -> list[tuple[str, Sequence[str], Rows]]:
     """Title, head and rows of the tables of accuracies and of costs."""
     return [accuracy_table(results), cost_table(results)]
 
 
-def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
+def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
     """Accuracies by criterion and stage, their spread and Friedman's test."""
     accuracy = results["accuracy"]
     stages = list(accuracy["spread"])
@@ -74,7 +73,7 @@ def accuracy_table(results: Results) -> tuple[str, Sequence[str], Rows]:
     return title, ["criterion", "trained", *stages], rows
 
 
-def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
+def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
     """Costs before and after pruning, and the remaining share of each."""
     rows = [
         [name, f"{a:{form}}", f"{b:{form}}", f"{b / a:.2f}"] for name, form, a, b in _costs(results)
@@ -83,7 +82,7 @@ def cost_table(results: Results) -> tuple[str, Sequence[str], Rows]:
     return title, ["", "trained", "pruned", "pruned / trained"], rows
 
 
-def _costs(results: Results) -> list[tuple[str, str, float, float]]:
+def _costs(results: dict) -> list[tuple[str, str, float, float]]:
     """Name, format, value before and value after of each cost."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     pairs = [(name, form, before[key], after[key]) for key, (name, form) in COSTS.items()]
@@ -94,7 +93,7 @@ def _costs(results: Results) -> list[tuple[str, str, float, float]]:
     return pairs
 
 
-def _summary(results: Results) -> str:
+def _summary(results: dict) -> str:
     accuracy, options = results["accuracy"], results["options"]
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     size = max(before["timings"], key=int, default=None)
@@ -130,7 +129,7 @@ def _removed(options: dict[str, Any]) -> str:
     return f"a budget of {options['budget']:,.6g} {options['unit']}"
 
 
-def _range(accuracy: Accuracy, stage: str) -> tuple[float | None, float | None]:
+def _range(accuracy: dict, stage: str) -> tuple[float | None, float | None]:
     means = [stages[stage]["mean"] for stages in accuracy["by criterion"].values()]
     known = [mean for mean in means if mean is not None]
     return min(known, default=None), max(known, default=None)
@@ -140,7 +139,7 @@ def _points(share: float | None, decimals: int) -> str:
     return "–" if share is None else f"{100 * share:.{decimals}f}"
 
 
-def _accuracy(results: Results) -> str:
+def _accuracy(results: dict) -> str:
     title, head, rows = accuracy_table(results)
     explanation = (
         "All criteria start from the same trained weights. Friedman's test asks whether the "
@@ -164,7 +163,7 @@ def _accuracy(results: Results) -> str:
     return panels + table(head, rows, title) + paragraphs(explanation) + _steps(results)
 
 
-def _stage_panels(accuracy: Accuracy) -> list[str]:
+def _stage_panels(accuracy: dict) -> list[str]:
     """Accuracy by stage, and its difference from the mean over criteria."""
     stages = list(accuracy["spread"])
     by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
@@ -193,7 +192,7 @@ def _stage_panels(accuracy: Accuracy) -> list[str]:
     ]
 
 
-def _steps(results: Results) -> str:
+def _steps(results: dict) -> str:
     """Accuracy over the steps of an iterative schedule."""
     runs, ratios = results["accuracy"]["steps"], results["ratios"]
     if len(ratios) < 2:
@@ -212,7 +211,7 @@ def _steps(results: Results) -> str:
     )
 
 
-def _cost(results: Results) -> str:
+def _cost(results: dict) -> str:
     title, head, rows = cost_table(results)
     cores = results["environment"]["cores"]
     explanation = (
@@ -229,7 +228,7 @@ def _cost(results: Results) -> str:
     return panel + table(head, rows, title) + paragraphs(explanation)
 
 
-def _cost_panel(results: Results) -> str:
+def _cost_panel(results: dict) -> str:
     shown = [row for row in _costs(results) if "images a second" not in row[0]]
     names, shares = [row[0] for row in shown], [100 * row[3] / row[2] for row in shown]
 
@@ -247,7 +246,7 @@ def _cost_panel(results: Results) -> str:
     return draw(paint, name="costs", title="pruned / trained", xlabel=xlabel, size=size)
 
 
-def _sensitivity(results: Results) -> str:
+def _sensitivity(results: dict) -> str:
     """Accuracy without channels of one layer, in a panel for each stage of equal widths."""
     if (scan := results.get("sensitivity")) is None:
         return ""
@@ -276,14 +275,14 @@ def _sensitivity(results: Results) -> str:
     )
 
 
-def _widths(results: Results) -> str:
+def _widths(results: dict) -> str:
     widths = results["widths"]
     rows = [[name, f"{n}", f"{widths['pruned'][name]}"] for name, n in widths["trained"].items()]
     caption = "Channels of each layer of the first network, before and after pruning by l2"
     return table(["layer", "trained", "pruned"], rows, caption)
 
 
-def _settings(results: Results) -> str:
+def _settings(results: dict) -> str:
     entries = {**results["settings"], **results["options"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
     return provenance(results["command"], page.settings(entries))

@@ -7,7 +7,6 @@ place of a figure are in one module: `reproduce_training`, `reproduce_criteria` 
 
 from collections.abc import Iterable
 
-from experiments.measures.report import Report
 from experiments.pages import page, sentences
 from experiments.pages import reproduce_claims as claims
 from experiments.pages import reproduce_criteria as criteria
@@ -18,7 +17,7 @@ from experiments.pages.sentences import likeness, percent
 from experiments.pages.series import NORMALIZATIONS, pair_label
 
 
-def render(results: Report) -> str:
+def render(results: dict) -> str:
     """The whole page."""
     data = results["data"]["name"]
     return page.render(
@@ -30,7 +29,7 @@ def render(results: Report) -> str:
     )
 
 
-def _summary(results: Report) -> str:
+def _summary(results: dict) -> str:
     training, claims = results["training"], results["claims"]
     pair = criteria.least_alike(results["pruning"], "spearman")
     items = [
@@ -58,7 +57,7 @@ def _summary(results: Report) -> str:
     return cards(items) + paragraphs(*_about(results)) + criteria_defined() + reference(*KEYS)
 
 
-def _about(results: Report) -> Iterable[str]:
+def _about(results: dict) -> Iterable[str]:
     data, settings = results["data"], results["settings"]
     shape = "×".join(str(size) for size in data["shape"])
     seeds = settings["seeds"]
@@ -76,7 +75,7 @@ def _about(results: Report) -> Iterable[str]:
     )
 
 
-def _settings(results: Report) -> str:
+def _settings(results: dict) -> str:
     times = {stage: sentences.duration(value) for stage, value in results["seconds"].items()}
     return provenance(
         results["command"],

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages import theorems as theorem_page
 from experiments.pages.page import figure, paragraphs
@@ -13,7 +12,7 @@ from experiments.pages.plots import GRID, MUTED, PAPER, SERIES, SMALL, Series, d
 from experiments.pages.sentences import number
 
 
-def claims(results: Report) -> str:
+def claims(results: dict) -> str:
     """The section of the claims."""
     claims = results["claims"]
     papers = {claim["paper"] for claim in claims}
@@ -37,7 +36,7 @@ def claims_sentence(claims: Sequence[dict]) -> str:
     )
 
 
-def odd_point(results: Report) -> str:
+def odd_point(results: dict) -> str:
     """The section of the odd point."""
     network, tree = results["odd_point"]["network"], results["odd_point"]["tree"]
     legend = (

@@ -12,7 +12,6 @@ from matplotlib.axes import Axes
 
 from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds, mean
-from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
 from experiments.pages.plots import INK, MUTED, SERIES, SMALL, Series, curve, floats, panels
@@ -25,7 +24,7 @@ GAUSSIAN = Series("expected of Gaussian filters", MUTED, "")
 MASKINGS = {"masked": "Without further change", "recalibrated": "With recalibrated statistics"}
 
 
-def criteria(results: Report) -> str:
+def criteria(results: dict) -> str:
     """The section of the criteria."""
     pruning = results["pruning"]
     series = [*NORMALIZATIONS.values(), GAUSSIAN]
@@ -252,7 +251,7 @@ def _masking_table(pruning: dict, kind: str, title: str) -> str:
     return table(head, rows, f"{title}: test accuracy after masking, %")
 
 
-def filters(results: Report) -> str:
+def filters(results: dict) -> str:
     """The section of the weights."""
     layers = results["histograms"]
     return paragraphs(

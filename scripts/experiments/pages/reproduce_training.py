@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.measures.report import Report
 from experiments.pages import plots
 from experiments.pages.page import figure, paragraphs, table
 from experiments.pages.plots import BAND, INK, SMALL, curve, draw, floats, line, mark_drops, panels
@@ -17,7 +16,7 @@ from experiments.pages.sentences import average, hundredths, judge, mean, number
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
 
-def accuracy(results: Report) -> str:
+def accuracy(results: dict) -> str:
     """The section of the accuracies."""
     training = results["training"]
     final = [training[name]["accuracy"] for name in NORMALIZATIONS] + [training["difference"]]
@@ -60,7 +59,7 @@ def accuracy_plots(training: dict) -> list[str]:
     ]
 
 
-def accuracy_sentence(results: Report) -> str:
+def accuracy_sentence(results: dict) -> str:
     """The accuracies, and the conclusion from their difference."""
     training, test = results["training"], results["data"]["test"]
     batch_norm, unitized = (percent(training[name]["accuracy"]) for name in NORMALIZATIONS)
@@ -85,7 +84,7 @@ def alpha_sentence(training: dict) -> str:
     return f"Trained freely, the α of unitized batch norm ended between {low} and {high}, {reach}."
 
 
-def moments(results: Report) -> str:
+def moments(results: dict) -> str:
     """The section of the moments."""
     layer, channels = results["moments"]["layer"], results["moments"]["channels"]
     return paragraphs(
@@ -96,7 +95,7 @@ def moments(results: Report) -> str:
     ) + figure(moment_plots(results), moments_sentence(results), NORMALIZATIONS.values())
 
 
-def moment_plots(results: Report) -> list[str]:
+def moment_plots(results: dict) -> list[str]:
     """Median and quartiles over channels of four moments of one layer's outputs."""
     training = results["training"]
 
@@ -114,7 +113,7 @@ def moment_plots(results: Report) -> list[str]:
     return panels(paint, MOMENTS, name="moments", xlabel="epoch (0: untrained)")
 
 
-def moments_sentence(results: Report) -> str:
+def moments_sentence(results: dict) -> str:
     """How steady skewness and kurtosis are."""
     change = results["moments"]["change"]
 
@@ -131,7 +130,7 @@ def moments_sentence(results: Report) -> str:
     )
 
 
-def distances(results: Report) -> str:
+def distances(results: dict) -> str:
     """The section of the covariate shift."""
     return paragraphs(
         "The exact earth mover distance, channel by channel, between the outputs of the "
@@ -140,7 +139,7 @@ def distances(results: Report) -> str:
     ) + figure(distance_plots(results), distances_sentence(results), NORMALIZATIONS.values())
 
 
-def distance_plots(results: Report) -> list[str]:
+def distance_plots(results: dict) -> list[str]:
     """Earth mover distance from one epoch to the next, and the learning rate beside it."""
     training = results["training"]
 
@@ -160,7 +159,7 @@ def distance_plots(results: Report) -> list[str]:
     return panels(paint, titles, name="shift", xlabel="epoch")
 
 
-def distances_sentence(results: Report) -> str:
+def distances_sentence(results: dict) -> str:
     """Whether the distance follows the learning rate."""
     training = results["training"]
     drops = [d for d in training["drops"] if 1 < d <= len(training["learning_rate"])]
