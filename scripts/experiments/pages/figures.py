@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 from pathlib import Path
-from typing import NamedTuple
 
 from experiments.pages import errata
 from experiments.pages.errata import escape
@@ -23,26 +21,6 @@ the checks of every entry.
 
 This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 """
-
-
-class Row(NamedTuple):
-    """A line of the table.
-
-    Attributes:
-      name: Name of the figure or table; empty if the line above has the same.
-      printed: What the paper shows.
-      ours: Our result, or the reason why it was not run.
-      page: The page that shows our number, if there is one.
-      command: The command that made the page.
-      time: The time that this command took.
-    """
-
-    name: str
-    printed: str
-    ours: str
-    page: Path | None
-    command: str
-    time: str
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
@@ -69,8 +47,12 @@ def figures(claim: dict) -> list[str]:
     return [name for name in claim["objects"] if name.startswith(("Figure", "Table"))]
 
 
-def rows(claims: list[dict]) -> list[Row]:
-    """The figures and tables of a paper's claims, in order."""
+def rows(claims: list[dict]) -> list[list[str]]:
+    """The cells of the figures and tables of a paper's claims, in order.
+
+    They are the name, empty if the row above has the same; what the paper shows; our result, or
+    the reason why it was not run; a link to the page that shows it; the command and its time.
+    """
     by_place = sorted(
         ((name, claim) for claim in claims for name in figures(claim)), key=lambda x: _order(x[0])
     )
@@ -78,11 +60,7 @@ def rows(claims: list[dict]) -> list[Row]:
 
 
 def _section(paper: Paper, claims: list[dict]) -> str:
-    lines = [
-        f"| {row.name} | {escape(row.printed)} | {escape(row.ours)} | {_link(row.page)} | "
-        f"{_made(row)} |"
-        for row in rows(claims)
-    ]
+    lines = [f"| {' | '.join(cells)} |" for cells in rows(claims)]
     return "\n".join([f"## {paper.title}\n", HEAD, *lines, ""])
 
 
@@ -91,39 +69,33 @@ def _order(name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def _rows(name: str, claim: dict) -> list[Row]:
+def _rows(name: str, claim: dict) -> list[list[str]]:
     first, *others = figures(claim)
     if name in others:
-        return [Row(name, "", f"with {first}", None, "", "")]
+        return [[name, "", f"with {first}", "", ""]]
     found = [
         (result["printed"], result["ours"], ROOT / result["page"]) for result in claim["results"]
     ]
     if not found and claim["reason"]:
-        return [Row(name, claim["statement"], f"not run: {claim['reason']}", None, "", "")]
+        return [[name, escape(claim["statement"]), escape(f"not run: {claim['reason']}"), "", ""]]
     if not found:
         page = DOCS / "results" / "theorems" / "results.json"
         found = [(claim["printed"] or claim["statement"], claim["standing"], page)]
     heads = [name, *[""] * (len(found) - 1)]
     return [
-        Row(head, printed, ours, page, *_origin(page))
+        [head, escape(printed), escape(ours), _link(page), _made(page)]
         for head, (printed, ours, page) in zip(heads, found, strict=True)
     ]
 
 
-def _origin(page: Path) -> tuple[str, str]:
+def _link(page: Path) -> str:
+    return f"[{page.parent.name}]({Path(os.path.relpath(page, DOCS)).as_posix()})"
+
+
+def _made(page: Path) -> str:
     """The command and the time in a page's results."""
     results = json.loads((page.parent / "results.json").read_text(encoding="utf-8"))
     seconds = results["seconds"]
     if isinstance(seconds, dict):
         seconds = seconds.get("total", sum(seconds.values()))
-    return re.sub(r"^python ", "", results["command"]), duration(seconds)
-
-
-def _link(page: Path | None) -> str:
-    if page is None:
-        return ""
-    return f"[{page.parent.name}]({Path(os.path.relpath(page, DOCS)).as_posix()})"
-
-
-def _made(row: Row) -> str:
-    return f"`{row.command}`, {row.time}" if row.command else ""
+    return f"`{results['command'].removeprefix('python ')}`, {duration(seconds)}"
