@@ -225,7 +225,6 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     cli, files = (importlib.import_module(f"experiments.{name}") for name in ("cli", "files"))
     result = cli.provenance(__file__) | chains.result()
     result |= {"seconds": time.monotonic() - began}
-    result["command"] = " ".join(["python -m tools.random_kills", *result["command"].split()[2:]])
     if options.out is not None:
         files.write_results(options.out, result)
     print(json.dumps(result))

@@ -58,7 +58,6 @@ def main() -> None:
     print(f"{len(kinds)} kinds of block; {time.time() - start:.0f} s")
     if options.out:
         header = cli.provenance(__file__) | {"seconds": time.time() - start, "seed": options.seed}
-        header["command"] = " ".join(["python -m tools.random_networks", *sys.argv[1:]])
         found = {"kinds of block": len(kinds), "networks": options.count, "outcomes": rows}
         files.write_results(options.out, header | found)
     sys.exit(any(found.kind in WRONG for found in outcomes))

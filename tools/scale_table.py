@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,10 +61,7 @@ def main(out: Path = OUT) -> None:
             rows += [
                 row(normalization, case, found[0], f) for case, f in zip(CASES, found, strict=True)
             ]
-    results = {
-        "command": "python -m tools.scale_table --out docs/results/scale.json",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": cli.environment(),
+    results = cli.provenance(__file__) | {
         "seconds": cli.seconds(),
         "seeds": 1,
         "load": os.getloadavg()[0],

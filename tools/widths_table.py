@@ -10,7 +10,6 @@ program, because its compiler reports no counts.
 
 import argparse
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,10 +95,7 @@ def main() -> None:
     given = parser.parse_args()
     # Compile first: afterwards, JAX uses a device.
     chips = {topology: rows(topology) for topology in given.topology}
-    run = {
-        "command": "python -m tools.widths_table",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "environment": cli.environment(),
+    run = cli.provenance(__file__) | {
         "seconds": cli.seconds(),
         "seeds": None,
         "chips": chips,

@@ -174,9 +174,11 @@ def compiled_in(cache: Path) -> None:
 
 def provenance(script: str) -> dict[str, Any]:
     """Command, date and environment of a run, without the folders of this machine."""
+    path = Path(script)
+    name = f"-m tools.{path.stem}" if path.parent.name == "tools" else f"scripts/{path.name}"
     arguments = (Path(a).name if a.startswith("/") else a for a in sys.argv[1:])
     return {
-        "command": " ".join(["python", f"scripts/{Path(script).name}", *arguments]),
+        "command": " ".join(["python", name, *arguments]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "environment": environment(),
     }
