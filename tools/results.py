@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -96,48 +95,6 @@ class Difference(NamedTuple):
     place: str
     recorded: Any
     now: Any
-
-
-class Header(NamedTuple):
-    """How a result was made.
-
-    Attributes:
-      command: Command, to run in the root of the repository.
-      date: Date in ISO 8601.
-      commit: Commit of the code.
-      device: Device on which the command ran.
-      versions: Versions of JAX and of other packages.
-      seconds: Seconds in total or by part; None if they were not recorded.
-      seeds: Number of seeds, the seed, or the seeds of its parts; None if nothing is random.
-    """
-
-    command: str
-    date: datetime
-    commit: str
-    device: str
-    versions: dict[str, Any]
-    seconds: float | dict[str, float] | None
-    seeds: Any
-
-
-def header(content: dict[str, Any]) -> Header:
-    """The header of a file of docs/results.
-
-    Raises:
-      KeyError: An entry is missing.
-    """
-    environment = dict(content["environment"])
-    parts = [content, *(content.get(name, {}) for name in ("settings", "options"))]
-    seeds = {name: part[name] for part in parts for name in ("seed", "seeds") if name in part}
-    return Header(
-        content["command"],
-        datetime.fromisoformat(content["date"]),
-        environment.pop("commit"),
-        environment.pop("device"),
-        environment,
-        content["seconds"],
-        next(iter(seeds.values())) if seeds else content["seeds"],
-    )
 
 
 def results() -> list[Result]:

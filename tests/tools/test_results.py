@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from tools.results import ROOT, Difference, Result, command, count, differences
 EVERY = results.results()
 
 
-def test_every_file_of_results_is_one_result_with_its_header():
+def test_every_file_of_results_is_one_result():
     kept = results.FOLDER / "theorems" / "compiled"  # programs, to resume; not tracked
     files = [p for p in results.FOLDER.rglob("*") if p.is_file() and kept not in p.parents]
     untracked = ("index.html", ".in-use", "measured.json")
@@ -33,28 +34,21 @@ def test_every_file_of_results_is_one_result_with_its_header():
         results.FOLDER / "README.md",
         *(result.path for result in EVERY),
     }
-    for result in EVERY:
-        found = results.header(result.content)
-        assert found.command.startswith("python "), result.name
-        assert found.versions["jax"], result.name
-        assert re.match(r"[0-9a-f]{7}", found.commit), result.name
-        assert found.device, result.name
-        spent = found.seconds.values() if isinstance(found.seconds, dict) else [found.seconds]
-        assert all(seconds is None or seconds > 0 for seconds in spent), result.name
 
 
-@pytest.mark.parametrize("missing", ["command", "date", "environment", "seconds", "seeds"])
-def test_a_header_that_lacks_an_entry_is_refused(missing):
-    whole = {
-        "command": "python a.py",
-        "date": "2026-11-25",
-        "environment": {"commit": "1234567", "device": "cpu", "jax": "0.10.2"},
-        "seconds": None,
-        "seeds": None,
-    }
-    assert results.header(whole).versions == {"jax": "0.10.2"}
-    with pytest.raises(KeyError, match=missing):
-        results.header({name: value for name, value in whole.items() if name != missing})
+@pytest.mark.parametrize("result", EVERY, ids=lambda result: result.name)
+def test_a_result_says_how_it_was_made(result):
+    content, environment = result.content, result.content["environment"]
+    assert content["command"].startswith("python ")
+    assert datetime.fromisoformat(content["date"])
+    assert environment["jax"]
+    assert environment["device"]
+    assert re.match(r"[0-9a-f]{7}", environment["commit"])
+    spent = content["seconds"]
+    spent = spent.values() if isinstance(spent, dict) else [spent]
+    assert all(seconds is None or seconds > 0 for seconds in spent)
+    parts = [content, *(content.get(name, {}) for name in ("settings", "options"))]
+    assert any({"seed", "seeds"} & part.keys() for part in parts)
 
 
 @pytest.mark.parametrize("result", EVERY, ids=lambda result: result.name)
