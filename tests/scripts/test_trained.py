@@ -179,7 +179,8 @@ def test_a_logged_rate_is_that_of_the_step_before(tmp_path):
     state = SimpleNamespace(step=0, loss=0.0)
     log = StepLog(SimpleNamespace(steps=4, recipe=recipe), [tmp_path], state)  # pyright: ignore[reportArgumentType]
     for step in (3, 4, 5):
-        log.add(SimpleNamespace(loss=step), step)  # pyright: ignore[reportArgumentType]
+        state = SimpleNamespace(loss=step)
+        log(SimpleNamespace(state=state, step=step, epoch=(step - 1) // 4))  # pyright: ignore[reportArgumentType]
     lines = read_lines(tmp_path / "steps.jsonl")
     assert [line["epoch"] for line in lines] == [1, 1, 2]
     rate = SMALL.learning_rate

@@ -113,7 +113,7 @@ def train(
             clock,
             partial(show_progress, trainer, seeds, view, logs, clock),
             partial(log_epoch, trainer, view, logs, clock, measure),
-            *([logged_steps(trainer, folders, state)] if extras.log_every else []),
+            *([StepLog(trainer, folders, state)] if extras.log_every else []),
             *extras.hooks,
             Checkpointing(trainer, checkpoints, lines, interrupted),
         ]
@@ -231,9 +231,3 @@ def log_epoch(
                 **measure(chunk.state),
             }
         )
-
-
-def logged_steps(trainer: Trainer, folders: list[Path], state: State) -> Callable[[Chunk], None]:
-    """Adds a line to steps.jsonl after each chunk."""
-    log = StepLog(trainer, folders, state)
-    return lambda chunk: log.add(chunk.state, chunk.step)

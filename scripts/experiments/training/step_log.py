@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments import files, storage
+from experiments.training.chunks import Chunk, steps_done
 from experiments.training.optimizers import learning_rate
 from experiments.training.processes import is_main_process
 from experiments.training.run_folder import read_lines
@@ -25,22 +26,21 @@ class StepLog:
           state: State at the start of training.
         """
         self.trainer, self.paths = trainer, [folder / "steps.jsonl" for folder in folders]
-        self.step = int(np.ravel(state.step)[0])
+        self.step = steps_done(state)
         self.totals = np.ravel(state.loss)
         for path in self.paths if is_main_process() else ():
             storage.make_folder(path.parent)
             complete = [line for line in read_lines(path) if line["step"] <= self.step]
             files.write(path, "".join(json.dumps(line) + "\n" for line in complete))
 
-    def add(self, state: State, step: int) -> None:
-        """Log the mean loss of the steps since the previous line; these steps are of one epoch."""
-        steps = self.trainer.steps
-        totals = np.ravel(state.loss)
-        losses = totals - (0 if self.step % steps == 0 else self.totals)
-        losses, self.totals = losses / (step - self.step), totals
-        self.step = step
-        rate = learning_rate(self.trainer.recipe, steps, step - 1)
-        line = {"step": step, "epoch": (step - 1) // steps + 1, "learning_rate": rate}
+    def __call__(self, chunk: Chunk) -> None:
+        """Log the mean loss of a chunk."""
+        totals = np.ravel(chunk.state.loss)
+        losses = totals - (0 if self.step % self.trainer.steps == 0 else self.totals)
+        losses, self.totals = losses / (chunk.step - self.step), totals
+        self.step = chunk.step
+        rate = learning_rate(self.trainer.recipe, self.trainer.steps, chunk.step - 1)
+        line = {"step": chunk.step, "epoch": chunk.epoch + 1, "learning_rate": rate}
         for path, loss in zip(self.paths, losses.tolist(), strict=True):
             if is_main_process():
                 files.append(path, json.dumps(line | {"loss": loss}) + "\n")
