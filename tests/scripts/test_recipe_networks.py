@@ -14,7 +14,6 @@ from experiments.cli import InputError
 from experiments.recipes import Recipe
 from experiments.training import networks
 from jaxnorm import models
-from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 
@@ -107,23 +106,3 @@ def test_groups_that_do_not_divide_the_channels_are_refused(changes):
         InputError, match=r"must divide .* every layer; a layer has 8 channels and \d"
     ):
         norms(normalization="group_norm", **changes)
-
-
-def test_inference_has_running_statistics_and_the_same_weights(monkeypatch):
-    images, recipe = random_images(), Recipe(dataset="made")
-    layer = nnx.BatchNorm(1, rngs=nnx.Rngs(0))
-
-    def network(named, *, classes, shape, key):
-        assert (named, classes, shape) == (recipe, 2, (4, 4, 1))
-        return nnx.BatchNorm(1, rngs=nnx.Rngs(key))
-
-    monkeypatch.setattr(networks, "network", network)
-    training, inference = networks.graphs(recipe, images)
-    _, state = nnx.split(layer)
-    x = 3 + jnp.asarray(images.x_train[:8])
-    by_batch, by_running = (
-        jax.jit(lambda s, x, graph=graph: nnx.merge(graph, s)(x))(state, x)
-        for graph in (training, inference)
-    )
-    np.testing.assert_allclose(by_running, x, rtol=1e-4)  # a mean of 0 and a variance of 1
-    assert abs(by_batch.mean()) < 1e-5

@@ -7,6 +7,7 @@ import tomllib
 import pytest
 from coverage import CoverageData
 
+from claims import ALL
 from tools import mutants
 from tools.mutants import (
     FOLDERS,
@@ -118,14 +119,18 @@ def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
 
 
 def test_a_module_of_claims_is_tested_by_its_recorded_outcomes():
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "slow"]
-    collected = subprocess.run(
-        [*command, OUTCOMES], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for name in ("unitization/bounded.py", "cwda/moments.py", "bn_decomposed/tree.py"):
-        module = ROOT / "scripts" / "claims" / name
-        first = against(next(mutants_of(module)), None)[0]
-        assert first in collected.splitlines()
+    path, _, name = OUTCOMES.partition("::")
+    test = f'@pytest.mark.slow\n@pytest.mark.parametrize("module", MODULES)\ndef {name}('
+    assert test in (ROOT / path).read_text()
+    modules = {part.function.__module__ for claim in ALL for part in claim.checks}
+    for module in (
+        "claims.unitization.bounded",
+        "claims.cwda.moments",
+        "claims.bn_decomposed.tree",
+    ):
+        assert module in modules
+        file = (ROOT / "scripts" / module.replace(".", "/")).with_suffix(".py")
+        assert against(next(mutants_of(file)), None)[0] == f"{OUTCOMES}[{module}]"
 
 
 @pytest.mark.parametrize(
