@@ -166,9 +166,9 @@ def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array
 
 
 def _noise(correlation: Parameter) -> Parameter:
-    """t = 1/ρ² − 1, infinite at 0."""
+    """t = 1/ρ² − 1, infinite at 0, and NaN for |ρ| above 1."""
     square = jnp.square(correlation)
-    return (1 - square) / square
+    return jnp.where(square > 1, jnp.nan, (1 - square) / square)
 
 
 def _noises(

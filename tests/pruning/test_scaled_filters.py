@@ -1,5 +1,6 @@
 """Filters of other tails, scales and correlations than Gaussian ones."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -133,3 +134,18 @@ def test_gradients(key):
 def test_one_filter_has_no_spread():
     with pytest.raises(ValueError, match="at least 2, because one filter has no spread; got 1"):
         fit_filter_model(jnp.ones((1, 4)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        normal_kendall,
+        partial(normal_overlap, ratio=0.3),
+        partial(normal_overlap, ratio=0.5),
+        lambda r: normal_spearman(r, 5),
+    ],
+)
+def test_a_correlation_above_one_gives_nan(function):
+    found = function(jnp.array([-1.001, -1.0, 0.0, 1.0, 1.001]))
+    assert np.isnan(found).tolist() == [True, False, False, False, True]
+    assert np.isnan(function(1.001))
