@@ -1,5 +1,6 @@
 """Kernels solved on data after channels were removed, against NumPy's least squares."""
 
+import itertools
 from functools import partial
 
 import jax
@@ -12,6 +13,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 import pruning
 from pruning.channels import least_squares, mask_channels, remove_channels, rescale
 from pruning.channels._repair import least_squares as module
+from pruning.channels._repair.moments import Moments, merge
 from tests.support import prunable
 
 RNG = np.random.default_rng(0)
@@ -360,3 +362,16 @@ def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypa
     batches = [(RNG.normal(size=(5, *X.shape[1:])),) for _ in range(count)]
     least_squares(mlp, MLP, groups, keep, batches)
     assert {pair[:2] for pair in rows} == {(5 * (count - held), 5 * held)}
+
+
+def test_moments_of_parts_of_unequal_rows_are_those_of_all_rows():
+    def of(x, y):
+        dx, dy = x - x.mean(1, keepdims=True), y - y.mean(1, keepdims=True)
+        sums = np.einsum("gri,grj->gij", dx, dx), np.einsum("gri,grj->gij", dx, dy)
+        return Moments(x.shape[1], x.mean(1), y.mean(1), *sums)
+
+    x, y = RNG.normal(3, 1, (2, 11, 3)), RNG.normal(-5, 2, (2, 11, 4))
+    edges = [0, 2, 3, 7, 11]
+    parts = (of(x[:, a:b], y[:, a:b]) for a, b in itertools.pairwise(edges))
+    for found, expected in zip(merge(parts), of(x, y), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
