@@ -24,16 +24,16 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     machine, options = found["environment"], found["options"]
     peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     ratios = (
-        "The ratio is ours\ndivided by the peer's: the median over neighbouring calls, with "
-        "quartiles."
+        "The ratio\nis the median over pairs of neighbouring calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "The ratio is ours\ndivided by the peer's: the ratio of the medians, with the "
-        "quartiles of the ratios of neighbouring calls.\nIf the ratio of the medians is outside "
-        "these quartiles, only the quartiles are shown."
+        else "The ratio\nis the ratio of the medians, with the quartiles over pairs of "
+        "neighbouring calls. If the ratio of the medians\nis outside these quartiles, only the "
+        "quartiles are shown."
     )
     return (
-        f"Times are medians of {options['runs']} calls of each side (fewer for long calls), which "
-        f"alternate. {ratios}\nSettings: {options['dtype']}, {machine['cores']} cores "
+        f"A time is the median of {options['runs']} calls (fewer for long calls). Both programs of "
+        f"a pair are called\nalternately, and a ratio below 1 means that ours is faster. {ratios}\n"
+        f"Settings: {options['dtype']}, {machine['cores']} cores "
         f"({machine['device']}), load {found['load']:.1f} of other work at the start, "
         f"JAX {machine['jax']}, {peers},\n{found['date'][:10]}, commit {machine['commit']}, "
         f"`{found['command']}`\n([file](results/bench/{subject}.json))."

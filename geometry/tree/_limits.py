@@ -152,6 +152,6 @@ def end_bounds(n: int) -> EndBounds:
 def _at_least_three(n: int) -> None:
     if n < 3:
         raise ValueError(
-            f"n must be at least 3, because a tree with a cluster needs 3 samples; got {n}"
+            f"the number of samples must be at least 3, because a cluster needs 3; got {n}"
         )
     whole_number(n, "n")

@@ -47,7 +47,7 @@ def safetensors(path: Path, max_bytes: int) -> Mapping:
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
     if header > max_names(size):
-        raise WeightsError(f"its header must have at most {max_names(size)} bytes; it has {header}")
+        raise WeightsError(f"the header must have at most {max_names(size)} bytes; it has {header}")
     check_bytes(path.name, size, max_bytes)
     arrays = {}
     for name, tensor in library.deserialize(path.read_bytes()):
@@ -61,17 +61,19 @@ def index(path: Path, max_bytes: int) -> Mapping:
     """Reads the shards of a Hugging Face model, which are in the folder of their index."""
     size, limit = path.stat().st_size, max_names(file_bytes(path))
     if size > limit:
-        raise WeightsError(f"it must have at most {limit} bytes beside its shards; it has {size}")
+        raise WeightsError(
+            f"the file must have at most {limit} bytes without its shards; it has {size}"
+        )
     match json.loads(path.read_bytes()):
         case {"weight_map": {**placed}} if placed:
             shards = sorted(set(map(str, placed.values())), key=natural)
         case _:
-            raise WeightsError("it must have a weight_map that names a shard for every array")
+            raise WeightsError("the file must have a weight_map that names a shard for every array")
     beside = {file.name for file in path.parent.glob("*.safetensors")}
     if missing := [name for name in shards if name not in beside]:
         raise WeightsError(
-            f"its {len(shards)} shards must lie beside it; {len(missing)} are missing, such as "
-            f"{missing[0][:100]}"
+            f"the {len(shards)} shards must lie in the folder of the index; {len(missing)} are "
+            f"missing, such as {missing[0][:100]}"
         )
     arrays: dict[str, np.ndarray] = {}
     for name in shards:
@@ -93,7 +95,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
     with PiecewiseReader(path) as file, ZipFile(file) as archive:
         names = archive.namelist()
         if len(names) > limit:
-            raise WeightsError(f"it must hold at most {limit} arrays; it has {len(names)}")
+            raise WeightsError(f"the file must hold at most {limit} arrays; it has {len(names)}")
         for name in names:
             data = entry(archive, name, max_bytes)
             max_bytes -= data.getbuffer().nbytes
@@ -112,7 +114,7 @@ def _npy(data: io.BytesIO, name: str) -> np.ndarray:
     size = n_elements(shape)
     if dtype.hasobject or min(shape, default=0) < 0 or size * dtype.itemsize != len(rest):
         raise WeightsError(
-            f"{name} must hold the {size} elements that its header claims; it has {len(rest)} "
+            f"{name} must hold the {size} elements that its header declares; it has {len(rest)} "
             f"bytes of {dtype}"
         )
     array = np.frombuffer(rest, dtype)
@@ -125,9 +127,11 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
     parser = Parser(path.read_bytes(), steps=max_steps(size), max_text=8 * max_names(size))
     tree = parser.value()
     if not isinstance(tree, Mapping):
-        raise WeightsError(f"it must be a mapping of weights; it holds a {type(tree).__name__}")
+        raise WeightsError(
+            f"the file must hold a mapping of weights; it holds a {type(tree).__name__}"
+        )
     if parser.at != len(parser.data):
-        raise WeightsError(f"it must end after its mapping; {len(parser.data)} bytes are there")
+        raise WeightsError(f"the file must end after its mapping; {len(parser.data)} bytes follow")
     return tree
 
 
@@ -147,8 +151,8 @@ def orbax(path: Path) -> Mapping:
     tree = checkpoints.read_tree(path)
     if isinstance(tree, list | tuple):
         raise WeightsError(
-            "its arrays must have names, because names tell weights from an optimizer's state; it "
-            f"holds a list of {len(tree)}"
+            "the arrays must have names, because names tell weights from an optimizer's state; "
+            f"the file holds a list of {len(tree)}"
         )
     tree = _natural_tree(tree)
     return tree if isinstance(tree, Mapping) else {"": tree}

@@ -56,20 +56,22 @@ class Interpreter:
         for opcode, argument, at in pickletools.genops(file):
             self.spend(1)
             if (at or 0) - start > self.max_bytes:
-                raise WeightsError("a pickle of tensors must be shorter for a file of this size")
+                raise WeightsError("a pickle of tensors must be shorter for the size of its file")
             if opcode.name in CONSTANTS:
                 self.stack.append(argument)
             elif opcode.name in OPERATIONS:
                 OPERATIONS[opcode.name](self, argument)
             else:
-                raise WeightsError(f"a pickle of tensors must do without {opcode.name} (byte {at})")
+                raise WeightsError(
+                    f"a pickle of tensors must not use the operation {opcode.name} (byte {at})"
+                )
         self.max_bytes -= (at or 0) - start
         return self.stack.pop()
 
     def spend(self, steps: int) -> None:
         self.steps -= steps
         if self.steps < 0:
-            raise WeightsError("a pickle of tensors must be shorter for a file of this size")
+            raise WeightsError("a pickle of tensors must be shorter for the size of its file")
 
     def memoize(self, index: int) -> None:
         """Store the top of the stack; only consecutive indices are allowed.
@@ -77,7 +79,7 @@ class Interpreter:
         With other indices, a file could cause hash collisions.
         """
         if index > len(self.memo) + 1:  # memo indices of Python 2 begin at 1
-            raise WeightsError("the memo of a pickle must be numbered in order")
+            raise WeightsError("the memo entries of a pickle must be numbered in order")
         self.memo[index] = self.stack[-1]
 
     def since_mark(self) -> list[Any]:
@@ -97,7 +99,9 @@ class Interpreter:
             case Unknown():
                 pass
             case target:
-                raise WeightsError(f"items must go to a list, not to a {type(target).__name__}")
+                raise WeightsError(
+                    f"a pickle must append items to a list, not to a {type(target).__name__}"
+                )
 
     def set_items(self, items: list[Any]) -> None:
         match self.stack[-1]:
@@ -106,7 +110,9 @@ class Interpreter:
             case Unknown():
                 pass
             case target:
-                raise WeightsError(f"keys must go to a dictionary, not a {type(target).__name__}")
+                raise WeightsError(
+                    f"a pickle must set keys of a dictionary, not of a {type(target).__name__}"
+                )
 
     def find(self, module: Any, name: Any) -> None:
         full = f"{module}.{name}" if type(module) is type(name) is str else "?"
@@ -116,7 +122,7 @@ class Interpreter:
         function, arguments = self.stack[-2:]
         del self.stack[-2:]
         if type(arguments) is not tuple:
-            raise WeightsError("a pickle of tensors must call with a tuple")
+            raise WeightsError("a pickle of tensors must call functions with a tuple of arguments")
         match function:
             case Unknown():
                 self.stack.append(function)

@@ -58,15 +58,17 @@ def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
         left -= 1
         if left < 0 or path.count(b"/") >= MAX_DEPTH or len(path) > 1000:
             raise WeightsError(
-                f"its groups must be fewer for its size, at most {MAX_DEPTH} deep, and have names "
-                "of at most 1000 bytes"
+                f"the file must have fewer groups for its size, at most {MAX_DEPTH} deep, with "
+                "names of at most 1000 bytes"
             )
         if info.type == h5py.h5o.TYPE_DATASET and b"optimizer" not in path:
             paths.append(path)
 
     h5py.h5o.visit(root.id, visit, info=True)
     if len(paths) > max_arrays(size):
-        raise WeightsError(f"it must hold at most {max_arrays(size)} arrays; it has {len(paths)}")
+        raise WeightsError(
+            f"the file must hold at most {max_arrays(size)} arrays; it has {len(paths)}"
+        )
     return paths
 
 
@@ -96,7 +98,7 @@ def _arrays(
 
 def _check_parts(left: int) -> None:
     if left < 0:
-        raise WeightsError("it must have fewer chunks and compound types for a file of its size")
+        raise WeightsError("the file must have fewer chunks and compound types for its size")
 
 
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
@@ -104,7 +106,7 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
     created = dataset.get_create_plist()
     layout = created.get_layout()
     if created.get_external_count() or layout == h5py.h5d.VIRTUAL:
-        raise WeightsError(f"{path} must lie in the file")
+        raise WeightsError(f"{path} must be stored in the file itself")
     if created.get_nfilters():
         raise WeightsError(f"{path} must be stored uncompressed (h5repack -f NONE writes it so)")
     if layout != h5py.h5d.CHUNKED:
@@ -122,7 +124,7 @@ def _weights_group(h5py: Any, root: Any) -> Any:
     if not links.exists(name):
         return root
     if links.get_info(name).type != h5py.h5l.TYPE_HARD:
-        raise WeightsError("model_weights must lie in the file; it is a link")
+        raise WeightsError("model_weights must be stored in the file itself; it is a link")
     return root["model_weights"]
 
 

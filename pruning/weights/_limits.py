@@ -57,7 +57,7 @@ class PiecewiseReader(io.BufferedReader):
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > self.limit:
             raise WeightsError(
-                f"a name or a directory must have at most {self.limit} bytes; one claims {size}"
+                f"a name or a directory must have at most {self.limit} bytes; one declares {size}"
             )
         return super().read(size)
 

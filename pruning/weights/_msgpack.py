@@ -33,7 +33,7 @@ class Parser:
     def value(self, depth: int = 0) -> Any:
         self.spend(1)
         if depth > MAX_DEPTH:
-            raise WeightsError(f"it must be a tree at most {MAX_DEPTH} deep")
+            raise WeightsError(f"the file must be a tree at most {MAX_DEPTH} deep")
         head = self.take(1)[0]
         if head in CONSTANTS:
             return CONSTANTS[head]
@@ -86,7 +86,7 @@ class Parser:
             return None
         if n_elements([check_natural(n) for n in shape]) * dtype.itemsize != len(content):
             raise WeightsError(
-                f"the shape of an array must be that of its {len(content)} bytes of {dtype}; it is "
+                f"the shape of an array must fit its {len(content)} bytes of {dtype}; got "
                 f"{shape[:8]}"
             )
         return np.frombuffer(content, dtype).reshape(shape).copy()
@@ -96,14 +96,14 @@ class Parser:
 
     def take(self, n: int) -> memoryview:
         if n > len(self.data) - self.at:
-            raise WeightsError("it must be whole; it ends in the middle of a value")
+            raise WeightsError("the file must be complete; it ends in the middle of a value")
         self.at += n
         return self.data[self.at - n : self.at]
 
     def spend(self, n: int) -> None:
         self.steps -= n
         if self.steps < 0 or self.max_text < 0:
-            raise WeightsError("it must have fewer parts and less text for a file of its size")
+            raise WeightsError("the file must have fewer parts and less text for its size")
 
 
 def floating(name: str) -> np.dtype | None:
@@ -124,5 +124,5 @@ def merge_chunks(tree: dict) -> Any:
 
 def check_natural(n: Any) -> int:
     if type(n) is not int or n < 0:
-        raise WeightsError("the shape of an array must be of natural numbers")
+        raise WeightsError("the shape of an array must consist of natural numbers")
     return n

@@ -111,13 +111,13 @@ def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
     names = archive.namelist()
     pickles = [name for name in names if name.split("/")[-1] == "data.pkl"]
     if len(pickles) != 1:
-        raise WeightsError(f"it must hold one data.pkl; it holds {len(pickles)}")
+        raise WeightsError(f"the file must hold one data.pkl; it holds {len(pickles)}")
     if any(info.compress_type != ZIP_STORED for info in archive.infolist()):
-        raise WeightsError("its entries must be stored as they are; some are compressed")
+        raise WeightsError("the entries of the file must not be compressed; some are compressed")
     prefix = pickles[0].removesuffix("data.pkl")
     order = prefix + "byteorder"
     if order in names and entry(archive, order, 16).getvalue() != b"little":
-        raise WeightsError("its bytes must be in little-endian order")
+        raise WeightsError("the bytes of the file must be in little-endian order")
     interpreter = _interpreter(path)
     tree = interpreter.load(entry(archive, pickles[0], interpreter.max_bytes))
 
@@ -133,7 +133,7 @@ def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
 def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     if interpreter.load(file) != MAGIC:
-        raise WeightsError("it must begin as PyTorch's files do")
+        raise WeightsError("the file must begin as PyTorch's files do")
     # The pickles hold the format version, the machine that wrote the file, the tensors, and the
     # names of their storages.
     _, _, tree, keys = (interpreter.load(file) for _ in range(4))
@@ -155,7 +155,7 @@ def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) 
     """Tensors as arrays by name; a warning names the leaves that are left out."""
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__
-        raise WeightsError(f"it must be a dictionary of tensors; it holds a {kind}")
+        raise WeightsError(f"the file must hold a dictionary of tensors; it holds a {kind}")
     unknown = {name: leaf.name for name, leaf in leaves(tree) if type(leaf) is Unknown}
     if unknown:
         listed = ", ".join(f"{name} ({kind})" for name, kind in [*unknown.items()][:5])

@@ -143,7 +143,8 @@ def _signed(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
         other = (read_bytes(path) or b"nobody").decode()
         if other != owner:
             raise InputError(
-                f"--out must be used by one run at a time; {other} was the last to sign {path}"
+                f"--out must be used by one run at a time; {other} replaced the signature of this "
+                f"run in {path}"
             )
 
     yield check

@@ -241,7 +241,9 @@ def test_joint_distance_of_other_sizes_and_weights():
 
 
 def test_too_large_a_linear_program_names_the_cure():
-    with pytest.raises(ValueError, match=r"1,000,000 pairs; got 1,000 and 1,001: take equal"):
+    with pytest.raises(
+        ValueError, match=r"1,000,000 pairs; got 1,000 times 1,001: use samples of equal"
+    ):
         emd(jnp.ones((1000, 1)), jnp.ones((1001, 1)))
 
 

@@ -91,8 +91,8 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
     links = {"soft": h5py.SoftLink("/w"), "external": h5py.ExternalLink(tmp_path / "fifo", "/")}
     content = crafted_files.with_weights(lambda file: file.update(model_weights=links[kind]))
     said = refused(written(tmp_path, "a.h5", content))
-    assert "model_weights must lie in the file; it is a link" in said
-    assert "must lie in the file" in refused(written(tmp_path, "a.keras", keras(content)))
+    assert "model_weights must be stored in the file itself; it is a link" in said
+    assert "must be stored in the file" in refused(written(tmp_path, "a.keras", keras(content)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
         ("fields", "none of the 0 arrays"),
         ("list-key", "a string or an integer"),
         ("reserved", "must not begin with the byte 193"),
-        ("large-shape", "of its 36 bytes of float32; it is [18446744073709551615, 18446744073709"),
+        ("large-shape", "its 36 bytes of float32; got [18446744073709551615, 18446744073709"),
     ],
 )
 def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
@@ -123,8 +123,8 @@ def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
         (crafted_files.compressed, "stored uncompressed"),
         (crafted_files.layer_names, "layer_names must fit"),
         (crafted_files.tiny_chunks, "fewer chunks"),
-        (crafted_files.virtual, "must lie in the file"),
-        (crafted_files.external_data, "must lie in the file"),
+        (crafted_files.virtual, "must be stored in the file"),
+        (crafted_files.external_data, "must be stored in the file"),
         (partial(crafted_files.compounds, n=31, fields=1), "fewer chunks and compound types"),
     ],
 )
@@ -137,10 +137,10 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"N0" * 200_000 + b"N.", "must be shorter for a file of this size"),
-        (b")Na.", "items must go to a list, not to a tuple"),
-        (b"]NNs.", "keys must go to a dictionary, not a list"),
-        (b"cos\nsystem\nNR.", "must call with a tuple"),
+        (b"N0" * 200_000 + b"N.", "must be shorter for the size of its file"),
+        (b")Na.", "append items to a list, not to a tuple"),
+        (b"]NNs.", "set keys of a dictionary, not of a list"),
+        (b"cos\nsystem\nNR.", "must call functions with a tuple"),
     ],
 )
 def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
@@ -190,7 +190,7 @@ def test_entries_of_archives_are_counted(tmp_path):
 
 def test_headers_of_safetensors_are_bounded(tmp_path):
     content = (2 * 10**6).to_bytes(8, "little") + b'{"w":[' + b"0," * 10**6
-    assert "its header must have" in refused(written(tmp_path, "a.safetensors", content))
+    assert "the header must have" in refused(written(tmp_path, "a.safetensors", content))
 
 
 def test_archives_that_unpack_to_much_are_read_if_the_caller_says_so(tmp_path):

@@ -115,7 +115,7 @@ def test_orbax_items_are_told_apart_and_arrays_without_names_refused(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "steps")["conv"], KERNEL)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "list", [KERNEL, 2 * KERNEL])
-    with pytest.raises(WeightsError, match=r"must have names, .*; it holds a list of 2$"):
+    with pytest.raises(WeightsError, match=r"must have names, .*; the file holds a list of 2$"):
         load(tmp_path / "list")
 
 
@@ -310,7 +310,7 @@ def test_what_is_no_file_of_weights_is_refused(name, said, tmp_path):
 
 
 def test_a_file_without_convolutions_says_what_it_holds():
-    with pytest.raises(WeightsError, match="must hold convolutions; 1 arrays are there"):
+    with pytest.raises(WeightsError, match="must hold convolutions; none of the 1 arrays"):
         load({"fc": {"kernel": MATRIX}})
 
 

@@ -55,7 +55,7 @@ def test_a_shard_elsewhere_is_refused(tmp_path, name):
     folder.mkdir()
     library.save_file(arrays(), tmp_path / "secret.safetensors")
     (folder / INDEX).write_text(json.dumps({"weight_map": {"a": name}}), encoding="utf-8")
-    with pytest.raises(WeightsError, match="must lie beside it; 1 are missing"):
+    with pytest.raises(WeightsError, match="must lie in the folder of the index; 1 are missing"):
         load(folder, dense=True)
 
 

@@ -39,8 +39,8 @@ class DeepTrees(NamedTuple):
 
     Attributes:
       cosines: Cosines of the samples, which are sorted.
-      norms: Norms of the samples, over the largest norm.
-      squared_gaps: Squared distances of neighbours, over the largest squared norm.
+      norms: Norms of the samples, divided by the largest norm.
+      squared_gaps: Squared distances of neighbours, divided by the largest squared norm.
     """
 
     cosines: Array
@@ -120,7 +120,9 @@ def printed_end_bounds(n: int) -> EndBounds:
       1.0
     """
     if n < 3:
-        raise ValueError(f"a tree with a cluster needs at least 3 samples; got {n}")
+        raise ValueError(
+            f"n must be at least 3, because a tree with a cluster needs 3 samples; got {n}"
+        )
     return EndBounds(3 / (n - 2), math.pi / 2 - 2**0.5 * math.pi / (n - 2))
 
 

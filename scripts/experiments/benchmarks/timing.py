@@ -16,13 +16,14 @@ class Pair(NamedTuple):
     """Two programs with the same purpose, and the size of a copy of the data.
 
     Attributes:
-      name: What is timed, and its peer after a slash.
+      name: Names of our program and of the other program, with a slash between them.
       ours: A call of our program.
-      peer: A call of the peer's program.
+      peer: A call of the other library's program.
       copy: A call that copies the data.
-      memory: Ratio of our program's temporary bytes to the peer's.
-      runs: The largest number of runs, for calls that take seconds.
-      like: Name shared by pairs that differ only in size; the mean of their ratios is shown.
+      memory: Temporary bytes of our program divided by those of the other library.
+      runs: Largest number of runs of a program whose call takes seconds.
+      like: Name of a set of pairs that differ only in size; the table shows the mean of their
+        ratios.
     """
 
     name: str

@@ -33,8 +33,8 @@ class InMemoryLoader:
       count: Number of training images.
       classes: Number of labels.
       shape: Height, width and channels of a batch's images.
-      scannable: Whether one program can take several steps.
-      in_axes: Axes of `device_batch`'s arrays for a `vmap` over seeds.
+      scannable: Whether one compiled program can take several steps.
+      in_axes: Axes over which `vmap` maps the arrays of `device_batch`, for several seeds.
     """
 
     scannable = True

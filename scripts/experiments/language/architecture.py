@@ -13,13 +13,13 @@ class Family(NamedTuple):
     """The differences of a family of decoders from Llama.
 
     Attributes:
-      head_norms: Queries and keys have an RMS norm for each head.
-      gemma: Norms scale by 1 + weight, stand behind attention and perceptrons as well, and
+      head_norms: Whether queries and keys have an RMS norm for each head.
+      gemma: Whether norms scale by 1 + weight and also follow attention and perceptrons, and
         embeddings are multiplied by √hidden.
-      divides: Whether `transformers` demands that the heads divide the hidden width.
+      divides: Whether `transformers` requires that the number of heads divides the hidden width.
       mixture: Perceptrons are mixtures of experts, Shazeer et al. (2017).
-      gpt2: Positions are learned, norms subtract the mean and have a bias, perceptrons have no
-        gate.
+      gpt2: Whether positions are learned, norms subtract the mean and have a bias, and perceptrons
+        have no gate.
     """
 
     head_norms: bool = False
@@ -70,15 +70,17 @@ class Architecture:
       hidden: Width of the residual stream.
       intermediate: Width of the multilayer perceptrons.
       heads: Query heads.
-      groups: Number of key-value heads; all serve the same number of query heads.
+      groups: Number of key-value heads; each serves the same number of query heads.
       head_dim: Width of a head.
-      eps: Added to mean squares in the norms.
+      eps: Number that is added to mean squares in the norms.
       activation: Activation of the gate, one of `ACTIVATIONS`.
-      score_scale: Factor of the products of queries and keys.
-      score_cap, logit_cap: c in c tanh(x / c), or None.
-      windows: How many positions a position sees, its own included; None: all before it.
-      rates: Angles of the rotary positions, for position 1; none where positions are learned.
-      experts: Perceptrons of each layer.
+      score_scale: Number by which products of queries and keys are multiplied.
+      score_cap, logit_cap: Number c that limits scores or logits x to c tanh(x / c); None for no
+        limit.
+      windows: Number of positions that a position attends to, with itself; None for all earlier
+        positions.
+      rates: Angles of the rotary positions at position 1; empty if positions are learned.
+      experts: Number of perceptrons in each layer.
       experts_per_token: Number of experts to which a token is sent.
       shares_sum_to_one: Whether the weights of these experts are divided by their sum.
     """

@@ -164,8 +164,8 @@ class Seen(NamedTuple):
     Attributes:
       mixed: Inputs of the output projection of attention, one row for each token.
       activated: Inputs of the down projection; empty for a mixture of experts.
-      experts: Σ over tokens of the weight of each expert times the norm of its output.
-      squares: Σ h² over tokens behind each of the two norms that are read, by channels.
+      experts: Sum over tokens of the router weight of each expert times the norm of its output.
+      squares: Σ h² over tokens for each channel, after each of the two norms of a layer.
       after: The stream after the layer.
     """
 

@@ -32,7 +32,7 @@ class Plan(NamedTuple):
 
     Attributes:
       model: The whole decoder.
-      small: The program of the smaller one.
+      small: The program of the smaller model.
       selection: The units that remain.
       text: Calibration and held-out sequences, if there are any.
       repaired: Whether kernels are solved on the calibration text.

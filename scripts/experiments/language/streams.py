@@ -94,10 +94,10 @@ class Ends(NamedTuple):
     """The parameters before and after the layers, in the dtypes of their files.
 
     Attributes:
-      table: Matrix of the embedding, (words, hidden).
+      table: Matrix of the embedding, of shape (words, hidden).
       norm: The weight of the last norm.
       head: The output's kernel.
-      places: Learned positions, (positions, hidden), or None.
+      places: Learned positions of shape (positions, hidden), or None.
       bias: Bias of the last norm, or None.
     """
 

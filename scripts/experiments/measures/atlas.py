@@ -181,12 +181,12 @@ class Program(NamedTuple):
     """Compiled functions of one normalizer on one task, shared by seeds.
 
     Attributes:
-      init: A function from a key to the untrained state.
-      step: A function that gives the state after a batch, whose rows of the training set are given,
-        and the loss before the step.
-      whole_set: The network with statistics of the whole training set.
-      evaluate: Loss and accuracy on the test set, by running averages.
-      outputs: A function from a state to the outputs of the followed layers for the first test
+      init: Function from a key to the untrained state.
+      step: Function from a state and a batch of rows of the training set to the next state and the
+        loss before the step.
+      whole_set: Function that returns the network with statistics of the whole training set.
+      evaluate: Function that returns loss and accuracy on the test set, with running averages.
+      outputs: Function from a state to the outputs of the measured layers for the first test
         samples.
     """
 

@@ -60,13 +60,13 @@ class Setting(NamedTuple):
     """The base with one field changed.
 
     Attributes:
-      group: Part of Table 3, or what else is varied.
+      group: Part of Table 3, or the name of another setting that is varied.
       name: Name of the setting.
       initializer: JAX initializer of convolutions.
-      optimizer: A function of the number of steps.
-      penalty: Added to the loss, a function of the kernels.
-      activation: In training, a function of a key and the hidden layer.
-      augment: A function of a key and a batch.
+      optimizer: Function from the number of steps to an optimizer.
+      penalty: Function of the kernels that is added to the loss.
+      activation: Function of a key and the hidden layer, for training.
+      augment: Function of a key and a batch that returns an augmented batch.
       is_normalized: Whether there is batch norm.
       width: Filters of each convolution.
       depth: Convolutions.

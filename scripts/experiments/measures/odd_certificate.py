@@ -29,7 +29,8 @@ class Certificate(NamedTuple):
     """How stable a state is.
 
     Attributes:
-      radius: Growth of the largest deviation of the batch's Gram matrix in a layer, in 40 digits.
+      radius: Factor by which the largest deviation of the Gram matrix grows in a layer, computed
+        with 40 digits.
       residual: The largest relative change of an entry of the Gram matrix in a layer.
     """
 

@@ -76,9 +76,10 @@ class Program(NamedTuple):
     Attributes:
       trainer: Trains them.
       outputs: Outputs of `LAYERS` for images, normalized by the network's running statistics.
-      in_batches: The same for images in batches that normalize by their own statistics.
+      in_batches: Outputs of `LAYERS` for images in batches that are normalized by their own
+        statistics.
       whole_set: The network with statistics of all training images.
-      more_batches: The network with running averages over further batches, its weights frozen.
+      more_batches: The network with frozen weights and running averages over further batches.
     """
 
     trainer: Trainer

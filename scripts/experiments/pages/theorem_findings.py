@@ -7,9 +7,9 @@ class Highlight(NamedTuple):
     """A finding at the top of the page.
 
     Attributes:
-      paper: Short title, as claims have it.
+      paper: Short title of the paper, as in the claims.
       claim: Name of the claim, or its beginning up to a comma.
-      sentence: What was found; formulas are LaTeX between dollar signs.
+      sentence: The finding in one or two sentences; formulas are LaTeX between dollar signs.
       figure: Key of `theorem_plots.FIGURES`.
     """
 

@@ -29,12 +29,12 @@ class Figure(NamedTuple):
     """A figure.
 
     Attributes:
-      numbers: A function that returns the numbers of the figure, with the horizontal axis first.
+      numbers: Function that returns the numbers of the figure, with the horizontal axis first.
       title: Quantity and unit of the vertical axis.
       xlabel: Quantity and unit of the horizontal axis.
       logarithmic: The logarithmic axes, of "xy".
       joined: Whether points are joined by lines.
-      reference: Label of the printed value, a dashed line.
+      reference: Label of the dashed line, which shows the printed value.
     """
 
     numbers: Callable[[], Numbers]

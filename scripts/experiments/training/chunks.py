@@ -16,14 +16,14 @@ class Chunk(NamedTuple):
     """Some steps of one epoch, and the state after them.
 
     Attributes:
-      state: State after the steps; valid until the next chunk begins.
+      state: State after the steps; the state is valid until the next chunk begins.
       step: Number of steps since the start of training.
-      epoch: Number of the epoch, from 0.
-      ends_epoch: Whether it has the last steps of its epoch.
-      losses: For each seed, the mean over the epoch's steps so far.
+      epoch: Number of the epoch, counted from 0.
+      ends_epoch: Whether the chunk has the last steps of its epoch.
+      losses: Mean loss of each seed over the steps of the epoch so far.
       steps: Number of steps of the chunk.
       seconds: Duration of these steps.
-      waiting: Part of `seconds` spent waiting for batches.
+      waiting: Share of `seconds` that was spent waiting for batches.
     """
 
     state: State

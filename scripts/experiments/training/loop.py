@@ -46,12 +46,13 @@ class Extras(NamedTuple):
     """Side effects of a run that change none of its results.
 
     Attributes:
-      evaluations: Views of test images by which the last state is evaluated.
+      evaluations: Evaluations of the last state, such as on crops of test images.
       profile: Whether to write a trace of ten steps.
       log_every: Number of steps after which a line is added to steps.jsonl; None for no lines.
-      hooks: Called with every chunk, for loggers of other kinds.
-      measure: Called with the first state of this run; it returns a function that maps the state
-        after each epoch to further metrics of the only seed. Chunks are then whole epochs.
+      hooks: Functions that are called with every chunk, for other loggers.
+      measure: Function that is called with the first state of this run. It returns a function that
+        maps the state after each epoch to further metrics of the only seed. Chunks are then whole
+        epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()

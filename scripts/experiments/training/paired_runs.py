@@ -41,7 +41,7 @@ class Program(NamedTuple):
     Attributes:
       trainer: Trains the network.
       init_state: The untrained network of a seed, with the running statistics of a sample.
-      outputs: Outputs of the last normalization, in inference, for the probe.
+      outputs: Outputs of the last normalization for the probe images, in inference.
       probe_accuracy: Accuracy on the probe.
     """
 

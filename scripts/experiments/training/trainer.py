@@ -40,11 +40,12 @@ class Layout(NamedTuple):
     """The layout of a recipe on devices, which changes results only by rounding.
 
     Attributes:
-      shard_state: Shard parameters and optimizer state instead of replicating them.
-      remat: Recompute the inside of each block in the backward pass.
-      vmap_seeds: Train several seeds as one program.
-      workers: Processes that read images, for data sets that are streamed.
-      microbatches: Parts of a device's images, with the statistics of all of them.
+      shard_state: Whether parameters and optimizer state are sharded instead of replicated.
+      remat: Whether the inside of each block is recomputed in the backward pass.
+      vmap_seeds: Whether several seeds train as one program.
+      workers: Number of processes that read images, for streamed data sets.
+      microbatches: Number of parts of a device's images; all parts use the statistics of all
+        images.
     """
 
     shard_state: bool = False
@@ -59,9 +60,9 @@ class Trainer:
 
     Attributes:
       recipe: Recipe of the network.
-      steps: Steps of an epoch; images that do not fill a batch are left out.
+      steps: Number of steps in an epoch; images that do not fill a batch are left out.
       total_steps: Steps of all epochs.
-      steps_per_call: Steps that one call takes before the loss is read.
+      steps_per_call: Number of steps in one call, after which the loss is read.
       parameters: Number of trained parameters of one network.
       device: Kind of the devices.
       streams: Whether batches are read while the network is trained.

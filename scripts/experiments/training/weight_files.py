@@ -32,7 +32,9 @@ def read(path: Path) -> CifarResNet:
     """
     try:
         if path.suffix != ".safetensors":
-            raise ValueError(f"its name must end in .safetensors; got {path.name}")
+            raise ValueError(
+                f"the name of the weight file must end in .safetensors; got {path.name}"
+            )
         model = _untrained_network(weights.load(path, dense=True))
         variables = dict(_variables(model))
         with safe_open(path, "numpy") as file:
