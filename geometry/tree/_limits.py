@@ -123,6 +123,7 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
         raise ValueError(f"r must not be negative; got {r}")
     r = floating(r, "r")
     m, h = float(n - 1) ** 2, promote_to_float32(r)
+    h = jnp.where(h < 0, jnp.nan, h)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h
     cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)
     norm_ratios = jnp.stack([jnp.sqrt(scale / smallest), jnp.sqrt(scale / largest)])
