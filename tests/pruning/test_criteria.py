@@ -17,7 +17,7 @@ from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
 CRITERIA = {name: jitted(criterion) for name, criterion in pruning.CRITERIA.items()}
-l1_norm, l2_norm, fermat, gm = CRITERIA.values()
+l1_norm, l2_norm, fermat, gm = (CRITERIA[name] for name in ("l1", "l2", "fermat", "gm"))
 geometric_median, optimality_gap, repr_score, scores = map(
     jitted,
     (
