@@ -95,12 +95,12 @@ def test_r_decides_which_end_is_longest():
 
 
 def test_impossible_sizes():
-    with pytest.raises(ValueError, match="at least 4 .*; got 3"):
+    with pytest.raises(ValueError, match=r"at least 4 .*; got 3"):
         depth_bound(jnp.arange(3.0))
     for call in (end_bounds, lambda n: geometry.tree.limits(n, jnp.ones(()))):
-        with pytest.raises(ValueError, match="at least 3.*; got 2"):
+        with pytest.raises(ValueError, match=r"at least 3.*; got 2"):
             call(2)
-    with pytest.raises(ValueError, match="at least 3.*; got 2"):
+    with pytest.raises(ValueError, match=r"at least 3.*; got 2"):
         geometry.tree.limit_ratio(jnp.arange(2.0))
     with pytest.raises(ValueError, match="depth must be at least 1; got 0"):
         geometry.tree.limit_ratio(jnp.arange(3.0), depth=0)

@@ -127,7 +127,7 @@ def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch,
         monkeypatch.setattr("experiments.pages.page.write", full_disk)
     else:
         monkeypatch.setattr("experiments.files.write", full_disk)
-    with pytest.raises(InputError, match="must take the results; No space left on device: "):
+    with pytest.raises(InputError, match="the results; No space left on device: "):
         check_theorems.main(precision=2.0, out=tmp_path)
     assert (tmp_path / "results.json").read_bytes() == before
     measured = json.loads((tmp_path / "measured.json").read_text())["measured"]

@@ -42,8 +42,11 @@ def network(programs, images):
 def test_an_accuracy_is_the_share_of_the_test_images_with_the_largest_logit(network, images):
     tree = {"params": network.state.params, "statistics": network.state.statistics}
     assert jax.tree.all(jax.tree.map(lambda a, b: a is b, network.tree, tree))
-    for other in (1.0, -1.0):  # both classes exchanged
-        changed = tree | {"params": jax.tree.map(lambda p, s=other: s * p, tree["params"])}
+    for scale, shift in ((1.0, 0.0), (-1.0, 0.0), (1.0, 2.0)):
+        changed = {
+            "params": jax.tree.map(lambda p, s=scale: s * p, tree["params"]),
+            "statistics": jax.tree.map(lambda p, s=shift: p + s, tree["statistics"]),
+        }
         largest = np.asarray(network.apply(changed, images.x_test)).argmax(1)
         assert network.accuracy(changed) == pytest.approx(np.mean(largest == images.y_test))
 
