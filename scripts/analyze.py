@@ -7,9 +7,9 @@ are.
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
 checkpoints; no file can run code. RUN is the folder of a run of scripts/train.py; the newest
-checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed, and
-the weights of a neuron are a filter. A table of all layers is printed; OUT/index.html has the
-pictures of the pruning paper, OUT/results.json every value.
+checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed,
+with the weights of a neuron as a filter. The command prints a table of all layers. OUT/index.html
+has the figures of the pruning paper, and OUT/results.json has every value.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

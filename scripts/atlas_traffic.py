@@ -5,8 +5,7 @@
 
 Measures the forward and backward pass of one layer in bfloat16, on images (256, 56, 56, 256) and on
 vectors (8192, 4096). The unit n is the size of the layer's input in bytes. Batch norm on images
-should take 8.0 n on the
-v5e. Writes OUT and prints a line for each program.
+should take 8.0 n on the v5e. The command writes OUT and prints a line for each program.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

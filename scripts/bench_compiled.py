@@ -3,9 +3,10 @@
     python scripts/bench_compiled.py            # 22 minutes of one core
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
-Needs no device: libtpu and the CUDA plugin compile ahead of time (`make bench-compiled` installs
-them). Without options both targets are measured, each in a separate process, and a page and its
-results are written. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00 n.
+The command needs no device, because libtpu and the CUDA plugin compile ahead of time (`make
+bench-compiled` installs both). Without options, it measures both targets in separate processes, and
+writes a page and its results. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00
+n.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

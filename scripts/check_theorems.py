@@ -4,9 +4,9 @@
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
     python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
 
-The page is OUT/index.html, every number is in OUT/results.json beside it. The status is 1 if any
-outcome differs from what is recorded. Measurements are saved in OUT/measured.json: an interrupted
-run resumes from there and ends with the same numbers. OUT/compiled keeps programs.
+OUT/index.html is the page, and OUT/results.json has every number. The exit status is 1 if any
+outcome differs from the recorded outcome. An interrupted run resumes from OUT/measured.json and
+ends with the same numbers. OUT/compiled stores compiled programs.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -5,14 +5,14 @@
 
 The paper's dense network (ten layers of 100 units, one of 8) is trained with batch norm and with
 unitized batch norm from the same weights, normalized before the ReLU and after it. The learning
-rate is divided by 5 at 30, 60 and 80 % of the epochs, or is constant: only a constant rate tells
-whether a fall of the shift comes from the layer or from a smaller rate. After every epoch, trackers
-measure on test images how far the outputs of two layers have shifted, and moments are taken over
-training images. Each is measured with statistics of the whole training set, with running averages
-and with the statistics of each batch. For the last two kinds, the page also shows what is measured
-with frozen weights. OUT/index.html shows the results, OUT/results.json holds every number. OUT/runs
-holds finished networks; an interrupted run resumes after the last finished network. Nothing is
-downloaded.
+rate is divided by 5 at 30, 60 and 80 % of the epochs, or is constant. Only a constant rate tells
+whether a fall of the shift comes from the layer or from a smaller rate. After every epoch, the
+command measures how far the outputs of two layers for test images have shifted, and the moments of
+outputs for training images. Outputs are normalized by statistics of the whole training set, by
+running averages and by the statistics of each batch. For the last two kinds, the page also shows
+the measurement with frozen weights. OUT/index.html shows the results, and OUT/results.json has
+every number. OUT/runs has finished networks; an interrupted run resumes after the last finished
+network. Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -5,8 +5,8 @@
 Each setting changes one of initialization, optimizer, regularization, learning rate, depth, width
 or length of training, and trains on the embedded digits. All networks of a setting are trained as
 one program. OUT/index.html has distances to Gaussian filters and tests before and after training,
-OUT/results.json every value. An interrupted run resumes after its last setting. Filters before
-training by Kaiming's or Xavier's normal initialization fail none of the tests.
+and OUT/results.json has every value. An interrupted run resumes after its last setting. Before
+training, filters from Kaiming's or Xavier's normal initialization should pass all tests.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -13,8 +13,8 @@ folder of a run of scripts/train.py with batch norm (the norm of a unitized laye
 channels, so that none can be removed), or a weight file of a residual network for small images with
 PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means and
 deviations of pixels; without one, residual networks are trained first, in OUT/run. OUT/index.html
-shows accuracies and costs, OUT/results.json has every value, OUT/networks the small networks, which
-`pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
+shows accuracies and costs, OUT/results.json has every value, and OUT/networks has the small
+networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

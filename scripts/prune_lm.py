@@ -6,13 +6,13 @@
     python scripts/prune_lm.py MODEL_DIR --layers 24 --intermediate 2304 --score magnitude \
         --repair none
 
-MODEL_DIR has config.json and safetensors, in shards or not, of Llama, Mistral, Qwen 2 or 3, Gemma 2
-or 3, GPT-2, Mixtral or Qwen 3 MoE. Every layer loses the same number of key-value heads with their
-queries, intermediate units, experts and channels of the stream, so that OUT is of the same class.
-Norms are adapted to the new width. A text decides which units remain and what their kernels are;
-its last tenth is held out. Only one layer is in memory at a time. OUT/index.html shows what was
-removed, and perplexities of held-out text before and after each stage. 0.6 billion parameters take
-some minutes of two cores.
+MODEL_DIR has config.json and safetensors (one file or shards) of Llama, Mistral, Qwen 2 or 3, Gemma
+2 or 3, GPT-2, Mixtral or Qwen 3 MoE. Every layer loses the same number of key-value heads with
+their queries, intermediate units, experts and channels of the stream, so the model in OUT has the
+same class. Norms are adapted to the new width. A text is used to choose the remaining units and to
+compute their kernels; its last tenth is held out. Only one layer is in memory at a time.
+OUT/index.html shows what was removed, and perplexities of held-out text before and after each
+stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

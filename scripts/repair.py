@@ -4,12 +4,13 @@
     python scripts/repair.py resnet20 --weights resnet20.safetensors --data-dir DIR
     python scripts/repair.py recalibration --weights resnet20.safetensors --data-dir DIR
 
-Perceptrons and networks of convolutions on the embedded digits (OUT/digits.json), a trained
-ResNet-20 on CIFAR-10 (OUT/resnet20.json; each draw takes 13 minutes of a core; the weights have
-PyTorch's names), and the unpruned network with statistics of images unlike its training images
-(OUT/recalibration.json). Once OUT has the first two files, OUT/index.html shows them. With half its
-channels removed and repair by least squares, a perceptron keeps an accuracy of 97 %. An interrupted
-ResNet-20 resumes after its last row.
+The experiment digits repairs perceptrons and networks of convolutions on the embedded digits
+(OUT/digits.json). The experiment resnet20 repairs a trained ResNet-20 on CIFAR-10 from weights with
+PyTorch's names (OUT/resnet20.json; each draw takes 13 minutes of a core). The experiment
+recalibration gives the unpruned network statistics of images unlike its training images
+(OUT/recalibration.json). Once OUT has the first two files, OUT/index.html shows both. With half of
+its channels removed and repair by least squares, a perceptron keeps an accuracy of 97 %. An
+interrupted ResNet-20 resumes after its last row.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -3,8 +3,8 @@
     python scripts/reproduce.py                       # digits, about 3 minutes on 2 cores
     python scripts/reproduce.py --dataset fashion_mnist --data-dir DIR --epochs 1
 
-The page is OUT/report/index.html, with its results in OUT/report/results.json. On the digits both
-networks reach about 98 % of the test images. An interrupted run resumes from its last checkpoint
+OUT/report/index.html is the page, and OUT/report/results.json has its results. On the digits, both
+networks reach a test accuracy of about 98 %. An interrupted run resumes from its last checkpoint
 when it is started again, and ends with the same results. Nothing is downloaded.
 """
 

@@ -2,11 +2,11 @@
 
     python scripts/reproduce_geometry.py --data-dir DIR     # about 15 minutes on 2 cores
 
-Figure 2 is on Fashion-MNIST in DIR, in tensorflow-datasets' format, at 5 depths up to 33 hidden
-layers, 1,000 steps and 2 runs; --full is the paper's recipe: 17 depths, 35,100 steps and 3 runs.
-Without DIR it is on the embedded digits. The page is OUT/index.html, with its results in
-OUT/results.json; at infinite width, the angle between two points that are not odd should stay at
-10.4 degrees. An interrupted run resumes after the last network of Figure 2. Nothing is downloaded.
+Figure 2 trains on Fashion-MNIST in DIR, in tensorflow-datasets' format, or without DIR on the
+embedded digits. It has 5 depths up to 33 hidden layers, 1,000 steps and 2 runs; with --full, it has
+the paper's 17 depths, 35,100 steps and 3 runs. OUT/index.html is the page, and OUT/results.json has
+its results. At infinite width, the angle between two points that are not odd should remain at 10.4
+degrees. An interrupted run resumes after the last network of Figure 2. Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -7,8 +7,8 @@ example of the unitization paper. For the outputs of a real layer (before and af
 training on the digits), the exact distance of the test samples serves as the known distance. Each
 estimate sees 2,000 training and 500 test samples, new ones for every seed. The command writes OUT
 and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
-deviation over seeds. Algorithm 3 is too small by orders of magnitude; for it the table shows the
-ratio estimate / distance.
+deviation over seeds. Algorithm 3 is too small by orders of magnitude, so the table shows its ratio
+estimate / distance.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -4,8 +4,8 @@
     python scripts/train.py cifar10-resnet20 --normalization unitized --data-dir DIR
     python scripts/train.py [cifar10-resnet20] --help    # all presets, or all options of one
 
-The command writes settings, metrics (seed-0/metrics.jsonl, and for TensorBoard) and checkpoints to
-OUT, and at the end results.json and a page. An interrupted run resumes when it is started again,
+The command writes settings, metrics (seed-0/metrics.jsonl and TensorBoard events) and checkpoints
+to OUT, and at the end results.json and a page. An interrupted run resumes when it is started again,
 and ends with the same results.
 """
 

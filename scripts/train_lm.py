@@ -3,11 +3,11 @@
     python scripts/train_lm.py                   # about an hour of a core that does nothing else
     python scripts/train_lm.py --steps 50 --batch-size 4
 
-The model has the architecture of Qwen 3 and two million parameters; its tokens are bytes. It is
-trained on the sources of this interpreter's standard library and the topics of `help()`, of which
-every twentieth document is held out. OUT/model is what `prune_lm.py`, `compare_lm.py` and stock
-`transformers` read; OUT/results.json has the losses and the perplexity of a held-out byte. An
-interrupted run resumes from its last checkpoint.
+The model has the architecture of Qwen 3 and two million parameters; its tokens are bytes. The model
+is trained on the sources of this interpreter's standard library and the topics of `help()`; every
+twentieth document is held out. `prune_lm.py`, `compare_lm.py` and unchanged `transformers` read
+OUT/model. OUT/results.json has the losses and the perplexity of a held-out byte. An interrupted run
+resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -68,7 +68,7 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 
 
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
-    """`x` at index 0 of `axes`, which keep size 1 and may be sharded.
+    """The entries of `x` at index 0 of `axes`; these axes keep size 1 and may be sharded.
 
     The function uses a gather, because on an Explicit mesh a slice cannot take one entry of a
     sharded axis. The last axis is indexed first, so that as little data as possible crosses devices

@@ -232,7 +232,7 @@ class UnitizedBatchNorm(RunningNorm):
       factor: `interpolated`, Eq. 10; or `bounded`, Eq. 9, or any function of alpha and s + eps.
       epsilon: Added to the variance and to the squared norms.
 
-    All other arguments are those of `BatchNorm`, without `recentering` and `rescaling`.
+    All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
 
     Example:
       >>> layer = UnitizedBatchNorm(3, alpha_init=nnx.initializers.ones, rngs=nnx.Rngs(0))
@@ -294,7 +294,7 @@ class BatchRenorm(RunningNorm):
       r_max: As in `batch_renorm`.
       d_max: As in `batch_renorm`.
 
-    All other arguments are those of `BatchNorm`, without `recentering` and `rescaling`.
+    All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
 
     Example:
       >>> layer = BatchRenorm(2, rngs=nnx.Rngs(0))

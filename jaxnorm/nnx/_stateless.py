@@ -80,7 +80,7 @@ class Derf(Stateless):
       offset_init: Initializer of the offset: 0 by default, as in the paper.
       offset_metadata: Metadata of the offset's variable.
 
-    All other arguments are those of `DyT`.
+    All other arguments are the same as for `DyT`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -128,7 +128,7 @@ class Unitization(Stateless):
       transform: `unitize`, Eq. 10, by default; or `unitize_bounded`, Eq. 9, whose outputs are
         bounded for alpha in (0, 1].
 
-    All other arguments are those of `DyT`.
+    All other arguments are the same as for `DyT`.
 
     Example:
       >>> import jax.numpy as jnp

@@ -114,19 +114,18 @@ def prune(
         better `keep` with the same numbers of channels, such as `partial(swap_channels,
         batches=[(images,), ...])`.
       fold: Whether the constant outputs of removed channels are added to the next biases.
-      repair: A function that replaces folding. It maps `(apply, params, groups, keep)` to a tree of
-        the same shapes, from which the channels are then removed. An example is
+      repair: A function that replaces folding. The function maps `(apply, params, groups, keep)` to
+        a tree of the same shapes, from which the channels are then removed. An example is
         `partial(least_squares, batches=[(images,), ...])`.
-      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. This is
-        needed if `apply` does not take its widths from `params`, or computes something else at new
-        widths.
+      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Needed if
+        `apply` does not take its widths from `params`, or computes something else at new widths.
       recalibrate: Maps the smaller tree to a tree with new running statistics, after each removal,
         for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: Trains the smaller tree after each removal; its arguments are this tree and the
-        step, from 0.
-        With `resize`, `recalibrate` and `fine_tune` get a `Pruned` as an additional argument. Pass
-        its `groups` and `keep` to `resized(train, groups, keep)`.
-      callback: Called after each step with its number from 0 and the `Pruned` so far, to log it.
+        step, from 0. With `resize`, `recalibrate` and `fine_tune` get a `Pruned` as an additional
+        argument. Pass the `groups` and `keep` of the `Pruned` to `resized(train, groups, keep)`.
+      callback: A function that is called after each step with the number of the step, from 0, and
+        the current `Pruned`.
       checkpoint_dir: Folder for a checkpoint of the latest step, from which an interrupted run
         resumes; `load_pruned` reads it.
 

@@ -52,7 +52,8 @@ def cost_at(
 
     Raises:
       ValueError: `apply` cannot be traced, or the groups were not read from `params`. The returned
-        function raises it if a width is less than 1 or more than the size of its group.
+        function also raises this error if a width is less than 1 or more than the size of its
+        group.
 
     Example:
       >>> from pruning import coupled_channels

@@ -58,10 +58,10 @@ class Pinned(NamedTuple):
     """The cause that pins ids: an equation, or an input or output of the program.
 
     `equations`: the equation is the last; the calls, branches and loops around it come before,
-    outermost first. `axes`: the numbers of the axes of parameters that have pinned ids. `new`: the
-    axes among them whose ids no such equation pinned before. `normed`: the equation pins ids only
-    if the model itself runs with fewer channels. Such an equation sums over activations, as a norm
-    does, and would divide by another width, or it has a constant that varies along the channels.
+    outermost first. `axes`: the numbers of the axes of parameters that have pinned ids. `new`:
+    those of the `axes` whose ids no such equation pinned before. `normed`: the equation pins ids
+    only if the model itself runs with fewer channels. A normed equation sums over activations, as a
+    norm does, and would divide by another width, or has a constant that varies along the channels.
     `name`: the name and path of the input or output, if no equation pins the ids.
     """
 
@@ -324,8 +324,8 @@ class UnionFind:
     def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         """`values`, in which constants get the ids of the channels along which they vary.
 
-        The model itself has these constants at one width only. `resized` cuts them to the channels
-        that are left.
+        The model itself has these constants at one width only. `resized` cuts these constants to
+        the remaining channels.
         """
         others = [v for v in values if not v.constant]
         return [self._table(v, others) if v.constant else v for v in values]

@@ -82,8 +82,8 @@ def coupled_channels(
     depthwise convolution loses a channel with its outputs. If outputs are split into parts that are
     combined, each part loses one channel. If an axis is folded into heads or groups, whole heads or
     groups are removed. The analysis follows flattened maps, concatenation, padding, loops and their
-    states, and parameters that are used twice. It never removes channels of inputs and outputs,
-    channels that are added to zeros of a padded shortcut, and channels that `fixed_channels` names.
+    states, and parameters that are used twice. Channels of inputs and outputs, channels that are
+    added to zeros of a padded shortcut, and channels that `fixed_channels` names are never removed.
 
     Only shapes matter: small images are faster, and any array may be a `jax.ShapeDtypeStruct`.
 
@@ -93,10 +93,10 @@ def coupled_channels(
       inputs: The other arguments of `apply`.
       resize: Whether `resized` will run the smaller tree. If so, the groups include channels under
         a norm over them, such as the residual stream of a transformer: means and variances are
-        still over the whole width, with zeros at removed channels. They also include channels along
-        which a constant varies, such as angles of rotary positions. Without `resized`, the smaller
-        model would divide by another width, or has the constant at one width only. These groups are
-        marked `normed`. By default they are left out.
+        still over the whole width, with zeros at removed channels. The groups also include channels
+        along which a constant varies, such as angles of rotary positions. Without `resized`, the
+        smaller model would divide by another width, or has the constant at one width only. These
+        groups are marked `normed`. By default they are left out.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -121,11 +121,11 @@ def fixed_channels(
 
     Without these channels, the primitive would compute another result.
 
-    Such primitives are unknown primitives, sums over channels such as a norm or a softmax, and
-    constants and random bits that vary along channels. With `resize`, as in `coupled_channels`,
-    norms, constants and random bits are no obstacle. Another such primitive is a `shard_map` that
-    splits channels over devices. To remove these channels, read the groups from the same function
-    without `shard_map`. `line` is the line of the model. Channels of inputs and of outputs come
+    Examples are unknown primitives, sums over channels such as a norm or a softmax, and constants
+    and random bits that vary along channels. With `resize`, as in `coupled_channels`, norms,
+    constants and random bits are no obstacle. Another such primitive is a `shard_map` that splits
+    channels over devices. To remove these channels, read the groups from the same function without
+    `shard_map`. `line` is the line of the model. Channels of inputs and of outputs come
     last: their `primitive` is `input` or `output`, and their `line` is their path. Arguments and
     errors are the same as for `coupled_channels`.
 

@@ -33,8 +33,8 @@ class Rule(NamedTuple):
       zero: A function that says where results are zero: at zeros of the operands, or nowhere.
       uniform: Whether results are equal along channels if all operands are equal along these
         channels.
-      nonzero: A function that says whether the result is never zero. Its arguments say for each
-        operand whether it is never zero, and which number it is.
+      nonzero: A function that says whether the result is never zero. The arguments of the function
+        tell for each operand whether it is never zero, and its value if it is a number.
       exponent: The exponent of a power, from the operands that are numbers.
       singular: The operands for which zero makes a value or a derivative infinite.
       smaller: A function that returns the parameters that change when channels are removed.

@@ -70,12 +70,12 @@ def fold_batch_norms(
     Returns:
       A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in
       `params`, which `cost`, `prune` and `jax.export` accept like any other model. A kernel keeps
-      its path; if this path is taken, a number is added. Its shift has the same path with `_shift`
-      at the end. Arrays that the function does not need are left out.
+      its path; if this path is taken, a number is added. The shift of a kernel has the kernel's
+      path with `_shift` at the end. Arrays that the function does not need are left out.
 
     Raises:
-      ValueError: Nothing can be folded, or `apply` cannot be traced. `run` raises it if its inputs
-        give another program of `apply`.
+      ValueError: Nothing can be folded, or `apply` cannot be traced. `run` also raises this error
+        if its inputs give another program of `apply`.
 
     Example:
       >>> def layer(p, x):
@@ -186,7 +186,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter=enter_none)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
-        """The values; if a value is read more than once, its chain ends there."""
+        """The values; the chain of a value that is read more than once ends there."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 

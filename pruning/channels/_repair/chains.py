@@ -1,7 +1,7 @@
 """Finds chains of scales and shifts after a convolution or product, such as batch norm.
 
-A chain begins with a kernel. It continues while an equation multiplies each channel by a number or
-adds a number to each channel. The numbers must depend only on parameters and constants.
+A chain begins with a kernel. A chain continues while an equation multiplies each channel by a
+number or adds a number to each channel. The numbers must depend only on parameters and constants.
 """
 
 from collections.abc import Callable, Sequence

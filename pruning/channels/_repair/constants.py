@@ -33,9 +33,9 @@ class Value(NamedTuple):
     """An array of the program in two networks: with zero filters, and with masked channels.
 
     Attributes:
-      zeroed: The array if only the filters of removed channels are zero, and later parameters are
-        kept.
-      masked: The array if all positions of removed channels are zero.
+      zeroed: The array that results if only the filters of removed channels are zero and later
+        parameters are kept.
+      masked: The array that results if all positions of removed channels are zero.
     """
 
     zeroed: Any
@@ -53,14 +53,14 @@ def fold_constants(
 
     The filters of a removed channel count as zero. If a running mean is subtracted from
     activations, the activations count as equal to this mean. The output of the channel is then a
-    constant, such as relu(β) with the last bias β. The next sums receive a contribution of this
-    constant. The contribution is added to the first parameter that is added to the sums (a bias) or
-    subtracted from them (a running mean). In four cases, the contribution is dropped: if there is
-    no such parameter before the next nonlinearity; inside a loop; for groups with a divisor or a
-    logarithm, which has no value at zero filters; and under a norm over channels, because the
-    contribution then depends on the inputs. If the next kernel is padded with zeros, the
-    contribution is smaller along the edges of an image, and its mean over the image is added.
-    Otherwise the folding is exact.
+    constant, such as relu(β) with the last bias β. This constant contributes to the next sums. The
+    contribution is added to the first parameter that is added to the sums (a bias) or subtracted
+    from them (a running mean). In four cases, the contribution is dropped: if there is no such
+    parameter before the next nonlinearity; inside a loop; for groups with a divisor or a logarithm,
+    which has no value at zero filters; and under a norm over channels, because the contribution
+    then depends on the inputs. If the next kernel is padded with zeros, the contribution is smaller
+    along the edges of an image, and its mean over the image is added. Otherwise the folding is
+    exact.
 
     Args:
       apply: As in `coupled_channels`.
@@ -74,7 +74,7 @@ def fold_constants(
       A tree of the same shapes. Only vectors that are added or subtracted have changed.
 
     Raises:
-      ValueError: As `remove_channels`, or `apply` cannot be traced at these arguments.
+      ValueError: As for `remove_channels`, or if `apply` cannot be traced at these arguments.
       TypeError: As `remove_channels`.
 
     Example:

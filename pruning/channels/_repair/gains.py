@@ -26,8 +26,8 @@ class Gain(NamedTuple):
       kernel: The kernel of the outputs; None for a value made of parameters.
       array: The value if it is made of parameters. Otherwise the factors that multiplied the
         outputs, in the shape of the outputs.
-      deviation: `array` if every running variance under a root is replaced by one. So `deviation`
-        is the gain times the running standard deviation.
+      deviation: The value of `array` if every running variance under a root were one. So
+        `deviation` is the gain times the running standard deviation.
       before: Parameters that were added to the outputs, or subtracted, before the first factor.
       leaves: The parameters from which `array` is computed.
       variances: The parameters of `leaves` that are under a root.

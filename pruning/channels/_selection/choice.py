@@ -135,7 +135,8 @@ def select_layerwise(
     Args:
       scores: One vector a group.
       ratio: The fraction to remove, in (0, 1).
-      min_channels: The fewest channels of a group that are kept, all of them if it has fewer.
+      min_channels: The smallest number of channels that a group keeps; a smaller group keeps all
+        channels.
       round_to: The number of kept channels is a multiple of this number, or all channels are kept.
         Pass one number, or one number for each group. Multiples of 8, 64 or 128 suit hardware.
 
@@ -231,7 +232,7 @@ def multiples_by_name(
 
 
 def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
-    """The groups whose channels no layer with one of these names makes.
+    """The groups whose channels do not come from a layer with one of these names.
 
     Args:
       groups: All or some of `coupled_channels`.
