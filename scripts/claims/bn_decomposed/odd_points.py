@@ -116,7 +116,7 @@ FIGURE_3 = claim(
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected="This holds from seven points on. The cluster keeps an angle that tends to "
+    corrected="An odd point forms from seven points on. The cluster keeps an angle that tends to "
     r"$3\pi/n$, in radians. In distance the cluster is a point on any drawing: its "
     "spread is $0.0037 R$ for 49 points",
     fault="false in a case",

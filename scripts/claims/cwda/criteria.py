@@ -47,7 +47,7 @@ TABLE_2 = claim(
     r"Fermat: $F = \operatorname{argmin}\,\sum\|x - v_j\|$; GM: $\sum_k\|v_k - v_j\|$",
     remark=Remark(
         "over-reading",
-        "GM is the sum of distances to the other filters. It is not the geometric median, "
+        "GM is the sum of distances to the other filters. GM is not the geometric median, "
         "which is the Fermat point.",
     ),
 )

@@ -50,7 +50,7 @@ PROPOSITION_5 = claim(
     corrected=r"The coordinates must be independent; here they are $|x_1|, \dots, |x_n|$",
     fault="false in a case",
     why=r"$X = (z, -z)$ with $f = x_1$ and $g = x_2$ has $E\,f\,g = -1$. The norms do not "
-    "increase with the weights either. They increase with the absolute values of the "
+    "increase with the weights either. Norms increase with the absolute values of the "
     "weights, which are independent.",
 )
 PROPOSITION_5.mean(

@@ -32,7 +32,7 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "It does not follow that high moments have a great impact. For outputs within "
+        "The bound does not show that high moments have a great impact. For outputs within "
         r"$\pm C$ the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small "
         "bound says nothing about $W$. In the supremum, the paper prints $f(y)$ under the "
         "mean over $x$ where $f(x)$ is meant.",
