@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -152,7 +152,7 @@ def _signed(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
-    path = folder / LOCK
+    path, is_new = folder / LOCK, not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = path.open("a+", encoding="utf-8")
@@ -179,7 +179,14 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
             if not path.exists() or path.stat().st_ino != inode:
                 raise InputError(f"--out must remain while it is in use; {folder} was removed")
 
-        yield check
+        try:
+            yield check
+        except InputError:
+            with suppress(OSError):  # the folder holds results, or is no longer there
+                if is_new:
+                    path.unlink()
+                    folder.rmdir()
+            raise
 
 
 def is_in_use(folder: Path) -> bool:

@@ -346,6 +346,23 @@ def test_a_collective_that_fails_in_a_save_is_one_sentence(several, tmp_path, mo
             saved.save(1, [jnp.zeros(2)])
 
 
+@pytest.mark.parametrize(("is_new", "has_results"), [(True, False), (True, True), (False, False)])
+def test_a_refused_command_leaves_no_empty_folder_that_it_made(is_new, has_results, tmp_path):
+    out = tmp_path / "run"
+
+    def refuse():
+        with files.in_use(out):
+            (out / ("results.json" if has_results else files.LOCK)).touch()
+            raise InputError("no")
+
+    if not is_new:
+        out.mkdir()
+    with pytest.raises(InputError, match="no"):
+        refuse()
+    assert out.exists() == (has_results or not is_new)
+    assert len(list(out.glob("*.json"))) == has_results
+
+
 def test_what_a_killed_command_left_beside_its_page_is_removed(tmp_path):
     (tmp_path / ".report-x").mkdir()
     (tmp_path / ".report-x" / "index.html").touch()
