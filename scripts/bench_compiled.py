@@ -68,10 +68,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     shapes = [shape_of(text) for text in options.shapes] or compiled_layers.SHAPES
     dtypes = [options.dtype] if options.dtype else compiled_layers.DTYPES
     for name in targets:
-        try:
-            check_plugin(name)
-        except ValueError as error:
-            raise cli.InputError(str(error)) from error
+        check_plugin(name)
     cli.say(*compiled_tables.LIMITS, "n: the bytes of a layer's input.")
     out = OUT if options == Options() else options.out
     jax.config.update("jax_platforms", "cpu")

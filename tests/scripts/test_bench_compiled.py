@@ -131,7 +131,7 @@ def test_a_row_holds_its_limits_to_two_decimals():
 @pytest.mark.parametrize(("target", "plugin"), [("v5e", "libtpu"), ("h100", "jax_cuda12_plugin")])
 def test_a_missing_plugin_is_named_with_the_line_that_installs_it(monkeypatch, target, plugin):
     monkeypatch.setattr(compile_only, "find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=rf"needs {plugin}: pip install .*compiled\]"):
+    with pytest.raises(InputError, match=rf"needs {plugin}: pip install .*compiled\]"):
         compile_only_devices(target)
     with pytest.raises(InputError, match=plugin):
         bench_compiled.main(bench_compiled.Options(target=target))

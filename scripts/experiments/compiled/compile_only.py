@@ -18,6 +18,7 @@ from jax import ShapeDtypeStruct
 from jax.experimental import topologies
 from jax.sharding import Sharding
 
+from experiments.cli import InputError
 from experiments.compiled.traffic import Collective, collectives, summary
 
 H100 = """gpu_device_info {
@@ -63,7 +64,8 @@ def compile_only_devices(name: str) -> list[Any]:
     plugins would otherwise look for an attached device.
 
     Raises:
-      ValueError: The plugin is not installed, or does not know the topology.
+      InputError: The plugin is not installed.
+      ValueError: The plugin does not know the topology.
     """
     check_plugin(name)
     jax.config.update("jax_platforms", "cpu")
@@ -93,7 +95,7 @@ def check_plugin(name: str) -> None:
     """Refuse the topology `name` if the plugin that compiles for it is not installed."""
     plugin = "jax_cuda12_plugin" if name.startswith("h100") else "libtpu"
     if find_spec(plugin) is None:
-        raise ValueError(f"compiling for {name} needs {plugin}: {INSTALL}")
+        raise InputError(f"compiling for {name} needs {plugin}: {INSTALL}")
 
 
 class Measured(NamedTuple):
