@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,14 +53,15 @@ def cut(
     model: Architecture,
     ratio: float,
     run: Callable[..., Any] = evaluated,
-    seed: int = 0,
     *,
     resize: bool = False,
 ) -> Cut:
     """Remove the share `ratio` of every group at random, and compare with the masked network."""
     apply, params, inputs, _ = model
     groups = coupled_channels(apply, params, *inputs, resize=resize)
-    keep = _drawn_keep([group.size for group in groups], ratio, seed)
+    rng = np.random.default_rng(0)
+    sizes = [group.size for group in groups]
+    keep = [rng.permutation(n) >= min(n - 1, round(ratio * n)) for n in sizes]
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
     try:
         check_program(apply, small, groups, keep, *inputs)
@@ -69,11 +70,6 @@ def cut(
         function, resizes = resized(apply, groups, keep), True
     error = difference(run(function, small, *inputs), run(apply, masked, *inputs))
     return Cut(error, resizes, small)
-
-
-def _drawn_keep(sizes: Sequence[int], ratio: float, seed: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return [rng.permutation(n) >= min(n - 1, round(ratio * n)) for n in sizes]
 
 
 def rows() -> list[str]:

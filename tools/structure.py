@@ -99,7 +99,7 @@ def main(root: Path) -> int:
         *upward_imports(modules),
         *tool_imports(modules),
         *dialect(modules),
-        *undocumented(PACKAGES),
+        *undocumented(),
     ]
     print(f"{'':22}files  code lines  longest file  longest body")
     for part in (*PACKAGES, "scripts"):
@@ -337,8 +337,8 @@ def dialect(modules: list[Module]) -> Iterator[str]:
                     yield f"{module.path}:{number}: {found[0]!r}: say {word}"
 
 
-def undocumented(packages: tuple[str, ...]) -> Iterator[str]:
-    for package in packages:
+def undocumented() -> Iterator[str]:
+    for package in PACKAGES:
         top_level = public_names(importlib.import_module(package))
         if len(top_level) > MAX_NAMES:
             yield f"{package}: {len(top_level)} names at the top; at most {MAX_NAMES}"

@@ -8,7 +8,7 @@ units of the outputs' standard deviation over all features, because normalizers 
 
 import pydoc_data.topics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise, product
 from pathlib import Path
@@ -94,7 +94,8 @@ def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c
 class Reader(nnx.Module):
     """A causal transformer of two blocks over characters, normalized before each branch."""
 
-    def __init__(self, *, norm: Norm, width: int = 32, rngs: nnx.Rngs):
+    def __init__(self, *, norm: Norm, rngs: nnx.Rngs):
+        width = 32
         self.embed = nnx.Embed(TOKENS, width, rngs=rngs)
         self.position = nnx.Embed(CONTEXT, width, rngs=rngs)
         self.attention = nnx.List(
@@ -368,10 +369,10 @@ def certificate(
     return float(pixels**0.5 * (radius(before) + radius(after) + of_biases))
 
 
-def runs(seeds: int, tasks: Iterable[str] = TASKS) -> Iterator[tuple[str, str, int]]:
+def runs(seeds: int) -> Iterator[tuple[str, str, int]]:
     """Task, normalizer and seed of every run, one whole comparison after the other."""
     for seed in range(seeds):
-        for name in tasks:
+        for name in TASKS:
             for normalizer in NORMS:
                 yield name, normalizer, seed
 

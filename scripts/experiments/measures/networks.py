@@ -55,7 +55,7 @@ def training(
         for name, runs in histories.items()
     }
     final = {name: np.array(results[name]["accuracy"]["values"]) for name in NORMALIZATIONS}
-    alpha = np.concatenate([_named(state.params, "alpha") for state in states["unitized"]])
+    alpha = np.concatenate([_alphas(state.params) for state in states["unitized"]])
     results["unitized"]["alpha"] = {
         "min": float(alpha.min()),
         "max": float(alpha.max()),
@@ -69,9 +69,9 @@ def training(
     }
 
 
-def _named(params: nnx.State, name: str) -> np.ndarray:
-    leaves = [leaf[...] for path, leaf in nnx.to_flat_state(params) if path[-1] == name]
-    return np.concatenate([np.ravel(leaf) for leaf in leaves])
+def _alphas(params: nnx.State) -> np.ndarray:
+    flat = nnx.to_flat_state(params)
+    return np.concatenate([np.ravel(leaf[...]) for path, leaf in flat if path[-1] == "alpha"])
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:

@@ -130,11 +130,11 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
     return nnx.state(model)
 
 
-def fine_tuned(graph: Any, tree: Any, train: Examples, rate: float = RATE) -> Any:
+def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
     """One epoch of stochastic gradient descent with momentum over the same images."""
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
     training, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
-    optimizer, step = stepping(training, rate)
+    optimizer, step = stepping(training)
     state = optimizer.init(params)
     for x, y in zip(*(np.split(a, len(a) // STEP) for a in train), strict=True):
         params, statistics, state = step(params, statistics, state, x, y)
@@ -142,9 +142,9 @@ def fine_tuned(graph: Any, tree: Any, train: Examples, rate: float = RATE) -> An
 
 
 @cache
-def stepping(graph: Any, rate: float) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
+def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
     """An optimizer and its training step, which is compiled once for trees of the same widths."""
-    optimizer = optax.sgd(rate, momentum=0.9)
+    optimizer = optax.sgd(RATE, momentum=0.9)
 
     def loss(params: Any, statistics: Any, x: Any, y: Any) -> Any:
         model = nnx.merge(graph, params, statistics, copy=True)

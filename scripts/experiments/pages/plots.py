@@ -155,6 +155,12 @@ def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
         axes.fill_between(x, mean - stderr, mean + stderr, color=series.colour, **BAND)
 
 
+def bars(axes: Axes, x: Values, runs: np.ndarray, series: Series) -> None:
+    """Mean of `runs` (seeds, points) over `x`, with bars of one standard error."""
+    stderr = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
+    axes.errorbar(x, runs.mean(0), stderr, color=series.colour, lw=1.2, **mark(series))
+
+
 def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
     """A dotted line before each epoch of `drops`, with the factor by which the rate falls."""
     for epoch in (drop for drop in drops if drop > start + 1):

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from experiments.pages import page
 from experiments.pages.page import cards, figure, paragraphs, provenance, table
 from experiments.pages.papers import criteria_defined, reference
-from experiments.pages.plots import MUTED, SERIES, draw, mark, panels
+from experiments.pages.plots import MUTED, SERIES, bars, draw, mark, panels
 from experiments.pages.sentences import duration, percent
 from experiments.pages.series import CRITERIA
 
@@ -172,10 +172,8 @@ def _stage_panels(accuracy: dict) -> list[str]:
 
     def paint(axes: Axes, values: np.ndarray) -> None:
         for i, series in enumerate(CRITERIA.values()):
-            runs = values[:, i]
             x = np.arange(len(stages)) + 0.06 * (i - (len(CRITERIA) - 1) / 2)
-            bars = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
-            axes.errorbar(x, runs.mean(0), bars, color=series.colour, lw=1.2, **mark(series))
+            bars(axes, x, values[:, i], series)
         axes.set_xticks(range(len(stages)), stages)
 
     def compare(axes: Axes) -> None:

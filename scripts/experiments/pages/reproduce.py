@@ -31,7 +31,7 @@ def render(results: dict) -> str:
 
 def _summary(results: dict) -> str:
     training, claims = results["training"], results["claims"]
-    pair = criteria.least_alike(results["pruning"], "spearman")
+    pair, *_ = criteria.ranked_pairs(results["pruning"], "spearman") or [None]
     items = [
         (series.label.capitalize(), percent(training[name]["accuracy"]) + " %", "test accuracy")
         for name, series in NORMALIZATIONS.items()

@@ -106,13 +106,7 @@ def pair_means(pruning: dict, quantity: str, normalization: str) -> dict[str, Ov
     return {pair: mean(average(layers) for layers in runs[pair]) for pair in pruning["pairs"]}
 
 
-def least_alike(pruning: dict, quantity: str) -> tuple[str, OverSeeds] | None:
-    """The pair of criteria that agrees least under batch norm, if any layer has a ranking."""
-    ranked = _ranked_pairs(pruning, quantity)
-    return ranked[0] if ranked else None
-
-
-def _ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
+def ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
     means = pair_means(pruning, quantity, "batch_norm").items()
     known = [(mean["mean"], pair, mean) for pair, mean in means if mean["mean"] is not None]
     return [(pair, mean) for _, pair, mean in sorted(known, key=lambda entry: entry[0])]
@@ -120,7 +114,7 @@ def _ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
 
 def _extremes(pruning: dict, quantity: str) -> str:
     """Which criteria agree least and which most."""
-    ranked = _ranked_pairs(pruning, quantity)
+    ranked = ranked_pairs(pruning, quantity)
     if not ranked:
         return "no layer has a ranking to compare"
     (lowest, low), (highest, high) = ranked[0], ranked[-1]
@@ -198,10 +192,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
         middle = (len(masked) - 1) / 2
         ratios = 100 * floats(list(masked["l1"]))
         for i, series in enumerate(criterion_series(masked).values()):
-            runs = values[i].T
-            bars = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
-            style = {"color": series.colour, "lw": 1.2, **plots.mark(series)}
-            axes.errorbar(ratios + (i - middle) * 1.2, runs.mean(0), bars, **style)
+            plots.bars(axes, ratios + (i - middle) * 1.2, values[i].T, series)
         axes.set_xticks(ratios)
 
     titles = {(n, False): f"{s.label}: test accuracy, %" for n, s in NORMALIZATIONS.items()}
