@@ -30,7 +30,6 @@ PRIMITIVES = {
     *("div", "dot_general", "gather", "mul", "neg", "pad", "reduce_sum", "reshape", "rsqrt"),
     *("select_n", "slice", "sqrt", "squeeze", "sub", "transpose"),
 }
-ORBAX = "jaxnorm.internal.checkpoints"
 MAX_NAMES = 45  # names at the top of a package
 
 # Our own names for things, and the field's word for each.
@@ -93,11 +92,9 @@ def main(root: Path) -> int:
         *reaches(modules),
         *primitive_places(modules),
         *package_imports(modules),
-        *orbax_imports(modules),
         *command_imports(modules),
         *import_cycles(modules),
         *upward_imports(modules),
-        *tool_imports(modules),
         *dialect(modules),
         *undocumented(),
     ]
@@ -243,16 +240,6 @@ def package_imports(modules: list[Module]) -> Iterator[str]:
                 yield f"{module.path}: imports {name}; packages import jaxnorm alone"
 
 
-def orbax_imports(modules: list[Module]) -> Iterator[str]:
-    """Only one module may import Orbax, so that a new interface of Orbax changes one file."""
-    for module in modules:
-        for node in ast.walk(module.tree):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            if module.name != ORBAX and any(name.split(".")[0] == "orbax" for name in names):
-                yield f"{module.path}: imports orbax; only {ORBAX} may"
-
-
 def command_imports(modules: list[Module]) -> Iterator[str]:
     commands = {module.name for module in modules if is_command(module)}
     for module in modules:
@@ -315,15 +302,6 @@ def parent(name: str) -> str:
 def ancestor(name: str, folders: set[str]) -> str | None:
     """The folder in `folders` that contains a module, if any."""
     return next((f for f in folders if name == f or name.startswith(f + ".")), None)
-
-
-def tool_imports(modules: list[Module]) -> Iterator[str]:
-    """Tools and tests use packages and scripts, never the reverse."""
-    names = {module.name for module in modules}
-    for module in modules:
-        for name in sorted(set(imports(module, names, ast.walk))):
-            if name.split(".")[0] in ("tools", "tests"):
-                yield f"{module.path}: imports {name}; packages and scripts import no tool or test"
 
 
 def dialect(modules: list[Module]) -> Iterator[str]:

@@ -40,11 +40,6 @@ FAULTS = [
         "imports pruning; packages import jaxnorm alone",
     ),
     (
-        {"pruning/a.py": "def read():\n    import orbax.checkpoint as ocp\n"},
-        structure.orbax_imports,
-        "imports orbax; only jaxnorm.internal.checkpoints may",
-    ),
-    (
         {"scripts/a.py": "import b\n", "scripts/b.py": ""},
         structure.command_imports,
         "scripts/a.py: imports the command b",
@@ -67,11 +62,6 @@ FAULTS = [
         },
         structure.upward_imports,
         "between the folders experiments.data, experiments.pages",
-    ),
-    (
-        {"scripts/experiments/a.py": "from tools.results import ROOT\n"},
-        structure.tool_imports,
-        "imports tools.results; packages and scripts import no tool",
     ),
     ({"jaxnorm/_a.py": "def widen(x): ...\n"}, structure.dialect, "say promote_to_float32"),
     ({"jaxnorm/_a.py": "# As the ledger has it.\n"}, structure.dialect, "'ledger': say"),
