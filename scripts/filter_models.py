@@ -17,7 +17,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
     signals.before_imports()
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,37 +30,30 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
-class Options:
-    """The networks to compare.
+@checked
+def main(
+    paths: tyro.conf.Positional[tuple[LocalPath, ...]],
+    prune: tuple[LocalPath, ...] = (),
+    out: LocalPath = Path("out/filter_models"),
+) -> None:
+    """Fit the layers, predict their rankings and write OUT/index.html and OUT/results.json.
 
-    Attributes:
+    Args:
       paths: Files of weights, one for each network.
       prune: Folders of results of scripts/prune.py, whose accuracies are compared too.
       out: Folder for the page and its results.
     """
-
-    paths: tyro.conf.Positional[tuple[LocalPath, ...]]
-    prune: tuple[LocalPath, ...] = ()
-    out: LocalPath = Path("out/filter_models")
-
-
-@checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Fit the layers, predict their rankings and write OUT/index.html and OUT/results.json."""
     from experiments.measures import filter_models
     from experiments.pages import filter_models as models_page
     from experiments.pages import page
 
-    if not options.paths:
+    if not paths:
         raise cli.InputError("at least one weight file must be given; got none")
-    with files.in_use(options.out):
-        found = {
-            printable(path.name): filter_models.network(kernels(path)) for path in options.paths
-        }
+    with files.in_use(out):
+        found = {printable(path.name): filter_models.network(kernels(path)) for path in paths}
         others = {
             printable(folder.name): files.read_json(folder / "results.json", dict)
-            for folder in options.prune
+            for folder in prune
         }
         measured = cli.provenance(__file__) | {
             "networks": found,
@@ -69,8 +61,8 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             "seeds": 0,
             "seconds": cli.seconds(),
         }
-        results = page.write(measured, models_page.render, options.out)
-    cli.say(*models_page.findings(results), f"Open {(options.out / 'index.html').resolve()}")
+        results = page.write(measured, models_page.render, out)
+    cli.say(*models_page.findings(results), f"Open {(out / 'index.html').resolve()}")
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:

@@ -13,10 +13,7 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-from dataclasses import dataclass
 from pathlib import Path
-
-import tyro
 
 from experiments import cli, files, storage
 from experiments.options import AtLeastTwo, Location, Positive, Seeds, checked
@@ -24,11 +21,19 @@ from experiments.progress import Stages, progress_bar
 from experiments.recipes import residual_recipe
 
 
-@dataclass(frozen=True)
-class Options:
-    """The networks to train, the measurements, and the output folder.
+@checked
+def main(
+    dataset: str = "digits",
+    data_dir: Location | None = None,
+    epochs: Positive = 15,
+    seeds: Seeds = 3,
+    batch_size: AtLeastTwo = 64,
+    depth: Positive = 20,
+    out: Location = Path("out"),
+) -> None:
+    """Reproduce the papers' main results and write OUT/report/index.html.
 
-    Attributes:
+    Args:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: Passes over the training images.
@@ -37,32 +42,17 @@ class Options:
       depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
       out: Folder for the report, and for checkpoints from which an interrupted run resumes.
     """
-
-    dataset: str = "digits"
-    data_dir: Location | None = None
-    epochs: Positive = 15
-    seeds: Seeds = 3
-    batch_size: AtLeastTwo = 64
-    depth: Positive = 20
-    out: Location = Path("out")
-
-
-@checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Reproduce the papers' main results and write OUT/report/index.html."""
     from experiments.measures import report
     from experiments.pages import page
     from experiments.pages import reproduce as reproduce_page
 
-    recipe = residual_recipe(options.dataset, options.depth, options.epochs, options.batch_size)
-    folder = options.out / "report"
-    with files.in_use(options.out), progress_bar() as progress:
-        for path in (folder, options.out / "runs"):
+    recipe = residual_recipe(dataset, depth, epochs, batch_size)
+    folder = out / "report"
+    with files.in_use(out), progress_bar() as progress:
+        for path in (folder, out / "runs"):
             storage.make_folder(path)
-        stages = Stages(progress, report.units(options.epochs, options.seeds))
-        measured = report.measure(
-            __file__, recipe, options.seeds, options.data_dir, options.out, stages
-        )
+        stages = Stages(progress, report.units(epochs, seeds))
+        measured = report.measure(__file__, recipe, seeds, data_dir, out, stages)
         results = page.write(measured, reproduce_page.render, folder)
     summarize(results)
     cli.say(f"Open {storage.absolute(folder / 'index.html')}")

@@ -15,11 +15,8 @@ if __name__ == "__main__":  # imported here: these imports take seconds
     signals.before_imports()
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import tyro
 
 from experiments import cli, files
 from experiments.options import Location, Natural, checked
@@ -28,47 +25,40 @@ if TYPE_CHECKING:
     from experiments.data.datasets import Images
 
 
-@dataclass(frozen=True)
-class Options:
-    """The figures to compute.
+@checked
+def main(
+    data_dir: Location | None = None,
+    full: bool = False,
+    seed: Natural = 0,
+    out: Location = Path("out/geometry"),
+) -> None:
+    """Compute all figures and write OUT/index.html.
 
-    Attributes:
+    Args:
       data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
       full: Whether Figure 2 has the paper's depths, steps and runs, which take days on a CPU.
       seed: Seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
       out: Folder for the page and its results.
     """
-
-    data_dir: Location | None = None
-    full: bool = False
-    seed: Natural = 0
-    out: Location = Path("out/geometry")
-
-
-@checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Compute all figures and write OUT/index.html."""
     from experiments.data import datasets
     from experiments.pages import geometry as geometry_page
     from experiments.pages import page
 
-    data_dir, out = options.data_dir, options.out
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     with files.in_use(out):
-        page.write(measure(images, options), geometry_page.render, out)
+        page.write(measure(images, full, seed, out / "figure_2.json"), geometry_page.render, out)
     cli.say(f"Open {out / 'index.html'}")
 
 
-def measure(images: "Images", options: Options) -> dict[str, Any]:
+def measure(images: "Images", full: bool, seed: int, path: Path) -> dict[str, Any]:
     """The numbers of all figures."""
     import geometry
     from experiments.measures import depth, geometry_figures
 
-    seed = options.seed
-    recipe, networks = depth.FULL if options.full else depth.SHORT, options.out / "figure_2.json"
+    recipe = depth.FULL if full else depth.SHORT
     return cli.provenance(__file__) | {
         "seed": seed,
-        "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe, path=networks),
+        "figure_2": recipe | {"data": images.name} | depth.measure(images, **recipe, path=path),
         "figure_3": geometry_figures.figure_3(seed),
         "odd_state_spread": math.degrees(
             geometry.odd_points.odd_state(geometry_figures.ODD_POINTS).spread

@@ -48,7 +48,7 @@ def with_out(path, out):
     needed = {"analyze": {"path": weights}, "filter_models": {"paths": (weights,)}}
     options = needed.get(path.stem, {})
     if "Options" not in names:
-        return names["main"](out=out)
+        return names["main"](**options, out=out)
     arguments = [names["Options"](**options, out=out)]
     if path == Path(train.__file__):
         arguments = [train.PRESETS["digits-mlp"][1], *arguments]

@@ -53,7 +53,7 @@ def test_the_command_writes_its_page(tmp_path):
     weights.save(
         path, {f"layer{i}": rng.standard_normal((3, 3, 4, 8), np.float32) for i in range(2)}
     )
-    command.main(command.Options((path,), out=tmp_path / "out"))
+    command.main((path,), out=tmp_path / "out")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert set(results["networks"]["net.safetensors"]["models"]) == set(filter_models.MODELS)
     text = (tmp_path / "out" / "index.html").read_text()

@@ -153,6 +153,6 @@ def test_arguments_of_functions_are_checked_like_fields():
     with pytest.raises(InputError, match="--epochs must be at least 2; got 1"):
         covariate_shift.main(epochs=1)
     with pytest.raises(InputError, match=r"--seeds must lie in \[1, 10000\]; got 0"):
-        reproduce.main(reproduce.Options(seeds=0))
+        reproduce.main(seeds=0)
     with pytest.raises(InputError, match="--seed must be at least 0; got -1"):
-        reproduce_geometry.main(reproduce_geometry.Options(seed=-1))
+        reproduce_geometry.main(seed=-1)

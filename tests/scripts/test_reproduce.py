@@ -132,7 +132,7 @@ def test_the_page_opens_in_a_browser(smallest, tmp_path, width):
 )
 def test_bad_input_is_one_sentence(options, sentence):
     with pytest.raises(InputError, match=sentence) as raised:
-        reproduce.main(reproduce.Options(**options))
+        reproduce.main(**options)
     assert "\n" not in str(raised.value)
 
 

@@ -55,7 +55,7 @@ def as_users_have_it():
 
 @pytest.mark.slow
 def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, tmp_path):
-    reproduce_geometry.main(reproduce_geometry.Options(out=tmp_path / "out"))
+    reproduce_geometry.main(out=tmp_path / "out")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     text = (tmp_path / "out" / "index.html").read_text()
     assert results["command"].startswith("python scripts/reproduce_geometry.py")
@@ -274,10 +274,10 @@ def test_infinite_width_has_the_reference_angles():
 
 def test_a_folder_without_the_data_and_a_file_for_the_page_are_refused(tmp_path):
     with pytest.raises(InputError, match="must hold fashion_mnist"):
-        reproduce_geometry.main(reproduce_geometry.Options(data_dir=tmp_path))
+        reproduce_geometry.main(data_dir=tmp_path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="must be a folder"):
-        reproduce_geometry.main(reproduce_geometry.Options(out=tmp_path / "file"))
+        reproduce_geometry.main(out=tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_every_figure_is_measured_once_with_its_seed(options, recipe, data, monk
     monkeypatch.setattr(depth, "measure", record("figure_2", {"runs of": "figure_2"}))
     monkeypatch.setattr(geometry_page, "render", lambda results: results["date"])
     out = tmp_path / "out"
-    reproduce_geometry.main(reproduce_geometry.Options(**options, out=out))
+    reproduce_geometry.main(**options, out=out)
     results = json.loads((out / "results.json").read_text())
     assert (out / "index.html").read_text() == results["date"]
     assert asked.pop("data") == (*data, {})
