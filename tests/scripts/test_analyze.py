@@ -137,7 +137,7 @@ def test_layers_are_chosen_by_the_beginning_of_their_name(network, tmp_path, cap
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[0].strip() == "small.npz: 1 convolutions"
     assert lines[-1] == f"Open {tmp_path / 'index.html'}"
-    with pytest.raises(InputError, match=r"begin the names of convolutions; small\.npz has none"):
+    with pytest.raises(InputError, match=r"--layers must be .* convolutions; .* small\.npz"):
         analyze.main(analyze.Options(network, layers=("norm",), out=tmp_path))
 
 

@@ -32,7 +32,7 @@ from experiments.compiled import layers as compiled_layers
 from experiments.compiled import tables as compiled_tables
 from experiments.compiled.compile_only import compile_only_devices
 from experiments.compiled.functions import cases
-from experiments.compiled.layers import LAYERS, Limits, floor, judge, limits, training
+from experiments.compiled.layers import LAYERS, Limits, floor, judge, training
 from experiments.compiled.tables import LIMITS, TABLES
 from experiments.pages import compiled as compiled_page
 
@@ -105,19 +105,6 @@ def test_floors_follow_from_the_passes_over_the_data():
     assert floor("unitized, Eq. 9", VECTORS, "training") == 1 + 1 + 2 + 2 + 2 + 3
     assert floor("Flax", IMAGES, "inference") == 2
     assert floor("unitized, Eq. 9", IMAGES, "inference") == 3
-
-
-def test_limits_are_of_the_target_the_layer_and_the_dtype():
-    def held(target, name, shape, dtype):
-        return limits(target, name, shape, dtype, "training")
-
-    assert held("v5e", "BatchNorm", IMAGES, "float32") == (1.0, 0.1)
-    assert held("h100", "BatchNorm", VECTORS, "bfloat16") == (0.9, 0.1)
-    assert held("h100", "unitized, Eq. 9", IMAGES, "bfloat16") == (0.95, 0.1)
-    assert held("v5e", "unitized, Eq. 10", VECTORS, "bfloat16") == (1.2, 1.0)
-    assert held("v5e", "unitized, Eq. 10", VECTORS, "float32") == (1.4, 1.0)
-    assert held("h100", "unitized, Eq. 10", (256, 1024), "float32") == (1.7, 1.0)
-    assert held("v5e", "Flax", IMAGES, "float32") == Limits()
 
 
 def test_a_row_holds_its_limits_to_two_decimals():

@@ -118,6 +118,15 @@ def full_disk(*_, **__):
     raise OSError(28, "No space left on device")
 
 
+def test_half_the_precision_takes_a_quarter_of_the_draws(few, tmp_path):
+    draws = []
+    for precision in (1.0, 2.0):
+        check_theorems.main(precision=precision, claim=GAMMA, out=tmp_path)
+        (claim,) = results_in(tmp_path)["claims"]
+        draws.append(max(check["draws"] or 0 for check in claim["checks"]))
+    assert draws[0] == 4 * draws[1]
+
+
 @pytest.mark.parametrize("broken", ["file", "page"])
 def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
     check_theorems.main(precision=2.0, claim=FACTS, out=tmp_path)

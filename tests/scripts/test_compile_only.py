@@ -140,14 +140,6 @@ def test_collectives_are_counted_with_the_bytes_of_whole_arrays():
     assert compiled_step.bytes_sent(found, 4) == 1.5 * 32 + 0.75 * (8192 + 2048)
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0 "), (1.5412e12, "1.54 T"), (963e-6, "963 µ"), (20.1, "20.1 "), (999.9, "1e+03 ")],
-)
-def test_numbers_are_shown_with_the_prefix_of_their_unit(number, text):
-    assert compiled_step.with_prefix(number) == text
-
-
 @pytest.mark.parametrize("name", stand_ins.DATA_SETS)
 def test_data_sets_are_described_without_being_there(name):
     presets = [recipe for _, recipe in PRESETS.values() if recipe.dataset == name]

@@ -196,7 +196,18 @@ def test_compilers_are_among_the_versions(monkeypatch):
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(2e-10, "0.2 n"), (1.5e-9, "1.5 n"), (1.0, "1 "), (1000, "1 k"), (2.5e16, "2.5e+04 T")],
+    [
+        (2e-10, "0.2 n"),
+        (1.5e-9, "1.5 n"),
+        (963e-6, "963 µ"),
+        (0, "0 "),
+        (1.0, "1 "),
+        (20.1, "20.1 "),
+        (999.9, "1e+03 "),
+        (1000, "1 k"),
+        (1.5412e12, "1.54 T"),
+        (2.5e16, "2.5e+04 T"),
+    ],
 )
-def test_prefixes_end_at_nano_and_tera(number, text):
+def test_numbers_have_the_prefix_of_their_unit_from_nano_to_tera(number, text):
     assert compiled_step.with_prefix(number) == text

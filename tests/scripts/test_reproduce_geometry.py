@@ -284,8 +284,11 @@ def test_a_folder_without_the_data_and_a_file_for_the_page_are_refused(tmp_path)
     ("options", "recipe", "data"),
     [
         ({}, depth.SHORT, ("digits", None)),
-        ({"full": True, "seed": 5}, depth.FULL, ("digits", None)),
-        ({"data_dir": Path("DIR")}, depth.SHORT, ("fashion_mnist", Path("DIR"))),
+        (
+            {"full": True, "seed": 5, "data_dir": Path("DIR")},
+            depth.FULL,
+            ("fashion_mnist", Path("DIR")),
+        ),
     ],
 )
 def test_every_figure_is_measured_once_with_its_seed(options, recipe, data, monkeypatch, tmp_path):
