@@ -285,8 +285,7 @@ def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
     if (found := _shapes(params)) != (shapes := _shapes(given)):
         got = "None" if params is None else f"{found}"
         raise ValueError(
-            f"{name} must return a tree of the same shapes as the smaller tree that it is given, "
-            f"{shapes}; got {got}"
+            f"{name} must return a tree with the shapes of its argument, {shapes}; got {got}"
         )
     return params
 

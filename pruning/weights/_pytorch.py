@@ -133,7 +133,7 @@ def _zipped(archive: ZipFile, path: Path, max_bytes: int) -> Mapping:
 def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     if interpreter.load(file) != MAGIC:
-        raise WeightsError("the file must begin as PyTorch's files do")
+        raise WeightsError("the file must begin with the bytes of a PyTorch file")
     # The pickles hold the format version, the machine that wrote the file, the tensors, and the
     # names of their storages.
     _, _, tree, keys = (interpreter.load(file) for _ in range(4))

@@ -310,6 +310,6 @@ def check(recipe: Recipe) -> None:
     parts = recipe.accumulate * recipe.statistics_groups
     if recipe.batch_size % parts:
         raise InputError(
-            "--batch-size must be a multiple of --accumulate times --statistics-groups; got "
-            f"{recipe.batch_size} and {parts}"
+            "--batch-size must be a multiple of --accumulate times --statistics-groups; got batch "
+            f"size {recipe.batch_size} and product {parts}"
         )

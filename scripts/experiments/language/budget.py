@@ -74,8 +74,9 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
     if wanted.budget is None:
         if not allowed(model, given):
             raise InputError(
-                f"the heads of a {model.family} must divide its hidden width, or transformers "
-                f"refuses the model; got {heads(model, given)} and {given.hidden}"
+                f"the number of heads of a {model.family} must divide its hidden width, because "
+                f"transformers requires this; got {heads(model, given)} heads and width "
+                f"{given.hidden}"
             )
         return given
     check_units(model, wanted)
@@ -87,8 +88,8 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
         if smallest <= wanted.budget:
             return fill_up(model, tensors, found, wanted)
     raise InputError(
-        f"the budget must leave the smallest model; {wanted.budget:,} parameters are fewer than "
-        f"the {smallest or parameters(model, tensors, given):,} of the model with the fewest "
+        f"the budget must be at least the smallest model; {wanted.budget:,} parameters are fewer "
+        f"than the {smallest or parameters(model, tensors, given):,} of the model with the fewest "
         f"{', '.join(free_units(model, wanted))}"
     )
 

@@ -8,7 +8,7 @@ class Highlight(NamedTuple):
 
     Attributes:
       paper: Short title of the paper, as in the claims.
-      claim: Name of the claim, or its beginning up to a comma.
+      claim: Name of the claim, or the beginning of the name up to a comma.
       sentence: The finding in one or two sentences; formulas are LaTeX between dollar signs.
       figure: Key of `theorem_plots.FIGURES`.
     """
