@@ -168,7 +168,7 @@ def test_arguments_are_spelled_and_documented(layer):
     """By the layer itself, or by one that its docstring says has the same arguments."""
     documented = inspect.getdoc(layer) or ""
     if layer is not jaxnorm.nnx.BatchNorm:
-        assert re.search(r"([Aa]rguments|meaning) are those of", documented)
+        assert re.search(r"([Aa]rguments are the same as for|meaning are those of)", documented)
         for other in layer_classes(jaxnorm.nnx):
             documented += inspect.getdoc(getattr(jaxnorm.nnx, other)) or ""
     parameters = list(inspect.signature(layer.__init__).parameters.values())

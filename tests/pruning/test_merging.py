@@ -298,7 +298,7 @@ def normed(params, x):
 
 
 NOT_MERGED = {
-    "summed by kernels alone; those of k are by dot_general at .*queries_with_keys": (
+    "summed by kernels alone; channels of k are summed by dot_general at .*queries_with_keys": (
         queries_with_keys,
         {"q": (4, 6), "k": (4, 6)},
     ),
