@@ -13,6 +13,9 @@ def test_parts_are_kept_for_a_run_of_the_same_settings_and_code(tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(finished, "packages", lambda: [code])  # another code of the packages
         assert Finished(path, ["digits", 3], [code]).parts == {}
+    with monkeypatch.context() as patch:
+        patch.setattr("experiments.cli.versions", lambda: {"jax": "9"})
+        assert Finished(path, ["digits", 3], [code]).parts == {}
     code.write_text("2")
     assert Finished(path, ["digits", 3], [code]).parts == {}
 

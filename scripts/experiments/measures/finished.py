@@ -1,12 +1,11 @@
 """The measurements of a long run in a file, from which an interrupted run resumes."""
 
 import json
-import platform
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import cli, files
+from experiments import files
 from experiments.measures.provenance import digest, packages
 
 
@@ -27,8 +26,7 @@ class Finished:
           code: Source files that decide the parts, besides the three packages.
         """
         self.path = path
-        decisive = [*settings, cli.versions(), platform.machine()]
-        self._fingerprint = digest(decisive, [*packages(), *code])
+        self._fingerprint = digest(settings, [*packages(), *code])
         content = (None if path is None else files.read_json(path, dict)) or {}
         same = content.get("fingerprint") == self._fingerprint
         self.parts: dict[str, Any] = content["measured"] if same else {}

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import platform
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import jaxnorm
+from experiments import cli
 from experiments.data.datasets import Images
 from experiments.recipes import Recipe
 
@@ -19,8 +21,9 @@ def settings(recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in asdict(recipe).items() if name not in NOT_SHARED}
 
 
-def digest(decisive: object, files: Iterable[Path] = ()) -> str:
-    """A hash of values that are valid in JSON, and of files."""
+def digest(settings: object, files: Iterable[Path] = ()) -> str:
+    """A hash of settings, which are valid in JSON, of files, and of versions and processor."""
+    decisive = [settings, cli.versions(), platform.machine()]
     sha = hashlib.sha256(json.dumps(decisive).encode())
     for path in files:
         sha.update(path.read_bytes())

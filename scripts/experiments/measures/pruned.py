@@ -17,7 +17,7 @@ import scipy.stats
 from flax import nnx
 
 import pruning
-from experiments import cli, files
+from experiments import files
 from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.measures import provenance
@@ -113,7 +113,7 @@ def measure(
 
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
     """A hash of everything that decides the small networks; other networks are not resumed."""
-    decisive = [settings, dataclasses.asdict(plan), cli.versions()]
+    decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 

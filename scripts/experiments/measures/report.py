@@ -1,6 +1,5 @@
 """The main job: train and measure networks of two normalizations, and check claims."""
 
-import platform
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -76,7 +75,5 @@ def train(
 
 def run_folder(recipe: Recipe, out: Path) -> Path:
     """The folder of a recipe's checkpoints; other recipes, code or versions have other folders."""
-    digest = provenance.digest(
-        [asdict(recipe), cli.versions(), platform.machine()], provenance.code()
-    )
+    digest = provenance.digest(asdict(recipe), provenance.code())
     return out / "runs" / f"{recipe.dataset}-{digest[:12]}"
