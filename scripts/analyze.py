@@ -18,7 +18,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
     signals.before_imports()
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +34,18 @@ if TYPE_CHECKING:
     from experiments.measures.analysis import Analysis
 
 
-@dataclass(frozen=True)
-class Options:
-    """The network to analyze, and how.
+@checked
+def main(
+    path: tyro.conf.Positional[LocalPath],
+    layers: tuple[str, ...] = (),
+    ratio: Share = 0.5,
+    out: Location = Path("out/analysis"),
+    gaussian_layers: Annotated[int, at_least(20)] = 200,
+    seed: Natural = 0,
+) -> None:
+    """Analyze the layers of a network and write OUT/index.html and OUT/results.json.
 
-    Attributes:
+    Args:
       path: Weight file, checkpoint folder, or folder of a run of scripts/train.py.
       layers: Analyze only layers whose name begins with one of these texts.
       ratio: Fraction of the filters that each criterion would prune.
@@ -47,53 +53,39 @@ class Options:
       gaussian_layers: Number of Gaussian layers drawn for each shape, for the bands of the figures.
       seed: Seed of the network, if `path` is a run.
     """
-
-    path: tyro.conf.Positional[LocalPath]
-    layers: tuple[str, ...] = ()
-    ratio: Share = 0.5
-    out: Location = Path("out/analysis")
-    gaussian_layers: Annotated[int, at_least(20)] = 200
-    seed: Natural = 0
-
-
-@checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Analyze the layers of a network and write OUT/index.html and OUT/results.json."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
     from experiments.pages import page
 
-    with files.in_use(options.out):
-        parameters = load(options)
-        measured = analysis.measure(
-            parameters, ratio=options.ratio, gaussian_layers=options.gaussian_layers
-        )
+    with files.in_use(out):
+        parameters = load(path, layers, seed)
+        measured = analysis.measure(parameters, ratio=ratio, gaussian_layers=gaussian_layers)
         measured |= cli.provenance(__file__) | {
-            "file": printable(options.path.name),
+            "file": printable(path.name),
             "settings": {
-                "ratio": options.ratio,
-                "gaussian layers": options.gaussian_layers,
+                "ratio": ratio,
+                "gaussian layers": gaussian_layers,
                 "level": analysis.LEVEL,
             },
             "seeds": None,
             "seconds": {"analysis": cli.seconds()},
         }
-        results: Analysis = page.write(measured, analysis_page.render, options.out)
+        results: Analysis = page.write(measured, analysis_page.render, out)
     summarize(results)
-    cli.say(f"Open {storage.absolute(options.out / 'index.html')}")
+    cli.say(f"Open {storage.absolute(out / 'index.html')}")
 
 
-def load(options: Options) -> Mapping[str, "np.ndarray"]:
+def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.ndarray"]:
     """The parameters of the chosen layers, which must include a convolution or a dense layer."""
     from experiments.measures import analysis
     from experiments.training import run_folder
     from pruning import weights
 
-    source = options.path
+    source = path
     if run_folder.is_run(source):
         from experiments.training.trained import load_network
 
-        source = load_network(source, options.seed)
+        source = load_network(source, seed)
     elif any(run_folder.is_run(folder) for folder in source.resolve().parents):
         raise InputError(
             f"path must be the folder of a run, which holds recipe.json; got {source}, which lies "
@@ -105,14 +97,11 @@ def load(options: Options) -> Mapping[str, "np.ndarray"]:
         raise InputError(str(error)) from error
     kind, kernels = analysis.kernels_of(parameters)
     if not kernels:
-        raise InputError(
-            f"{options.path.name} must have convolutions or dense layers; it has neither"
-        )
-    chosen = {n: w for n, w in parameters.items() if n.startswith(options.layers or "")}
+        raise InputError(f"{path.name} must have convolutions or dense layers; it has neither")
+    chosen = {n: w for n, w in parameters.items() if n.startswith(layers or "")}
     if not kernels.keys() & chosen.keys():
         raise InputError(
-            f"--layers must be the beginning of names of {kind}; no name in {options.path.name} "
-            "begins so"
+            f"--layers must be the beginning of names of {kind}; no name in {path.name} begins so"
         )
     return {printable(name): w for name, w in chosen.items()}
 

@@ -37,7 +37,7 @@ def network(tmp_path_factory):
 
 
 def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
-    analyze.main(analyze.Options(network, out=tmp_path, gaussian_layers=20))
+    analyze.main(network, out=tmp_path, gaussian_layers=20)
     page = (tmp_path / "index.html").read_text()
     results = json.loads((tmp_path / "results.json").read_text())
     printed = capsys.readouterr().out
@@ -66,12 +66,12 @@ def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
 )
 def test_options_out_of_range_are_refused(network, tmp_path, options, sentence):
     with pytest.raises(InputError, match=sentence):
-        analyze.main(analyze.Options(network, out=tmp_path, **options))
+        analyze.main(network, out=tmp_path, **options)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path):
     with pytest.raises(InputError, match="there is none"):
-        analyze.main(analyze.Options(tmp_path / "none.pt", out=tmp_path))
+        analyze.main(tmp_path / "none.pt", out=tmp_path)
 
 
 def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
@@ -79,7 +79,7 @@ def test_names_from_files_control_neither_terminal_nor_page(tmp_path, capsys):
     names = ("conv[/red]", "[bold]x", "a\x1b]0;owned\x07", "b\u202egnp", "<script>c")
     path = tmp_path / "w[red].npz"
     np.savez(path, **dict.fromkeys(names, drawn))
-    analyze.main(analyze.Options(path, out=tmp_path / "out", gaussian_layers=20))
+    analyze.main(path, out=tmp_path / "out", gaussian_layers=20)
     said, page = capsys.readouterr().out, (tmp_path / "out" / "index.html").read_text()
     for text in (said, page):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f\u202e]", text)
@@ -94,14 +94,14 @@ def test_a_file_of_vectors_is_refused_without_naming_an_option(tmp_path):
     with pytest.raises(
         InputError, match=r"w\.npz must have convolutions or dense layers; it has neither$"
     ):
-        analyze.main(analyze.Options(tmp_path / "w.npz", out=tmp_path))
+        analyze.main(tmp_path / "w.npz", out=tmp_path)
 
 
 def test_without_convolutions_the_neurons_of_dense_layers_are_ranked(tmp_path, capsys):
     drawn = np.random.default_rng(2).normal(size=(30, 12)).astype(np.float32)
     path = tmp_path / "w.npz"
     np.savez(path, **{"a.kernel": drawn, "a.bias": drawn[:2].ravel(), "b.kernel": 2 * drawn})
-    analyze.main(analyze.Options(path, out=tmp_path, gaussian_layers=20))
+    analyze.main(path, out=tmp_path, gaussian_layers=20)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["kind"] == "dense layers"
     assert [layer["name"] for layer in results["layers"]] == ["a", "b"]
@@ -119,10 +119,7 @@ def committed():
 
 
 def test_layers_are_chosen_by_the_beginning_of_their_name(network, tmp_path, capsys):
-    options = analyze.Options(
-        network, layers=("a", "norm"), ratio=0.25, out=tmp_path, gaussian_layers=20
-    )
-    analyze.main(options)
+    analyze.main(network, layers=("a", "norm"), ratio=0.25, out=tmp_path, gaussian_layers=20)
     results = json.loads((tmp_path / "results.json").read_text())
     (layer,) = results["layers"]
     assert layer["name"] == "a"
@@ -138,7 +135,7 @@ def test_layers_are_chosen_by_the_beginning_of_their_name(network, tmp_path, cap
     assert lines[0].strip() == "small.npz: 1 convolutions"
     assert lines[-1] == f"Open {tmp_path / 'index.html'}"
     with pytest.raises(InputError, match=r"--layers must be .* convolutions; .* small\.npz"):
-        analyze.main(analyze.Options(network, layers=("norm",), out=tmp_path))
+        analyze.main(network, layers=("norm",), out=tmp_path)
 
 
 def test_the_table_has_a_row_for_each_layer_and_what_was_left_out(committed, capsys):

@@ -87,16 +87,16 @@ def test_an_analysis_of_a_run_is_of_its_weights_and_not_of_the_optimizers_moment
     state = program.init_state((1,))
     with Checkpoints(tmp_path / "checkpoints-1") as checkpoints:
         checkpoints.save(3, state, notes=[])
-    found = analyze.load(analyze.Options(tmp_path, seed=1))
+    found = analyze.load(tmp_path, (), 1)
     kernels = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim == 4]
     layers = [name for name, w in found.items() if w.ndim == 4]
     assert len(layers) == len(kernels) == 9  # stem, 6 in blocks, 2 shortcuts
     np.testing.assert_array_equal(found["stem"], state.params["stem"]["kernel"][...])
     with pytest.raises(InputError, match="must have a checkpoint of seed 0"):
-        analyze.load(analyze.Options(tmp_path))
+        analyze.load(tmp_path, (), 0)
     for inside in ("checkpoints-1", "checkpoints-1/3/state"):
         with pytest.raises(InputError, match=r"^path must be the folder of a run"):
-            analyze.load(analyze.Options(tmp_path / inside))
+            analyze.load(tmp_path / inside, (), 0)
 
 
 def blocks(page):
