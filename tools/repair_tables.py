@@ -1,7 +1,6 @@
 """The tables of repaired networks: `tools.tables` writes them."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from experiments.measures.repair import (
     CONTROL,
@@ -9,8 +8,6 @@ from experiments.measures.repair import (
     Table,
     margin,
     mean_of,
-    of_images,
-    of_networks,
     p_value,
     ratios,
     repairs,
@@ -32,11 +29,6 @@ LABELS = {
     "fine-tuned, one epoch": "one epoch of training, recalibrated",
 }
 CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
-
-
-def table(digits: dict[str, Any], resnet: dict[str, Any]) -> Table:
-    """The values of all networks."""
-    return of_networks(digits) | of_images(resnet)
 
 
 def lines(table: Table, network: str) -> Iterator[str]:

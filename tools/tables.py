@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import shift_estimators
+from experiments.measures.repair import of_images, of_networks
 from experiments.pages import atlas
 from tools import bench_tables, language_table, repair_tables, scale_table, training_table
 
@@ -57,8 +58,9 @@ def language(_: str) -> str:
 
 def repair(network: str) -> str:
     """The table of a network's repairs."""
-    runs = load_result("repair/digits.json"), load_result("repair/resnet20.json")
-    return "\n\n" + "\n".join(repair_tables.lines(repair_tables.table(*runs), network)) + "\n\n"
+    values = of_networks(load_result("repair/digits.json"))
+    values |= of_images(load_result("repair/resnet20.json"))
+    return "\n\n" + "\n".join(repair_tables.lines(values, network)) + "\n\n"
 
 
 def architectures(_: str) -> str:
