@@ -343,7 +343,7 @@ def undocumented_options(function: Callable[..., Any]) -> list[str]:
     Positional arguments may be clear from their names and shapes.
     """
     text = " ".join((inspect.getdoc(function) or "").split())
-    if re.search(r"([Aa]rguments|[Oo]ptions)\b[^.]* (those of|as in|of) `", text):
+    if re.search(r"([Aa]rguments|[Oo]ptions)\b[^.]* (those of|as in|of|for) `", text):
         return []
     options = (
         p for p in inspect.signature(function).parameters.values() if p.kind == p.KEYWORD_ONLY

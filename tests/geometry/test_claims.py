@@ -28,7 +28,8 @@ from jaxnorm import unitize
 from tests.support.recorded_claims import difference
 from tools.false_alarms import false_alarms
 
-SCRIPT = str(Path(__file__).parents[2] / "scripts" / "check_theorems.py")
+ROOT = Path(__file__).parents[2]
+SCRIPT = str(ROOT / "scripts" / "check_theorems.py")
 SAMPLED = {
     f"{claim.paper}, {claim.name}: {part.what}": (claim, part)
     for claim in ALL
@@ -95,17 +96,14 @@ def title(claim):
 
 
 def test_every_numbered_object_is_there_once():
-    assert {paper: len(of_paper) for paper, of_paper in PAPERS.items()} == {
-        "unitization": 39,
-        "cwda": 67,
-        "bn-decomposed": 60,
-    }
-    assert len({(claim.paper, claim.name) for claim in ALL}) == len(ALL)
+    written = json.loads((ROOT / "docs/results/theorems/results.json").read_text())["claims"]
+    names = [(claim["paper"], claim["name"]) for claim in written]
+    assert sorted((claim.paper, claim.name) for claim in ALL) == sorted(names)
+    assert len(set(names)) == len(names)
     for claim in ALL:
         assert bool(claim.checks) != bool(claim.reason), claim.name
         assert claim.name
         assert claim.statement
-    assert sum(not claim.checks for claim in ALL) == 25
 
 
 @pytest.mark.parametrize("claim", ALL, ids=title)
