@@ -75,11 +75,11 @@ def norms(**recipe) -> Any:
 
 
 def test_layers_normalize_as_the_recipe_says():
-    batch = norms(normalization="batch_norm", running_momentum=0.7, statistics_groups=4)
-    unitized = norms(normalization="unitized", running_momentum=0.7, statistics_groups=4)
-    assert type(batch) is jaxnorm.nnx.BatchNorm
-    assert type(unitized) is jaxnorm.nnx.UnitizedBatchNorm
-    for layer in (batch, unitized):
+    unitized = jaxnorm.nnx.UnitizedBatchNorm
+    classes = {"batch_norm": jaxnorm.nnx.BatchNorm, "unitized": unitized, "bounded": unitized}
+    for name, expected in classes.items():
+        layer = norms(normalization=name, running_momentum=0.7, statistics_groups=4)
+        assert type(layer) is expected
         assert (layer.momentum, layer.groups) == (0.7, 4)
     x = jnp.arange(16.0).reshape(2, 8)
     np.testing.assert_array_equal(norms(normalization="none")(x), x)
