@@ -55,7 +55,7 @@ class Options:
       processes: Number of processes; auto finds this number.
       process: Number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.
-      axis_type: Which part propagates shardings: XLA (auto), or JAX, in types (explicit).
+      axis_type: Whether XLA (auto) or JAX (explicit) propagates shardings.
       compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command compiles
         a step for these chips and prints memory and traffic.
       init_from: Folder of a run of the same network; training starts from the newest weights of

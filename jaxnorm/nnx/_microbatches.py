@@ -38,8 +38,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
       A function of the model and the batch, to be called and differentiated like `loss`.
 
     Raises:
-      ValueError: `microbatches` is less than 1 or, when called, does not divide the samples; a
-        batch norm is a Flax layer, has groups, or is not called exactly once in training.
+      ValueError: `microbatches` is less than 1 or does not divide the number of samples. A batch
+        norm is a Flax layer, has groups, or is not called exactly once in training.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm

@@ -1,4 +1,4 @@
-"""Pairs of samples, and critics trained to separate the two sides."""
+"""Pairs of samples, and critics that are trained to separate first samples from second samples."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
