@@ -121,8 +121,8 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """Bound of the deviation of all norms of Gaussian filters from their mean, divided by std.
 
     With probability 1 − delta no norm deviates by more than √(2 log(2 num_filters / delta)), by the
-    concentration of Lipschitz functions. The bound does not grow with the dimension. It is computed
-    on the host.
+    concentration of Lipschitz functions. The bound does not grow with the dimension. The bound is
+    computed on the host.
 
     Raises:
       ValueError: `num_filters` is not a whole number or below 1, or `delta` not in (0, 1).

@@ -32,7 +32,8 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     )
     return (
         f"Each time is the median of {options['runs']} calls (fewer for long calls). Both programs "
-        f"of a pair are called\nalternately, and a ratio below 1 means that ours is faster. {ratios}\n"
+        f"of a pair are called\nalternately, and a ratio below 1 means that our program "
+        f"is faster. {ratios}\n"
         f"Settings: {options['dtype']}, {machine['cores']} cores "
         f"({machine['device']}), load {found['load']:.1f} of other work at the start, "
         f"JAX {machine['jax']}, {peers},\n{found['date'][:10]}, commit {machine['commit']}, "

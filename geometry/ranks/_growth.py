@@ -180,8 +180,8 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     """Lower bound of P(rank n) of `rows` neurons: P(n successes), each of probability γ.
 
     This bound is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥ 2,
-    the bound also holds with 2γ in place of γ, by `full_rank_probability`. It is computed on the
-    host.
+    the bound also holds with 2γ in place of γ, by `full_rank_probability`. The bound is computed on
+    the host.
 
     Raises:
       ValueError: n or rows is not a whole number or below 1, or γ not in [0, 1].

@@ -45,10 +45,11 @@ def interpret(
     *,
     enter: Callable[[Equation], Program | None] = program_of,
 ) -> list[T]:
-    """The results of `program`; `constant(array)` and `step(eqn, operands)` make the values.
+    """The results of `program`, evaluated by the functions of the caller.
 
-    The interpreter evaluates the equations inside calls one by one. `step` gets a whole call only
-    if `enter` returns None for the call. A value is released after its last reader.
+    `constant(array)` returns the value of a constant, and `step(eqn, operands)` returns the results
+    of an equation. The interpreter evaluates the equations inside calls one by one. `step` gets a
+    whole call only if `enter` returns None for the call. A value is released after its last reader.
     """
     closed = closed_jaxpr(program)
     readers = {v: eqn for eqn in closed.jaxpr.eqns for v in eqn.invars if not is_literal(v)}

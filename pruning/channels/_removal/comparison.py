@@ -33,7 +33,7 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-# Parameters that follow from the shapes of results.
+# Parameters of primitives that follow from the shapes of the results.
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = "run it by pruning.channels.resized, which prune does with resize=True"
 
