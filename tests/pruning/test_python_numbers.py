@@ -83,3 +83,23 @@ def test_a_run_with_python_numbers_resumes_and_is_read(tmp_path):
     first, again, loaded = saved(drawn(lambda x: x), tmp_path)
     np.testing.assert_allclose(again, first, rtol=1e-12)
     np.testing.assert_allclose(loaded, first, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "repair",
+    [
+        lambda *given: channels.fold_constants(*given, X),
+        lambda *given: channels.least_squares(*given, BATCHES),
+        lambda *given: channels.rescale(*given, BATCHES),
+        lambda *given: channels.merge_channels(*given, inputs=[X]),
+    ],
+    ids=["fold_constants", "least_squares", "rescale", "merge_channels"],
+)
+def test_a_repair_changes_neither_python_numbers_nor_dtypes(repair):
+    params = drawn(lambda x: x) | {"v": jnp.ones((8, 2), jnp.bfloat16), "shift": 0.25}
+    program = lambda p, x: apply(p | {"v": p["v"].astype(x.dtype)}, x) + p["shift"]  # noqa: E731
+    groups, keep = pruning.coupled_channels(program, params, X), [np.arange(8) % 2 == 0]
+    found = repair(program, params, groups, keep)
+    assert [found[name] for name in ("gain", "steps", "shift")] == [0.5, 3, 0.25]
+    dtypes = ({name: x.dtype for name, x in p.items() if np.ndim(x)} for p in (found, params))
+    assert next(dtypes) == next(dtypes)

@@ -8,7 +8,7 @@ multiplies activations.
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -112,7 +112,7 @@ class Role(NamedTuple):
 def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
     """The facts of each equation of a program whose first arguments are parameters.
 
-    Integer parameters cannot take up a change, so they are neither addends nor kernels.
+    Integers and Python numbers do not take up a change, so they are neither addends nor kernels.
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # for each parameter
@@ -133,7 +133,7 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
 
     arguments = closed_jaxpr(program).jaxpr.invars
     parameters = [
-        Role(True, Addend(i, lambda x: x), alone=True) if is_floating(v.aval) else Role(True)
+        Role(True, Addend(i, lambda x: x), alone=True) if _may_change(v.aval) else Role(True)
         for i, v in enumerate(arguments[: len(shapes)])
     ]
     inputs = [Role(False)] * (len(arguments) - len(shapes))
@@ -145,6 +145,11 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
         if (kernel := facts[i].kernel) is not None:
             facts[i] = facts[i]._replace(kernel=kernel._replace(shifted=facts[after].once))
     return facts
+
+
+def _may_change(aval: Any) -> bool:
+    """Whether a parameter is a floating array; a changed Python number would have a dtype."""
+    return is_floating(aval) and not (aval.weak_type and aval.ndim == 0)
 
 
 def _addend(eqn: Equation, roles: Sequence[Role]) -> Addend | None:
