@@ -34,7 +34,7 @@ def markdown(claims: list[dict], date: str) -> str:
         _paper(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()
     )
-    classes = "\n".join(f"- **{name}**: {STANDINGS[name][1]}" for name in FAULTS)
+    classes = "\n".join(f"- **{name}**: {STANDINGS[name]}" for name in FAULTS)
     return "\n".join([TITLE.format(date=date[:10], classes=classes), *filter(None, sections)])
 
 

@@ -6,24 +6,15 @@ Checks are in the format of results.json.
 from experiments.pages.sentences import number, value_with_error
 
 STANDINGS = {
-    "true": ("true", "Every check of the printed form passed."),
-    "misprint": (
-        "misprint",
-        "The quoted form fails a check. The paper uses the corrected form, which passes.",
-    ),
-    "false in a case": (
-        "false in a case",
-        "The quoted form fails in a case that its hypotheses allow: a hypothesis is missing, the "
-        "case is a null set, or an approximation is used beyond its range. The corrected form "
-        "passes.",
-    ),
-    "false": ("false", "The quoted form fails a check. The corrected form passes."),
-    "not tested": (
-        "not tested",
-        "The entry says why, and what our trained networks gave, if any.",
-    ),
+    "true": "Every check of the printed form passed.",
+    "misprint": "The quoted form fails a check. The paper uses the corrected form, which passes.",
+    "false in a case": "The quoted form fails in a case that its hypotheses allow: a hypothesis is "
+    "missing, the case is a null set, or an approximation is used beyond its range. The corrected "
+    "form passes.",
+    "false": "The quoted form fails a check. The corrected form passes.",
+    "not tested": "The entry says why, and what our trained networks gave, if any.",
 }
-"""A short name and the meaning of each standing."""
+"""The meaning of each standing."""
 FAULTS = ("misprint", "false in a case", "false")
 FORMS = {
     "printed": "printed form",

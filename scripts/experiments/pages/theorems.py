@@ -72,7 +72,7 @@ def _standings(claims: list[dict]) -> str:
     items = "".join(
         f'<div><dt><span class="badge {anchor(name)}">{html(name)}</span> {counts[name]} of '
         f"{len(claims)}</dt><dd>{html(meaning)}</dd></div>"
-        for name, (_, meaning) in STANDINGS.items()
+        for name, meaning in STANDINGS.items()
     )
     return f'<dl class="standings">{items}</dl>{_surprises(claims)}'
 
@@ -118,7 +118,7 @@ def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> s
     shorts = dict.fromkeys(claim["paper"] for claim in claims)
     kinds = Counter(group for claim in claims for group in groups(claim))
     states = Counter(anchor(claim["standing"]) for claim in claims)
-    names = {anchor(name): label for name, (label, _) in STANDINGS.items() if states[anchor(name)]}
+    names = {anchor(name): name for name in STANDINGS if states[anchor(name)]}
     facets = {
         "paper": {anchor(short): short for short in shorts},
         "kind": {group: group for group in (*GROUPS, TEXT) if kinds[group]},
