@@ -13,8 +13,6 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -39,14 +37,14 @@ def main(
     """
     import jax
 
-    from experiments.compiled.compile_only import check_plugin
+    from experiments.compiled.compile_only import check_plugin, in_own_process
 
     for name in targets:
         check_plugin(name)
     jax.config.update("jax_platforms", "cpu")
     origin = cli.provenance(__file__)
     with files.in_use(out.parent):
-        rows = {name: in_own_process(name) for name in targets}
+        rows = {name: in_own_process(measure_rows, name) for name in targets}
         results = origin | {
             "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
             "seconds": cli.seconds(),
@@ -54,13 +52,6 @@ def main(
             "targets": rows,
         }
         files.write_results(out, results)
-
-
-def in_own_process(target: str) -> list[dict[str, Any]]:
-    """Measure the rows of one target in a separate process."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as executor:
-        return executor.submit(measure_rows, target).result()
 
 
 def measure_rows(target: str) -> list[dict[str, Any]]:

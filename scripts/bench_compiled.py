@@ -14,15 +14,12 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
     signals.before_imports()
 
-import multiprocessing
-import signal
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import tyro
 
@@ -59,7 +56,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
     from experiments.compiled import layers as compiled_layers
     from experiments.compiled import tables as compiled_tables
-    from experiments.compiled.compile_only import check_plugin
+    from experiments.compiled.compile_only import check_plugin, in_own_process
     from experiments.pages import compiled as compiled_page
     from experiments.pages import page
 
@@ -74,7 +71,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     jax.config.update("jax_platforms", "cpu")
     origin = cli.provenance(__file__) if out else {}
     with files.in_use(out) if out else nullcontext():
-        rows = {name: in_own_process(name, tables, shapes, dtypes) for name in targets}
+        rows = {name: in_own_process(measured, name, tables, shapes, dtypes) for name in targets}
         if out is not None:
             results = origin | {
                 "plugins": {PLUGINS[name]: version(PLUGINS[name]) for name in targets},
@@ -85,14 +82,6 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
             }
             page.write(results, compiled_page.render, out)
             cli.say(f"Written: {out}/index.html")
-
-
-def in_own_process(target: str, *choice: Any) -> dict[str, list[dict]]:
-    """Rows of all tables of one target, measured in a separate process."""
-    context = multiprocessing.get_context("spawn")
-    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
-    with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:
-        return executor.submit(measured, target, *choice).result()
 
 
 def measured(

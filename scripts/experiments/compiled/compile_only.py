@@ -5,11 +5,14 @@ process compiles for either TPUs or GPUs. These devices hold no arrays, so `meas
 from `place` instead of arrays.
 """
 
+import multiprocessing
 import os
 import re
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -96,6 +99,14 @@ def check_plugin(name: str) -> None:
     plugin = "jax_cuda12_plugin" if name.startswith("h100") else "libtpu"
     if find_spec(plugin) is None:
         raise InputError(f"compiling for {name} needs {plugin}: {INSTALL}")
+
+
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result of a function in a new process, which leaves Ctrl-C to this one."""
+    context = multiprocessing.get_context("spawn")
+    ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
+    with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:
+        return executor.submit(function, *arguments).result()
 
 
 class Measured(NamedTuple):
