@@ -31,8 +31,6 @@ from experiments.texts import printable
 if TYPE_CHECKING:
     import numpy as np
 
-    from experiments.measures.analysis import Analysis
-
 
 @checked
 def main(
@@ -70,7 +68,7 @@ def main(
             "seeds": None,
             "seconds": {"analysis": cli.seconds()},
         }
-        results: Analysis = page.write(measured, analysis_page.render, out)
+        results = page.write(measured, analysis_page.render, out)
     summarize(results)
     cli.say(f"Open {storage.absolute(out / 'index.html')}")
 
@@ -106,7 +104,7 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
     return {printable(name): w for name, w in chosen.items()}
 
 
-def summarize(results: "Analysis") -> None:
+def summarize(results: dict) -> None:
     """The table of all layers."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page

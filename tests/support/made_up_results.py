@@ -10,7 +10,6 @@ from claims import ALL
 from experiments import files
 from experiments.measures import claims as claim_measures
 from experiments.measures import pruned
-from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds
 from experiments.measures.pruned import STAGES
 from experiments.pages import shift as shift_page
@@ -161,7 +160,7 @@ def made_up_pruning(rng, seeds):
     }
 
 
-def made_up_histogram(rng, layer, weights) -> Histogram:
+def made_up_histogram(rng, layer, weights) -> dict[str, Any]:
     sample = rng.normal(0, 0.05, weights)
     density, edges = np.histogram(sample, 40, density=True)
     return {

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,45 +36,6 @@ if jax.__version_info__ < (0, 12):
     QUICK |= {"xla_cpu_use_fusion_emitters": False}
 
 
-class Covariance(TypedDict):
-    """Covariance of the first filters of a layer, in units of their mean variance."""
-
-    layer: str
-    dims: int
-    covariance: list[list[float]]
-
-
-class Histogram(TypedDict):
-    """Density of weights, and their distance to the Gaussian of mean 0 and the same width."""
-
-    layer: str
-    edges: list[float]
-    density: list[float]
-    sigma: float
-    ks: float
-    p_value: float
-    weights: int
-
-
-class Analysis(TypedDict):
-    """The contents of `results.json`."""
-
-    command: str
-    date: str
-    environment: dict[str, Any]
-    file: str
-    settings: dict[str, Any]
-    seconds: dict[str, float]
-    kind: str  # convolutions or dense layers
-    layers: list[dict[str, Any]]  # each as `_layer` describes it
-    gaussian: dict[str, dict[str, Any]]  # by shape and pair, such as "64x576" and "l1-l2"
-    left_out: dict[str, str]  # the reason for each layer that is left out
-    chosen: list[str]  # the first, a middle and the last layer
-    histograms: list[Histogram]
-    covariances: list[Covariance]
-    others: list[Histogram]
-
-
 def measure(
     parameters: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
@@ -100,7 +61,7 @@ def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.
     return ("dense layers", dense) if dense and not convolutions else ("convolutions", convolutions)
 
 
-def above(results: Analysis, threshold: float = 0.9) -> dict[str, tuple[int, int]]:
+def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[int, int]]:
     """For each pair, the layers whose Spearman's ρ exceeds `threshold`, and all layers, counted."""
     layers = results["layers"]
     return {
@@ -261,7 +222,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
             layer["fails"].append("mean")
 
 
-def histogram(name: str, weights: np.ndarray) -> Histogram:
+def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     """Density of weights, and their distance from the Gaussian of mean 0 and the same width."""
     x = np.asarray(weights, np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
@@ -282,7 +243,7 @@ def histogram(name: str, weights: np.ndarray) -> Histogram:
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 
-def correlations(name: str, kernel: np.ndarray) -> Covariance:
+def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
     """Covariance of the first filters of a layer, in units of their mean variance."""
     v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
     c = np.asarray(pruning.weight_tests.covariance(v), float)

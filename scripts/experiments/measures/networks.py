@@ -14,7 +14,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float
 
 import pruning
-from experiments.measures.analysis import PAIRS, Histogram, histogram, theory
+from experiments.measures.analysis import PAIRS, histogram, theory
 from experiments.recipes import Recipe
 from experiments.training.optimizers import learning_rate
 from experiments.training.paired_runs import NORMALIZATIONS, History, Program
@@ -236,7 +236,7 @@ def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> Stat
     return state._replace(params=mask(state.params), statistics=mask(state.statistics))
 
 
-def histograms(state: State) -> list[Histogram]:
+def histograms(state: State) -> list[dict[str, Any]]:
     """Weights of the first, a middle and the last 3×3 layer, with the Gaussian of equal width."""
     kernels = [(name, k) for name, k in conv_kernels(state.params).items() if k.shape[0] > 1]
     chosen = (kernels[0], kernels[len(kernels) // 2], kernels[-1])

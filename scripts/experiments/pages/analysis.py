@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from experiments.measures import analysis
-from experiments.measures.analysis import Analysis
 from experiments.pages import analysis_figures as figures
 from experiments.pages import page
 from experiments.pages.page import cards, details, paragraphs, provenance, table
@@ -37,7 +36,7 @@ LEGEND = (
 )
 
 
-def render(results: Analysis) -> str:
+def render(results: dict) -> str:
     """The whole page."""
     return page.render(
         title=f"Pruning criteria and weights of {results['file']}",
@@ -48,7 +47,7 @@ def render(results: Analysis) -> str:
     )
 
 
-def _summary(results: Analysis) -> str:
+def _summary(results: dict) -> str:
     layers = results["layers"]
     items = [(results["kind"].capitalize(), str(len(layers)), f"of {results['file']}")]
     if layers:
@@ -73,7 +72,7 @@ def _summary(results: Analysis) -> str:
     return found + cards(items) + paragraphs(*ignored) + criteria_defined() + reference("CWDA")
 
 
-def conclusion(results: Analysis) -> Iterator[str]:
+def conclusion(results: dict) -> Iterator[str]:
     """Conclusions from the numbers, in sentences."""
     layers = results["layers"]
     if not layers:
@@ -125,7 +124,7 @@ def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
     }
 
 
-def _layers(results: Analysis) -> str:
+def _layers(results: dict) -> str:
     layers = results["layers"]
     columns = layer_columns(layers)
     sizes = ["layer", "filters", "dims"]
@@ -144,7 +143,7 @@ def _layers(results: Analysis) -> str:
     )
 
 
-def _first(results: Analysis) -> str:
+def _first(results: dict) -> str:
     """Table 1."""
     head = ["layer", *(series.label for series in CRITERIA.values())]
     rows = [
@@ -157,7 +156,7 @@ def _first(results: Analysis) -> str:
     ) + details("All layers", table(head, rows, "The eight lowest scores of every layer"))
 
 
-def _settings(results: Analysis) -> str:
+def _settings(results: dict) -> str:
     entries = {**results["settings"], **results["environment"]}
     entries["seconds"] = f"{results['seconds']['analysis']:.1f}"
     return provenance(results["command"], page.settings(entries))

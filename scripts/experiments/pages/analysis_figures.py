@@ -6,7 +6,6 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.measures import analysis
-from experiments.measures.analysis import Analysis, Covariance
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
 from experiments.pages.plots import GRID, MUTED, SERIES, SMALL, Series, draw, floats
@@ -20,7 +19,7 @@ GAUSSIAN = Series("95 % of Gaussian layers of the same shape", MUTED, "")
 SCATTERED = (("l1", "l2", "l1-l2"), ("gm", "l2", "l2-gm"), ("fermat", "l2", "l2-fermat"))
 
 
-def scores(results: Analysis) -> str:
+def scores(results: dict) -> str:
     """Figure 1."""
 
     def paint(layer: dict, a: str, b: str, axes: Axes) -> None:
@@ -49,7 +48,7 @@ def scores(results: Analysis) -> str:
     )
 
 
-def similarity(results: Analysis) -> str:
+def similarity(results: dict) -> str:
     """Figures 2 and 4."""
     if not results["layers"]:
         return paragraphs("No layer has a ranking to compare.")
@@ -75,7 +74,7 @@ def similarity(results: Analysis) -> str:
     )
 
 
-def _similarity_plots(results: Analysis, quantity: str) -> list[str]:
+def _similarity_plots(results: dict, quantity: str) -> list[str]:
     """A panel for each pair: the network's layers over the band of Gaussian layers."""
     layers = results["layers"]
     x = np.arange(len(layers)) + 1
@@ -95,7 +94,7 @@ def _similarity_plots(results: Analysis, quantity: str) -> list[str]:
     return similarity_panels(paint, quantity, analysis.PAIRS, len(layers))
 
 
-def histograms(results: Analysis) -> str:
+def histograms(results: dict) -> str:
     """Figure 3."""
     return figure(
         histogram_plots(results["histograms"]),
@@ -105,7 +104,7 @@ def histograms(results: Analysis) -> str:
     )
 
 
-def covariances(results: Analysis) -> str:
+def covariances(results: dict) -> str:
     """Figure 6."""
     panels = [
         draw(
@@ -137,7 +136,7 @@ def covariances(results: Analysis) -> str:
     ) + table(head, rows, "The whole covariance of these layers")
 
 
-def _paint_covariance(layer: Covariance, axes: Axes) -> None:
+def _paint_covariance(layer: dict, axes: Axes) -> None:
     c = floats(layer["covariance"])
     image = np.zeros((*c.shape, 4))
     # Large values are opaque; at zero the page's background is visible.
@@ -148,7 +147,7 @@ def _paint_covariance(layer: Covariance, axes: Axes) -> None:
     axes.locator_params(nbins=5)
 
 
-def others(results: Analysis) -> str:
+def others(results: dict) -> str:
     """Figure 8."""
     parameters = results["others"]
     if not parameters:
@@ -175,5 +174,5 @@ def others(results: Analysis) -> str:
     )
 
 
-def _chosen(results: Analysis) -> list[dict]:
+def _chosen(results: dict) -> list[dict]:
     return [layer for layer in results["layers"] if layer["name"] in results["chosen"]]

@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.measures.analysis import Histogram
 from experiments.measures.networks import OverSeeds, mean
 from experiments.pages import plots
 from experiments.pages.page import details, figure, paragraphs, table
@@ -251,10 +250,10 @@ def filters(results: dict) -> str:
     ) + figure(histogram_plots(layers), histograms_sentence(layers), (), "three")
 
 
-def histogram_plots(layers: Sequence[Histogram], *, name: str = "histogram") -> list[str]:
+def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[str]:
     """Weights of a few layers, and the Gaussian fitted to them."""
 
-    def paint(layer: Histogram, axes: Axes) -> None:
+    def paint(layer: dict, axes: Axes) -> None:
         edges, density = floats(layer["edges"]), floats(layer["density"])
         axes.stairs(density, edges, fill=True, color=SERIES[0], alpha=0.35)
         axes.stairs(density, edges, color=SERIES[0], lw=0.8)
@@ -275,7 +274,7 @@ def histogram_plots(layers: Sequence[Histogram], *, name: str = "histogram") -> 
     ]
 
 
-def histograms_sentence(layers: Sequence[Histogram]) -> str:
+def histograms_sentence(layers: Sequence[dict]) -> str:
     """How far the weights are from Gaussian."""
     departing = sum(layer["ks"] > 1.358 / layer["weights"] ** 0.5 for layer in layers)
     largest = max(layers, key=lambda layer: layer["ks"])
