@@ -87,7 +87,10 @@ def test_counts_that_disagree_with_the_records_are_refused(count, tmp_path):
         if split["name"] == "train":
             split["shardLengths"] = [str(count)]
     path.write_text(json.dumps(info))
-    with pytest.raises(InputError, match=rf"has {count} records of .*-train.*, which holds 40"):
+    with pytest.raises(
+        InputError,
+        match=rf"the number of records of .*-train.*; it has {count}, and the file holds 40",
+    ):
         datasets.load("digits", folder)
 
 

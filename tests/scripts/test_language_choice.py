@@ -289,7 +289,11 @@ def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_
             Wanted(budget=10),
             "10 parameters are fewer than the [0-9,]+ of the model with the fewest",
         ),
-        ("llama", Wanted(heads=2, hidden=23), "must divide its hidden width.*; got 2 and 23"),
+        (
+            "llama",
+            Wanted(heads=2, hidden=23),
+            "must divide its hidden width.*; got 2 heads and width 23",
+        ),
         ("llama", Wanted(experts=2), r"--experts must lie in 1\.\.1; got 2"),
         ("gpt2", Wanted(heads=1), "--heads must be [24] for gpt2, whose configuration.*; got 1"),
         ("gpt2", Wanted(hidden=4), "--hidden must be .* whose norms subtract a mean .*; got 4"),

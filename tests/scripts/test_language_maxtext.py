@@ -77,7 +77,7 @@ def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family
 @pytest.mark.parametrize(
     ("family", "change", "message"),
     [
-        ("llama", {}, "must be of qwen2 or qwen3; got a llama"),
+        ("llama", {}, "needs a model of qwen2 or qwen3; got a llama"),
         ("qwen2", {"use_sliding_window": True}, "without sliding windows"),
         ("qwen3", {"attention_bias": True}, "biases that MaxText's qwen3 lacks"),
         ("qwen3", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scaled positions"),

@@ -59,7 +59,7 @@ def test_the_newest_whole_checkpoint_resumes_and_the_damaged_one_is_renamed(one,
     assert view.steps[0] == 10
     (line,) = view.lines
     assert "checkpoint 10 is damaged (" in line
-    assert f"manifest.ocdbt is not what was written): renamed to {run}" in line
+    assert f"manifest.ocdbt differs from the file that was written): renamed to {run}" in line
     assert "10.damaged" in steps(run)
 
 
@@ -181,7 +181,7 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
 
 
 def test_a_folder_with_checkpoints_and_no_recipe_is_refused(images, run):
-    with pytest.raises(InputError, match=r"recipe\.json must be there, because .*checkpoints-0"):
+    with pytest.raises(InputError, match=r"recipe\.json must exist, because .*checkpoints-0"):
         run_folder.prepare(run, SMALL, images, vmapped_seeds=1)
 
 

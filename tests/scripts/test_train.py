@@ -267,7 +267,10 @@ def test_a_folder_of_another_recipe_is_refused_by_the_field_that_differs(images,
         ({"epochs": 0}, "--epochs must be at least 1; got 0"),
         ({"weight_decay": math.nan}, "--weight-decay must be a finite number; got nan"),
         ({"batch_size": 30, "accumulate": 4}, "must be a multiple"),
-        ({"batch_size": 30, "accumulate": 2, "statistics_groups": 4}, "multiple .* got 30 and 8"),
+        (
+            {"batch_size": 30, "accumulate": 2, "statistics_groups": 4},
+            "multiple .* got batch size 30 and product 8",
+        ),
     ],
 )
 def test_recipes_out_of_range_are_refused(changes, sentence):
