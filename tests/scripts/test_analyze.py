@@ -119,15 +119,15 @@ def committed():
 
 
 def test_layers_are_chosen_by_the_beginning_of_their_name(network, tmp_path, capsys):
-    analyze.main(network, layers=("a", "norm"), ratio=0.25, out=tmp_path, gaussian_layers=20)
+    analyze.main(network, layers=("a", "norm"), ratio=0.375, out=tmp_path, gaussian_layers=20)
     results = json.loads((tmp_path / "results.json").read_text())
     (layer,) = results["layers"]
     assert layer["name"] == "a"
     filters = np.load(network)["a.kernel"].reshape(-1, 16)
-    lowest = [set(np.argsort(np.linalg.norm(filters, k, axis=0))[:4]) for k in (1, 2)]
-    assert layer["overlap"]["l1-l2"] == pytest.approx(len(lowest[0] & lowest[1]) / 4)
+    lowest = [set(np.argsort(np.linalg.norm(filters, k, axis=0))[:6]) for k in (1, 2)]
+    assert layer["overlap"]["l1-l2"] == pytest.approx(len(lowest[0] & lowest[1]) / 6)
     assert [parameter["layer"] for parameter in results["others"]] == ["norm.scale"]
-    assert results["settings"] == {"ratio": 0.25, "gaussian layers": 20, "level": analysis.LEVEL}
+    assert results["settings"] == {"ratio": 0.375, "gaussian layers": 20, "level": analysis.LEVEL}
     assert results["file"] == "small.npz"
     assert results["command"].startswith("python scripts/analyze.py")
     assert 0 < results["seconds"]["analysis"] <= cli.seconds()
