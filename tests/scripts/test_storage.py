@@ -159,7 +159,7 @@ def test_a_second_run_in_the_folder_of_a_bucket_is_noticed(objects):
         with files.in_use(folder) as other:
             other()
         with pytest.raises(
-            InputError, match=r"must be of one run at a time; process .* signed s3:/"
+            InputError, match=r"must be used by one run at a time; process .* run in s3:/"
         ):
             check()
 
