@@ -4,9 +4,18 @@ import jax
 import numpy as np
 import pytest
 
+from pruning import channels
 from tests.support import random_networks
 from tests.support.numpy_programs import evaluated
-from tests.support.random_networks import WRONG, difference, outcome, random_network
+from tests.support.random_blocks.steps import RANDOM
+from tests.support.random_networks import (
+    WRONG,
+    difference,
+    drawn_keep,
+    outcome,
+    random_network,
+    random_transformer,
+)
 
 
 def assert_cut_rightly(seed):
@@ -62,3 +71,92 @@ def test_wrong_cuts_and_crashes_are_noticed(monkeypatch):
 def test_errors_are_relative_and_never_nan():
     assert difference({"a": np.array([3.0, 2.0])}, {"a": np.array([2.0, 2.0])}) == 0.5
     assert difference(np.array([np.nan]), np.array([1.0])) == np.inf
+
+
+def batches(x):
+    return [(x,), (x[::-1],)]
+
+
+REPAIRS = {
+    "fold_constants": channels.fold_constants,
+    "least_squares": lambda a, p, g, k, x: channels.least_squares(a, p, g, k, batches(x)),
+    "merge_channels": lambda a, p, g, k, x: channels.merge_channels(a, p, g, k, inputs=[x]),
+    "rescale": lambda a, p, g, k, x: channels.rescale(a, p, g, k, batches(x)),
+}
+drawn = pytest.mark.parametrize("draw", [random_network, random_transformer])
+
+
+def or_refusal(repair, *arguments):
+    """The repaired tree, or None if a sentence about kernels says why there is none."""
+    try:
+        return repair(*arguments)
+    except ValueError as error:
+        if "kernel" not in str(error):
+            raise
+    return None
+
+
+def cut(apply, params, groups, keep, x):
+    small = channels.remove_channels(params, groups, keep)
+    return evaluated(channels.resized(apply, groups, keep), small, x)
+
+
+@pytest.mark.slow
+@drawn
+@pytest.mark.parametrize("repair", REPAIRS)
+@pytest.mark.parametrize("seed", range(300, 320))
+def test_repaired_networks_are_cut_rightly_or_refused(repair, draw, seed):
+    apply, params, x, _ = draw(seed)
+    groups = channels.coupled_channels(apply, params, x, resize=True)
+    keep = drawn_keep(groups, seed)
+    repaired = or_refusal(REPAIRS[repair], apply, params, groups, keep, x)
+    if repaired is None:
+        return
+    assert types(repaired) == types(params)
+    masked = evaluated(apply, channels.mask_channels(repaired, groups, keep), x)
+    assert difference(cut(apply, repaired, groups, keep, x), masked) < 1e-9
+
+
+def types(params):
+    return [(np.shape(x), jax.typeof(x).dtype) for x in jax.tree.leaves(params)]
+
+
+@pytest.mark.slow
+@drawn
+@pytest.mark.parametrize("seed", range(320, 350))
+def test_equal_channels_of_random_networks_are_merged_without_loss(draw, seed):
+    apply, params, x, kinds = draw(seed)
+    rng = np.random.default_rng(seed)
+    groups = channels.coupled_channels(apply, params, x, resize=True)
+    several = [group for group in groups if group.size > 1 and not group.normed]
+    if not RANDOM.keys().isdisjoint(kinds) or not several:
+        pytest.skip("channels of equal filters are unlike, by random bits or by constants")
+    group = several[rng.integers(len(several))]
+    removed, kept = rng.choice(group.size, 2, replace=False)
+    leaves, structure = jax.tree.flatten(params)
+    leaves = [np.array(leaf) for leaf in leaves]
+    for p in (p for p in group.positions if not p.incoming):
+        rows = np.moveaxis(leaves[group.parameters.paths.index(p.path)], p.axis, 0)
+        rows[p.indices[removed]] = rows[p.indices[kept]]
+    equal = jax.tree.unflatten(structure, leaves)
+    keep = [np.arange(group.size) != removed]
+    merged = or_refusal(REPAIRS["merge_channels"], apply, equal, [group], keep, x)
+    if merged is None:
+        return
+    found = cut(apply, merged, [group], keep, x)
+    assert difference(found, evaluated(apply, equal, x)) < 1e-8
+
+
+@pytest.mark.slow
+@drawn
+@pytest.mark.parametrize("seed", range(350, 370))
+def test_pruned_random_networks_run_and_are_read_again(draw, seed, tmp_path):
+    apply, params, x, _ = draw(seed)
+    if not channels.coupled_channels(apply, params, x, resize=True):
+        pytest.skip("there is nothing to prune")
+    pruned = channels.prune(apply, params, x, ratios=[0.2, 0.4], resize=True, fold=False)
+    masked = evaluated(apply, channels.mask_channels(params, pruned.groups, pruned.keep), x)
+    assert difference(evaluated(pruned.apply, pruned.params, x), masked) < 1e-10
+    channels.save_pruned(tmp_path, pruned)
+    read = channels.load_pruned(tmp_path, apply)
+    assert difference(evaluated(read.apply, read.params, x), masked) < 1e-10

@@ -136,7 +136,7 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
     groups = coupled_channels(apply, params, x, resize=resize)
     if not groups:
         return Outcome("nothing to cut")
-    keep = _drawn_keep(groups, seed)
+    keep = drawn_keep(groups, seed)
     masked = evaluated(apply, mask_channels(params, groups, keep), x)
     small = remove_channels(params, groups, keep)
     run = resized(apply, groups, keep)
@@ -167,7 +167,7 @@ def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
     return evaluated(jax.grad(total), params, x)
 
 
-def _drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
+def drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     keep = [rng.random(group.size) >= REMOVED for group in groups]
     for vector in keep:

@@ -131,11 +131,13 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
         result = Role(given, addend if given else None, alone, maker)
         return [result, *[Role(given)] * (len(eqn.outvars) - 1)]
 
+    def origin(i: int, aval: Any) -> Role:
+        is_array = aval.ndim > 0 or not aval.weak_type  # a changed Python number has a dtype
+        may_change = is_floating(aval) and is_array
+        return Role(True, Addend(i, lambda x: x), alone=True) if may_change else Role(True)
+
     arguments = closed_jaxpr(program).jaxpr.invars
-    parameters = [
-        Role(True, Addend(i, lambda x: x), alone=True) if _may_change(v.aval) else Role(True)
-        for i, v in enumerate(arguments[: len(shapes)])
-    ]
+    parameters = [origin(i, v.aval) for i, v in enumerate(arguments[: len(shapes)])]
     inputs = [Role(False)] * (len(arguments) - len(shapes))
     interpret(program, parameters + inputs, lambda x: Role(True), step)
     for i, fact in enumerate(facts):
@@ -145,11 +147,6 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
         if (kernel := facts[i].kernel) is not None:
             facts[i] = facts[i]._replace(kernel=kernel._replace(shifted=facts[after].once))
     return facts
-
-
-def _may_change(aval: Any) -> bool:
-    """Whether a parameter is a floating array; a changed Python number would have a dtype."""
-    return is_floating(aval) and not (aval.weak_type and aval.ndim == 0)
 
 
 def _addend(eqn: Equation, roles: Sequence[Role]) -> Addend | None:
