@@ -42,8 +42,8 @@ class Options:
       runs: Number of timed runs of each program, after warming up.
       dtype: Dtype of layers and networks, float32 or bfloat16; parameters and statistics are always
         float32.
-      only: Subject to time: layers, distances, pruning, halves, geometry, maps or training; by
-        default all.
+      only: Subject to time: layers, distances, pruning, coupling, halves, geometry, maps or
+        training; by default all.
       out: JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
     """
 

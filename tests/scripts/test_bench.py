@@ -330,6 +330,7 @@ def test_options_out_of_range_are_refused():
     subjects = "layers, distances, pruning, coupling, halves, geometry, maps, training"
     with pytest.raises(InputError, match=f"--only must be one of {subjects}; got pears"):
         bench.main(bench.Options(only="pears"))
+    assert all(subject in str(bench.Options.__doc__) for subject in subjects.split(", "))
 
 
 @pytest.fixture
