@@ -44,8 +44,8 @@ def fit_filter_model(
     square of its filter. The spread is the standard deviation of log l2 beyond the deviation that
     filters of one scale have, and at least 0. For filters of covariance S, the effective dimension
     is (tr S)²/tr S². To first order, the effective dimension is the inverse of the mean squared
-    cosine of two filters. It is at most the number of weights of a filter. A filter of zeros has no
-    scale and gives NaN.
+    cosine of two filters. It lies between 1 and the number of weights of a filter. A filter of
+    zeros has no scale and gives NaN.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If not, the effective dimension
@@ -71,7 +71,7 @@ def fit_filter_model(
     shape = fit_generalized_gaussian(units * dims**0.5).shape
     squares = jnp.square(matmul(units, units.T))
     others = jnp.sum(squares, where=~jnp.eye(n, dtype=bool)) / (n * (n - 1))
-    effective = jnp.minimum(1 / others, dims) if correlated else jnp.full_like(shape, dims)
+    effective = jnp.clip(1 / others, 1, dims) if correlated else jnp.full_like(shape, dims)
     logs = jnp.log(jnp.where(sizes > 0, sizes, jnp.finfo(v.dtype).tiny))
     noise = _noises(shape, dims, effective)[1]
     spread = jnp.sqrt(jnp.maximum(jnp.var(logs, ddof=1) - noise, 0))

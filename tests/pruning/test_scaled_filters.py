@@ -149,3 +149,13 @@ def test_a_correlation_above_one_gives_nan(function):
     found = function(jnp.array([-1.001, -1.0, 0.0, 1.0, 1.001]))
     assert np.isnan(found).tolist() == [True, False, False, False, True]
     assert np.isnan(function(1.001))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parallel_filters_have_one_effective_dimension(dtype):
+    direction = np.random.default_rng(0).normal(size=7)
+    filters = jnp.asarray(np.outer(np.linspace(1, 3, 9), direction), dtype)
+    fit = jax.jit(fit_filter_model)(filters)
+    np.testing.assert_allclose(fit.effective_dims, 1, rtol=1e-6)
+    assert fit.effective_dims >= 1
+    assert np.isfinite(scaled_l1_l2_correlation(7, effective_dims=fit.effective_dims))
