@@ -54,7 +54,7 @@ def test_moments_of_a_leaky_function_are_those_of_draws():
 @pytest.mark.parametrize("name", ["GELU", "SiLU", "softplus"])
 def test_functions_are_those_of_jax_with_their_derivatives(name):
     functions = smooth_functions()[name]
-    derivatives = ACTIVATIONS[name].function
+    derivatives, _ = ACTIVATIONS[name]
     with jax.enable_x64(True):
         for function in functions:
             for x in (-3.0, -0.5, 0.25, 2.0):

@@ -56,6 +56,7 @@ def cost_at(
         group.
 
     Example:
+      >>> import jax
       >>> from pruning import coupled_channels
       >>> def mlp(params, x):
       ...     return jax.nn.relu(x @ params["a"]) @ params["b"]
