@@ -88,10 +88,10 @@ def test_a_run_with_python_numbers_resumes_and_is_read(tmp_path):
 @pytest.mark.parametrize(
     "repair",
     [
-        lambda *given: channels.fold_constants(*given, X),
-        lambda *given: channels.least_squares(*given, BATCHES),
-        lambda *given: channels.rescale(*given, BATCHES),
-        lambda *given: channels.merge_channels(*given, inputs=[X]),
+        lambda a, p, g, k: channels.fold_constants(a, p, g, k, X),
+        lambda a, p, g, k: channels.least_squares(a, p, g, k, BATCHES),
+        lambda a, p, g, k: channels.rescale(a, p, g, k, BATCHES),
+        lambda a, p, g, k: channels.merge_channels(a, p, g, k, inputs=[X]),
     ],
     ids=["fold_constants", "least_squares", "rescale", "merge_channels"],
 )
