@@ -123,15 +123,20 @@ def test_an_interrupted_run_ends_with_the_same_bits(unitized, trained, tmp_path,
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
     _, whole = trained
 
-    def interrupt(epoch):
-        if epoch == 2:
-            raise KeyboardInterrupt
+    steps = unitized.trainer.steps
+
+    class Interrupted(View):
+        def update(self, steps, description, numbers):
+            super().update(steps, description, numbers)
+            if "epoch 2/" in description:
+                raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(unitized, tmp_path, interrupt)
-    seen = []
-    resumed = train(unitized, tmp_path, seen.append)
-    assert seen == [1, 2, 3]  # interrupted before the second epoch was saved
+        train(unitized, tmp_path, Interrupted())
+    view = View()
+    resumed = train(unitized, tmp_path, view)
+    assert steps < view.steps[0] <= 2 * steps  # interrupted before the second epoch was saved
+    assert view.steps[-1] == 3 * steps
     for a, b in zip(leaves(whole), leaves(resumed), strict=True):
         np.testing.assert_array_equal(a, b)
     assert whole[1].accuracy[-1] > 0.5
