@@ -142,7 +142,7 @@ def test_the_command_writes_all_to_a_bucket_and_a_network_is_loaded_from_it(obje
         np.argmax(load_network("gs://mine/command")(jnp.asarray(images.x_test)), 1) == images.y_test
     )
     assert right.mean() == pytest.approx(results["accuracy"]["mean"], abs=1e-6)
-    with pytest.raises(InputError, match="has batch.size 128, not 64"):
+    with pytest.raises(InputError, match=r"has batch.size 128, not 64"):
         train.main(dataclasses.replace(recipe, batch_size=64), options)
 
 
