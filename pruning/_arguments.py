@@ -47,7 +47,7 @@ def vectors(**scores: Any) -> None:
         )
 
 
-def at_least(minimum: int, **numbers: Any) -> None:
+def at_least(minimum: float, **numbers: Any) -> None:
     """Raise if a Python number is too small, or an array is complex."""
     real(**numbers)
     for name, x in numbers.items():
@@ -66,19 +66,19 @@ def real(**numbers: Any) -> None:
             raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
 
 
-def parameters(minimum: int | None = None, /, **numbers: Any) -> tuple[Any, ...]:
+def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]:
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
     Python's and NumPy's numbers become Python floats, because these do not change the dtype of
     arrays. A number below `minimum` is refused, and an element of an array below it becomes NaN.
     """
-    real(**numbers) if minimum is None else at_least(minimum, **numbers)
+    at_least(minimum, **numbers)
 
     def form(x: Any, name: str) -> Any:
         if isinstance(x, int | float | np.generic):
             return float(x)
         array = jnp.asarray(promote_to_float32(x, name))
-        return array if minimum is None else jnp.where(array >= minimum, array, jnp.nan)
+        return jnp.where(array >= minimum, array, jnp.nan)
 
     return tuple(form(x, name) for name, x in numbers.items())
 

@@ -138,3 +138,10 @@ def test_the_ratio_of_equal_samples_is_that_of_a_symmetric_batch(n, transform):
     assert tied in (1, jnp.inf)
     assert not of_tied.any()
     assert jnp.isnan(both(jnp.full(n, 1.0).at[1].set(jnp.nan))[0])
+
+
+@pytest.mark.parametrize("r", [-1e-6, -0.5, -1.5, -20.0])
+def test_limits_of_a_negative_ratio_are_nan(r):
+    ends = jax.jit(lambda r: geometry.tree.limits(5, r))(jnp.asarray(r))
+    assert np.isnan(ends.norm_ratios).all()
+    assert np.isnan(ends.angles).all()
