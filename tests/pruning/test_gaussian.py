@@ -449,6 +449,7 @@ def test_too_small_a_number_is_refused_and_in_an_array_it_is_nan(name):
     ("place", "order"), [(1, -0.5), (2, -0.5), (3, 0.5), (0, 2), (1, 2), (2, 2), (3, 2)]
 )
 def test_an_amoroso_moment_of_nan_is_nan(place, order):
-    numbers = [0.0, 1.3, 0.7, 1.1]
+    numbers: list[Any] = [0.0, 1.3, 0.7, 1.1]
     numbers[place] = jnp.array(jnp.nan)
-    assert jnp.isnan(amoroso_moment(*numbers, order))
+    a, theta, alpha, beta = numbers
+    assert jnp.isnan(amoroso_moment(a, theta, alpha, beta, order))
