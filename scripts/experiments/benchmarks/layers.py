@@ -18,6 +18,7 @@ SHAPES = (
     (64, 14, 14, 512),
     (256, 1024),
 )
+LARGE = ((256, 56, 56, 256), (8192, 4096))  # beyond any cache; on a CPU they take minutes
 IMAGES = (128, 32, 32, 3)
 VECTORS = SHAPES[-1]
 DEPTH = 8
@@ -44,14 +45,19 @@ def training(dtype: Any) -> list[Pair]:
     def both_ways(layer: nnx.Module, x: jax.Array) -> Compiled:
         return gradient(layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype))
 
-    return [pair for shape in SHAPES for pair in layers(shape, dtype, both_ways)]
+    return [pair for shape in shapes() for pair in layers(shape, dtype, both_ways)]
 
 
 def inference(dtype: Any) -> list[Pair]:
     def frozen(layer: nnx.Module, x: jax.Array) -> Compiled:
         return forward(nnx.view(layer, use_running_average=True), x)
 
-    return [pair for shape in SHAPES for pair in layers(shape, dtype, frozen)]
+    return [pair for shape in shapes() for pair in layers(shape, dtype, frozen)]
+
+
+def shapes() -> tuple[tuple[int, ...], ...]:
+    """The shapes of the inputs; on a GPU or TPU also those of `make bench-compiled`."""
+    return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 
 def resnets(dtype: Any) -> list[Pair]:

@@ -73,7 +73,10 @@ def alternately(
 
 
 def torch_on_all_cores(peer: str) -> Any | None:
-    """PyTorch; if it is not installed, None, after a line that says how to get `peer`."""
+    """PyTorch, to compare with JAX on a CPU; otherwise None, after a line that says why."""
+    if jax.default_backend() != "cpu":
+        say(f"{peer} is left out: PyTorch would run on the CPU, and JAX runs on another device")
+        return None
     try:
         import torch  # pyright: ignore[reportMissingImports]
     except ImportError:
