@@ -26,9 +26,9 @@ import jax  # noqa: E402, it reads the environment
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
-# XLA's older emitters of loops, gone in JAX 0.12, compile in a third of the time; workers share
+# XLA's older emitters of loops, gone in JAX 0.11, compile in a third of the time; workers share
 # the cores already, so that one thread may write a program.
-if jax.__version_info__ < (0, 12):
+if jax.__version_info__ < (0, 11):
     os.environ.setdefault(
         "XLA_FLAGS",
         "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
