@@ -18,8 +18,8 @@ pytestmark = [
 ]
 
 
-def data(shape, mean=0.0):
-    return np.random.default_rng(0).normal(mean, 1.0, shape).astype(np.float32)
+def data(shape, mean=0.0, seed=0):
+    return np.random.default_rng(seed).normal(mean, 1.0, shape).astype(np.float32)
 
 
 def on_both(function, *args):
@@ -35,7 +35,8 @@ def on_both(function, *args):
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 @pytest.mark.parametrize("shape", [(256, 1024), (64, 14, 14, 256)])
 def test_layers_and_their_gradients_agree_with_the_cpu(shape, mean, factor):
-    x, upstream = jnp.asarray(data(shape, mean)), jnp.asarray(data(shape))
+    # A cotangent that equals the input has a gradient of nearly zero: rounding would decide.
+    x, upstream = jnp.asarray(data(shape, mean)), jnp.asarray(data(shape, seed=1))
 
     def both(x, alpha, upstream):
         def loss(x, alpha):

@@ -3,7 +3,8 @@
 import os
 import time
 from collections.abc import Callable
-from importlib.metadata import distributions
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 import jax
@@ -100,5 +101,8 @@ def compiled(function: Callable, *arguments: Any) -> Compiled:
 
 def peers() -> dict[str, str]:
     """Versions of the peers that are installed."""
-    names = {d.name: d.version for d in distributions()}
-    return {name: names[name] for name in ("flax", "scipy", "torch", "ott-jax") if name in names}
+    found = {}
+    for name in ("flax", "scipy", "torch", "ott-jax"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
