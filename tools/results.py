@@ -31,7 +31,7 @@ RUNS = (
     "out/mnist-moments",
     "out/train_lm/model",
     "out/cifar10-vgg11",
-    "out/cifar10-resnet20-batch_norm",
+    "out/cifar10-speed-batch_norm",
 )
 INPUTS = ("DIR", "tfds", "resnet20.safetensors", "hed_bsds500.weights.h5", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"
@@ -82,6 +82,9 @@ class Result(NamedTuple):
     def needs(self, inputs: dict[str, str]) -> str | None:
         """The inputs that are missing to run the command again."""
         missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
+        device = self.content.get("environment", {}).get("device", "cpu")
+        if device != "cpu" and not device.startswith("none"):
+            missing.append(f"an {device}, on which it was made")
         if "FOLDER" in self.content["command"] or "--compile-for" in self.content["command"]:
             missing.append("a run by hand: it writes no file by --out alone")
         if not Path(self.interpreter).exists():

@@ -19,7 +19,14 @@ from typing import Any
 import shift_estimators
 from experiments.measures.repair import of_images, of_networks
 from experiments.pages import atlas
-from tools import bench_tables, language_table, repair_tables, scale_table, training_table
+from tools import (
+    accuracy_table,
+    bench_tables,
+    language_table,
+    repair_tables,
+    scale_table,
+    training_table,
+)
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
@@ -42,6 +49,13 @@ def scale(_: str) -> str:
 def training(_: str) -> str:
     """The table of compiled training steps."""
     return table(training_table.HEADER, training_table.rows())
+
+
+def accuracies(preset: str) -> str:
+    """The table of the networks of a preset with several layers."""
+    files = {name: f"train/{preset}-{name}/results.json" for name in accuracy_table.NAMES}
+    found = {name: load_result(f) for name, f in files.items() if (RESULTS / f).exists()}
+    return "\n\n" + "\n".join(accuracy_table.lines(found)) + "\n\n"
 
 
 def bench(argument: str) -> str:
@@ -101,6 +115,7 @@ def number(argument: str) -> str:
 
 
 WRITERS: dict[str, Callable[[str], str]] = {
+    "accuracies": accuracies,
     "bench": bench,
     "estimators": estimators,
     "language": language,

@@ -114,7 +114,7 @@ def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings()
     text = " ".join((ROOT / "docs/pruning.md").read_text(encoding="utf-8").split())
     expected = (
         ("resnet20", "{} in a [trained ResNet-20]"),
-        ("cifar10-preact20", "{} in [a ResNet-20 after four epochs]"),
+        ("cifar10-preact20", "{} in [a ResNet-20 after 20 epochs]"),
         ("cifar10-vgg11", "{} in a [VGG-11 after one epoch]"),
     )
     for name, words in expected:

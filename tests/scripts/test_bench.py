@@ -364,16 +364,26 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
     np.testing.assert_allclose(batch.ours(), batch.peer(), atol=1e-5)
 
 
+def subject_of(file):
+    """The first part of the name; after it come a device and a dtype."""
+    return file.stem.partition("-")[0]
+
+
 @pytest.mark.parametrize("file", sorted((FOLDER / "bench").glob("*.json")), ids=lambda f: f.stem)
 def test_the_numbers_of_a_file_were_made_at_the_sizes_that_the_bench_has(file):
     recorded = json.loads(file.read_text(encoding="utf-8"))["groups"]
-    assert list(recorded) == list(bench.choose(bench.Options(only=file.stem)))
+    assert list(recorded) == list(bench.choose(bench.Options(only=subject_of(file))))
 
 
-def test_the_layers_of_the_file_have_the_shapes_that_the_bench_has():
-    recorded = json.loads((FOLDER / "bench" / "layers.json").read_text(encoding="utf-8"))["groups"]
+@pytest.mark.parametrize(
+    ("file", "more"),
+    [("layers", ()), ("layers-h200-float32", layers.LARGE), ("layers-h200-bfloat16", layers.LARGE)],
+)
+def test_the_layers_of_a_file_have_the_shapes_that_the_bench_has(file, more):
+    path = FOLDER / "bench" / f"{file}.json"
+    recorded = json.loads(path.read_text(encoding="utf-8"))["groups"]
     by_layer, inference, network, mlp = ([row["name"] for row in r] for r in recorded.values())
-    shapes = [f"({','.join(map(str, shape))})" for shape in layers.SHAPES]
+    shapes = [f"({','.join(map(str, shape))})" for shape in (*layers.SHAPES, *more)]
     expected = {f"{name} {shape} / flax" for name in layers.LAYERS for shape in shapes}
     assert set(by_layer) == set(inference) == expected
     assert set(network) == {f"{name} {layers.IMAGES} / flax" for name in layers.LAYERS}
@@ -389,7 +399,6 @@ def test_every_file_of_numbers_is_of_a_clean_commit_and_shown_whole():
     for path in DOCS.glob("results/bench/*.json"):
         found = json.loads(path.read_text(encoding="utf-8"))
         assert "dirty" not in found["environment"]["commit"]
-        subject = path.stem.partition("-")[0]  # after it, the device and the dtype
-        assert f"--only {subject} " in found["command"]
+        assert f"--only {subject_of(path)} " in found["command"]
         for title in found["groups"]:
             assert f"**{title[0].upper()}{title[1:]}**" in shown

@@ -170,7 +170,6 @@ def options_in(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         ("settings", 1),
         ("geometry", 1),
         ("theorems", 2),
-        ("train/cifar10-resnet20-unitized", 19),
         ("train/cifar10-speed-unitized", 19),
     ],
 )

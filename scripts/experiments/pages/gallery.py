@@ -39,8 +39,6 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "prune/digits": prune.render,
     "prune/digits-30": prune.render,
     "prune/cifar10": prune.render,
-    "train/cifar10-resnet20-batch_norm": train.render,
-    "train/cifar10-resnet20-unitized": train.render,
     "train/cifar10-speed-batch_norm": train.render,
     "train/cifar10-speed-unitized": train.render,
     "compiled": compiled_page.render,

@@ -1,0 +1,39 @@
+"""The table of one network with several layers in docs/training.md: `tools.tables` writes it."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scipy import stats
+
+LEVEL = 0.95  # of all intervals of a table together, by Bonferroni's correction
+NAMES = {
+    "batch_norm": "batch norm",
+    "unitized": "unitized",
+    "bounded": "unitized, alpha kept in [0, 1]",
+}
+
+
+def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+    """A row for each layer: accuracies of all seeds, their mean, and its distance to batch norm.
+
+    Args:
+      results: Contents of results.json by normalization; each has the same seeds.
+    """
+    found = {name: [100 * run[-1]["accuracy"] for run in r["seeds"]] for name, r in results.items()}
+    seeds = len(found["batch_norm"])
+    yield "| layer | test accuracy of each seed, % | mean | minus batch norm, points |"
+    yield "| --- | --- | ---: | ---: |"
+    for name, values in found.items():
+        cells = [NAMES[name], ", ".join(f"{v:.2f}" for v in values), f"{sum(values) / seeds:.2f}"]
+        yield f"| {' | '.join(cells)} | {difference(values, found, name)} |"
+
+
+def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
+    """The mean difference of equal seeds, with a t interval; empty for batch norm itself."""
+    if name == "batch_norm":
+        return ""
+    level = 1 - (1 - LEVEL) / (len(found) - 1)
+    test = stats.ttest_rel(values, found["batch_norm"])
+    low, high = test.confidence_interval(level)
+    mean = sum(values) / len(values) - sum(found["batch_norm"]) / len(values)
+    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})".replace("-", "−")
