@@ -65,8 +65,8 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
     x = _columns(x).astype(x.dtype)
     if depth > 30 or x.size << depth > 2**30:
         raise ValueError(
-            f"depth must be so small that x has at most 2**30 / 2**depth numbers; x has {x.size} "
-            f"and depth is {depth}: for inner products at any depth, use tree_gram"
+            f"x must have at most 2**30 / 2**depth numbers; x has {x.size} and depth is {depth}: "
+            "for inner products at any depth, use tree_gram"
         )
     for _ in range(depth):
         x = _children(x)

@@ -132,7 +132,8 @@ def _in_training(model: nnx.Module) -> list[Any]:
             )
         if isinstance(norm, BatchRenorm):
             raise ValueError(
-                "batch norms must not be BatchRenorm, because microbatches lose the factors r and d"
+                "batch norms must not be BatchRenorm, because microbatches do not compute its "
+                "factors r and d"
             )
         if norm.groups != 1 or norm.use_running_average:
             raise ValueError(

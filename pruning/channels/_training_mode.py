@@ -27,8 +27,8 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
         found = ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")
         raise ValueError(
             "apply must run the network in evaluation mode, as nnx.view(model, "
-            f"use_running_average=True) does; this one mixes statistics of the batch into {found}, "
-            "and does not return the result"
+            f"use_running_average=True) does; this apply updates {found} by statistics of the "
+            "batch, and does not return the result"
         )
 
 

@@ -58,8 +58,8 @@ def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
         left -= 1
         if left < 0 or path.count(b"/") >= MAX_DEPTH or len(path) > 1000:
             raise WeightsError(
-                f"the file must have fewer groups for its size, at most {MAX_DEPTH} deep, with "
-                "names of at most 1000 bytes"
+                "the file must not have so many groups for its size; they must be at most "
+                f"{MAX_DEPTH} deep, with names of at most 1000 bytes"
             )
         if info.type == h5py.h5o.TYPE_DATASET and b"optimizer" not in path:
             paths.append(path)
@@ -98,7 +98,7 @@ def _arrays(
 
 def _check_parts(left: int) -> None:
     if left < 0:
-        raise WeightsError("the file must have fewer chunks and compound types for its size")
+        raise WeightsError("the file must not have so many chunks and compound types for its size")
 
 
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:

@@ -103,7 +103,7 @@ class Parser:
     def spend(self, n: int) -> None:
         self.steps -= n
         if self.steps < 0 or self.max_text < 0:
-            raise WeightsError("the file must have fewer parts and less text for its size")
+            raise WeightsError("the file must not have so many parts or so much text for its size")
 
 
 def floating(name: str) -> np.dtype | None:

@@ -187,7 +187,9 @@ def test_widths_are_those_that_are_allowed():
     both = sizes(budget=60, widths=[[8, 12, 16, 20], [12, 16, 20]], round_to=8)
     assert all(n in (8, 16, 64) for n in both)
     assert min(sizes(budget=60, min_channels=24)) >= 24
-    with pytest.raises(ValueError, match="budget must be at least 48, the cost at the fewest"):
+    with pytest.raises(
+        ValueError, match=r"budget must be at least 48, the cost of .* with the fewest"
+    ):
         select(budget=40, min_channels=24)
     with pytest.raises(ValueError, match=r"budget must be at least 2, .*; got nan"):
         select(budget=np.nan)
@@ -338,7 +340,7 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
         ({"budget": 0.5, "ratios": [0.5]}, "ratios must be empty if a budget is given"),
         ({"budget": 0.5, "select": select_layerwise}, "select must take a budget, as select_wit"),
         ({"budget": 0.5, "select": partial(select_globally)}, "select must take a budget, as sel"),
-        ({"budget": 1}, "budget must be at least .*, the cost at the fewest channels; got 1"),
+        ({"budget": 1}, "budget must be .*, the cost of .* with the fewest channels; got 1"),
         ({"budget": 0.5, "round_to": {"pear": 2}}, "names must match .*'pear' matches none"),
         ({}, r"ratios, such as \[0.5\], or a budget must be given; got neither"),
     ],

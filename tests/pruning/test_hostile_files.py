@@ -98,9 +98,9 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nils", "fewer parts"),
-        ("empty-maps", "fewer parts"),
-        ("nested-empty-maps", "fewer parts"),
+        ("nils", "so many parts"),
+        ("empty-maps", "so many parts"),
+        ("nested-empty-maps", "so many parts"),
         ("deep-maps", "at most 64 deep"),
         ("negative", "natural numbers"),
         ("both-negative", "natural numbers"),
@@ -122,10 +122,10 @@ def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
         (crafted_files.many_datasets, "at most 3055 arrays"),
         (crafted_files.compressed, "stored uncompressed"),
         (crafted_files.layer_names, "layer_names must fit"),
-        (crafted_files.tiny_chunks, "fewer chunks"),
+        (crafted_files.tiny_chunks, "so many chunks"),
         (crafted_files.virtual, "must be stored in the file"),
         (crafted_files.external_data, "must be stored in the file"),
-        (partial(crafted_files.compounds, n=31, fields=1), "fewer chunks and compound types"),
+        (partial(crafted_files.compounds, n=31, fields=1), "many chunks and compound types"),
     ],
 )
 def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
@@ -137,7 +137,7 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"N0" * 200_000 + b"N.", "must be shorter for the size of its file"),
+        (b"N0" * 200_000 + b"N.", "must not be so long for the size of its file"),
         (b")Na.", "append items to a list, not to a tuple"),
         (b"]NNs.", "set keys of a dictionary, not of a list"),
         (b"cos\nsystem\nNR.", "must call functions with a tuple"),

@@ -284,8 +284,11 @@ def test_a_damaged_image_of_any_format_is_decoded_or_refused_in_a_sentence(kind)
     ("content", "said"),
     [
         (claims(65_000, 65_000), "DecompressionBombError"),
-        (claims(20_000, 1), r"its sides are \(20000, 1\), more than 32 to 1"),
-        (encoded("PNG", image(3000, 1)), r"its sides are \(1, 3000\), more than 32 to 1"),
+        (claims(20_000, 1), r"its sides \(20000, 1\) must differ by a factor of at most 32"),
+        (
+            encoded("PNG", image(3000, 1)),
+            r"its sides \(1, 3000\) must .* by a factor of at most 32",
+        ),
         (b"", "UnidentifiedImageError: cannot identify image file"),
     ],
 )

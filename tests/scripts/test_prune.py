@@ -131,7 +131,7 @@ def test_a_budget_decides_how_many_channels_are_left(unit, cost):
     assert width(budget=5.5 * cost, unit=unit) == 5
     assert width(budget=5.5 * cost, unit=unit, round_to=2) == 4
     assert width(budget=0.5, unit=unit) == 8
-    with pytest.raises(ValueError, match="at the fewest channels"):
+    with pytest.raises(ValueError, match="with the fewest channels"):
         width(budget=0.5 * cost, unit=unit)
 
 

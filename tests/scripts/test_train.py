@@ -235,7 +235,7 @@ def test_the_rate_is_inside_the_velocity():
 
 def test_divergence_ends_the_run_with_the_step_and_the_last_checkpoint(images, tmp_path):
     recipe = replace(SMALL, learning_rate=1e30, normalization="none")
-    with pytest.raises(InputError, match=r"by step \d+ it is not: no checkpoint is kept"):
+    with pytest.raises(InputError, match=r"by step \d+ it had .*: no checkpoint is kept"):
         train_one(compiled(recipe, images), tmp_path)
     assert not run_folder.read_lines(tmp_path / "seed-0" / "metrics.jsonl")
 
@@ -245,7 +245,7 @@ def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch
     # The loss of the first step is still finite.
     recipe = replace(SMALL, learning_rate=1e3, weight_decay=1e37)
     one = with_steps_per_call(compiled(recipe, images), 1)
-    with pytest.raises(InputError, match="network must stay finite; by step 1 it is not: no check"):
+    with pytest.raises(InputError, match=r"network must remain finite; by step 1 it .*: no check"):
         train_one(one, tmp_path)
     assert not [path for path in (tmp_path / "checkpoints-0").iterdir() if path.name.isdigit()]
 
@@ -289,7 +289,9 @@ def test_what_cannot_be_built_is_refused(images):
         compiled(replace(SMALL, batch_size=128), images)
     with pytest.raises(InputError, match=r"times --accumulate times --microbatches, 3; got"):
         compiled(SMALL, images, microbatches=3)
-    with pytest.raises(InputError, match=r"--microbatches above 1 needs --statistics-groups 1"):
+    with pytest.raises(
+        InputError, match="--statistics-groups must be 1 if --microbatches is above 1"
+    ):
         compiled(replace(SMALL, statistics_groups=2), images, microbatches=2)
     with pytest.raises(InputError, match="--devices must be from 1 to 8; got 9"):
         trainer.mesh_of(9)

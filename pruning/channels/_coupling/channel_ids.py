@@ -231,8 +231,8 @@ class UnionFind:
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
             raise ValueError(
-                f"groups must hold only channels that this program works without; {name} needs "
-                f"removed channels{at(line_of(self.equations))}"
+                f"groups must hold only channels that this program can do without; its {name} "
+                f"needs channels that were removed{at(line_of(self.equations))}"
             )
 
     def is_removed(self, ids: Vector) -> Vector:

@@ -66,8 +66,8 @@ class TracedChannels(NamedTuple):
             reason = self.sets.reasons[pinned[0]]
             by = report_of(self.sets.pinned[reason])
             raise ValueError(
-                f"groups must hold only channels that this program works without; {by.primitive} "
-                f"needs removed channels{at(by.line)}"
+                "groups must hold only channels that this program can do without; its "
+                f"{by.primitive} needs channels that were removed{at(by.line)}"
             )
 
 

@@ -106,7 +106,7 @@ def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
             expected, found = (set(zip(*p, strict=True)) for p in (group.parameters, parameters))
             path, shape = min(expected ^ found, default=("the order", "of arrays"))
             raise ValueError(
-                "params must have the paths and shapes of the parameters that gave the groups; "
-                f"they differ in {path} {shape}"
+                "params must have the paths and shapes of the parameters from which the groups "
+                f"were read; they differ in {path} {shape}"
             )
     return parameters

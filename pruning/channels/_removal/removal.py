@@ -286,16 +286,16 @@ def _owner(
             return Owner(owner, (axis,))
     if len(candidates) != 1:
         raise ValueError(
-            f"params must hold the arrays that gave the groups, or their optimizer state; {path} "
-            f"belongs to {' and '.join(candidates) or 'none of them'}"
+            "params must hold the arrays from which the groups were read, or their optimizer "
+            f"state; {path} belongs to {' and '.join(candidates) or 'none of them'}"
         )
     (owner,) = candidates
     for axes in _axes(path.split("/"), shapes[owner]):
         if shape == tuple(shapes[owner][k] for k in axes) or (shape == (1,) and not axes):
             return Owner(owner, axes)
     raise ValueError(
-        f"params must have the shapes of the parameters that gave the groups; {path} must have "
-        f"shape {shapes[owner]}, got {shape}"
+        f"params must have the shapes of the parameters from which the groups were read; {path} "
+        f"must have shape {shapes[owner]}, got {shape}"
     )
 
 

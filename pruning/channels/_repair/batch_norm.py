@@ -106,8 +106,8 @@ def fold_batch_norms(
     jax.eval_shape(partial(_run, apply, network, params), *inputs)
     if not new:
         raise ValueError(
-            "apply must scale the result of a convolution or product channel by channel by "
-            "parameters alone, as batch norm in evaluation does; this program does not"
+            "apply must multiply each channel of a convolution or product by parameters alone, as "
+            "a batch norm in evaluation mode does; this program does not"
         )
     arrays = {paths[i]: leaves[i] for i in sorted(network.used)}
     shifted = _paths([None if i is None else paths[i] for i in kernels], set(arrays))

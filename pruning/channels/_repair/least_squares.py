@@ -97,7 +97,8 @@ def least_squares(
         raise ValueError(f"ridge must hold no negative number; got {tuple(ridge)}")
     if len(ridge) > 1 and len(batches) == 1:
         raise ValueError(
-            "batches must hold at least two batches, because the last batch chooses ridge; got 1"
+            "batches must hold at least two batches, because the last one is used to choose "
+            "ridge; got 1"
         )
     solver = partial(ridge_solution, ridge=ridge)
     return _repair("least_squares", apply, params, groups, keep, batches, solver)

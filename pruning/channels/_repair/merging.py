@@ -121,9 +121,8 @@ def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> Non
             start = starts[parameters.paths.index(first.path), first.axis]
             if np.isin(sets.find(start + first.indices.ravel()), roots).any():
                 raise ValueError(
-                    f"merged channels must be summed by kernels alone; channels of {name(group)} "
-                    "are summed by "
-                    f"{required.equations[-1].primitive.name}{at(line_of(required.equations))}"
+                    f"only kernels may sum merged channels; channels of {name(group)} are summed "
+                    f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
 
 
@@ -163,9 +162,9 @@ class Merging:
             shape = (group.size, int(keep.sum()))
             if chosen.shape != shape or not _carries_all(chosen):
                 raise ValueError(
-                    f"plan must give {shape[0]} rows of {shape[1]} numbers that are finite and not "
-                    f"negative, with no row or column of zeros, for {name(group)}; got shape "
-                    f"{chosen.shape}"
+                    f"plan must return a matrix of shape ({shape[0]}, {shape[1]}) for "
+                    f"{name(group)}, with finite numbers that are not negative and no row or "
+                    f"column of zeros; got shape {chosen.shape}"
                 )
             self.merges.append(Merge(group, keep, chosen))
 

@@ -186,6 +186,6 @@ def check_solved(groups: Sequence[ChannelGroup], kernels: Sequence[Kernel | None
     incoming = [p.path for group in groups for p in group.positions if p.incoming]
     if refused := [path for path in dict.fromkeys(incoming) if path not in solved]:
         raise ValueError(
-            "each kernel after removed channels must be read once, outside of loops, by a product "
-            f"with activations; this does not hold for {', '.join(refused)}"
+            "each kernel whose inputs are removed must be read once, outside of loops, by a "
+            f"product with activations; this is not true of {', '.join(refused)}"
         )

@@ -94,7 +94,8 @@ def select_within(
     path = _path(values, narrower, cost if price is None else price)
     if not (smallest := cost(path[-1])) <= budget:
         raise ValueError(
-            f"budget must be at least {smallest:g}, the cost at the fewest channels; got {budget:g}"
+            f"budget must be at least {smallest:g}, the cost of the network with the fewest "
+            f"channels; got {budget:g}"
         )
     first = bisect_left(path, True, hi=len(path) - 1, key=lambda widths: cost(widths) <= budget)
     chosen = path[first]

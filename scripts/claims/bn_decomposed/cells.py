@@ -175,18 +175,19 @@ def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
 
 EQUATIONS_18_TO_20 = claim(
     "Equations 18 to 20",
-    "Construction of a neuron that differs from another in the sign of one sample only",
+    "A construction gives a neuron that differs from another neuron only in the sign of one sample",
     printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$, and "
     r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
     r"$j \ne i$ (Eq. 20, which has $x_i$ for $x_j$), for small $\varepsilon > 0$",
     corrected=r"The sample $i$ has the smallest $|w x_i|/\|x_i\|$, and the new neuron is $w - (1 "
-    r"+ \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; all other $w x_j$ keep their signs",
+    r"+ \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; with this neuron, all other $w x_j$ keep their "
+    "signs",
     fault="misprint",
-    why="The nearest of the planes orthogonal to the samples is at the distance $|w "
-    r"x_i|/\|x_i\|$, and the step to this plane must be divided by $\|x_i\|$ twice. "
-    "For samples of norm 1, to which rank and γ reduce, the printed step never fails. "
-    "For Gaussian samples it fails in a third to a half of all cases. Lemma 2 holds "
-    "all the same, by the argument of its own entry.",
+    why="Each sample has an orthogonal plane. The nearest of these planes is at the distance $|w "
+    r"x_i|/\|x_i\|$ from $w$, and the step to this plane must be divided by $\|x_i\|$ twice. If "
+    "all samples have norm 1, the printed step never fails, and rank and γ do not depend on the "
+    "norms. For Gaussian samples it fails in a third to a half of all cases. Lemma 2 is "
+    "nevertheless true; its own entry has a proof.",
 )
 
 

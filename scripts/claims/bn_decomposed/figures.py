@@ -92,8 +92,8 @@ FIGURE_5_RECENTRED = claim(
     corrected=r"The angle is $\arccos \kappa(-1/(n - 1))$, which is 71.44° for many samples",
     remark=Remark(
         "over-reading",
-        "'Approximately 75°' is exact only for nine samples. For 20 samples and more the "
-        "angle is 73° or less.",
+        "'Approximately 75°' is right for nine samples. For 20 samples and more the angle is 73° "
+        "or less.",
     ),
     why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, which "
     r"ReLU maps to $\kappa(-1/(n - 1))$. This state is stable.",
@@ -193,9 +193,9 @@ FIGURE_6 = claim(
     corrected="Half of the activities are 0, and the others are half-Gaussian",
     remark=Remark(
         "over-reading",
-        "'Most inputs' means three in five, not nearly all: a neuron is active for half "
-        "of the inputs. Without rescaling, a neuron deep in the network answers one input "
-        "in $n$, the odd point.",
+        "'Most inputs' means three of five, not nearly all: a neuron is active for half of the "
+        "inputs. Without rescaling, a neuron deep in the network is active only for the odd "
+        "point, which is one of $n$ inputs.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")
@@ -212,8 +212,8 @@ ONE_NEURON_A_POINT = claim(
     "Neurons can be chosen so that each fires for one data point only",
     remark=Remark(
         "hypothesis",
-        "A sample has a neuron of its own exactly if it is a vertex of the convex hull of "
-        "the batch. If all samples have the same norm, each is a vertex.",
+        "A sample can have a neuron of its own if and only if it is a vertex of the convex hull "
+        "of the batch. If all samples have the same norm, each sample is a vertex.",
     ),
 )
 

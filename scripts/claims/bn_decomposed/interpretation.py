@@ -39,8 +39,8 @@ INTUITION = claim(
     corrected=r"More points map to zero where $W\nu - \mu < 0$; the paper exchanges the two "
     "cases",
     fault="misprint",
-    why=r"Where $W\nu < \mu$, most of the cluster lies below the mean and maps to zero. "
-    "The paper's own steps 2 and 3 say so two paragraphs above.",
+    why=r"Where $W\nu < \mu$, most of the cluster lies below the mean and maps to zero. The paper "
+    "itself says this in its steps 2 and 3, two paragraphs above.",
 )
 
 
@@ -63,8 +63,8 @@ IMAGE = claim(
     printed="Section I: “the image dimension scales linearly with the number of rows”",
     remark=Remark(
         "over-reading",
-        "This is the dimension of the span of the image. The image itself is a surface of "
-        "dimension 2. A notion of singular values that counts 2 is right about the "
+        "The statement is about the dimension of the span of the image. The image itself is a "
+        "surface of dimension 2. If a notion of singular values gives 2, it is right about the "
         "surface.",
     ),
     why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks "
@@ -99,9 +99,9 @@ INTERPRETATION = claim(
     "case”",
     remark=Remark(
         "over-reading",
-        "The tree agrees with a random network in this ratio and in the angle of the odd "
-        "point. In the tree the cluster collapses into one direction, but in a random "
-        r"network an angle near $3\pi/n$ remains in the cluster (Figure 3).",
+        "The tree and a random network have the same ratio and the same angle of the odd point. "
+        "In the tree the cluster collapses into one direction. In a random network an angle near "
+        r"$3\pi/n$ remains in the cluster (Figure 3).",
     ),
     why="In the limit of the tree, if one end escapes, the ratio is $n - 1$ and the angle "
     "90°. The fixed point of a wide random layer has the ratio 7.4 and the angle "

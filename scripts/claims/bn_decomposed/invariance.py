@@ -110,7 +110,7 @@ THEOREM_13 = claim(
     printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
     r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
     corrected=r"$\operatorname{E}[{X'}^\top X']$ is the Gram matrix of an invariant "
-    "representation, with samples in columns; the entrywise mean has rank one",
+    "representation, with samples in columns. The mean of $X'$ itself has rank one",
     fault="false",
     why=r"$\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde x\|/\sqrt{2\pi}$ "
     r"for every neuron, so all columns of $\operatorname{E}[X']$ are parallel. Eqs. "

@@ -51,10 +51,10 @@ EQUATION_8 = claim(
     "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        "The paper says that this expectation 'appears to be intractable' from layer to "
-        r"layer. This mean is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
-        r"\cos\theta)/(2\pi)$. This is a map of Gram matrices and can be iterated, so $n "
-        r"\times n$ numbers describe a layer of infinite width.",
+        "The paper says that this expectation 'appears to be intractable' from layer to layer. "
+        r"The expectation is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
+        r"\cos\theta)/(2\pi)$. The formula maps Gram matrices to Gram matrices and can be "
+        r"iterated, so $n \times n$ numbers describe a layer of infinite width.",
     ),
     why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
 )
@@ -95,7 +95,7 @@ INEQUALITY = claim(
     corrected=r"$K \ge x \cdot y$, with equality if the vectors are positively parallel or one "
     "of them is 0",
     fault="false in a case",
-    why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. This is "
+    why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. The difference is "
     r"positive for $\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
 )
 

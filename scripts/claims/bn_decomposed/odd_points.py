@@ -77,9 +77,9 @@ REMARK_ON_THE_ODD_POINT = claim(
     corrected="At infinite width the odd point is the sample of the largest centred norm",
     remark=Remark(
         "over-reading",
-        "At finite width the weights decide which sample becomes odd, unless one sample "
-        "is a clear outlier. At width 50 the longest of ten Gaussian samples ends as the "
-        "longest in a quarter of all networks; chance alone gives a tenth.",
+        "At finite width the weights decide which sample becomes odd, unless one sample is a "
+        "clear outlier. At width 50, the longest of ten Gaussian samples is also the longest at "
+        "the end in a quarter of all networks. By chance alone, this would be a tenth.",
     ),
     why="At infinite width the norms alone decide. A norm ratio above $1 + 1.15/n$ grows "
     "from layer to layer, and a smaller ratio returns to 1.",
@@ -116,13 +116,13 @@ FIGURE_3 = claim(
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected="An odd point forms from seven points on. The cluster keeps an angle that tends to "
-    r"$3\pi/n$, in radians. In distance the cluster is a point on any drawing: its "
+    corrected="An odd point forms if there are at least seven points. The angles in the cluster "
+    r"tend to $3\pi/n$ radians, not to 0. The distances in the cluster are too small to draw: its "
     "spread is $0.0037 R$ for 49 points",
     fault="false in a case",
-    why=r"In each layer the square of an angle $\theta$ in the cluster changes, relative "
-    r"to the odd point, by the factor $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = "
-    "n^2/(n^2 - 2n + 2)$. The angle stays where this factor is 1.",
+    why=r"In each layer the square of an angle $\theta$ in the cluster changes, relative to the "
+    r"odd point, by the factor $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. "
+    "The angle no longer changes where this factor is 1.",
 )
 
 

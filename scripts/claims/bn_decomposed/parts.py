@@ -90,9 +90,9 @@ FIGURE_1 = claim(
     "Part IV, earlier work: linear networks with rescaling alone make samples orthonormal",
     remark=Remark(
         "hypothesis",
-        "'A full-rank batch becomes orthonormal asymptotically as the depth of the "
-        "network grows' (Introduction) holds only if the width grows too: at width $d$, "
-        r"cosines of the size $1/\sqrt{d}$ remain at any depth.",
+        "'A full-rank batch becomes orthonormal asymptotically as the depth of the network "
+        "grows' (Introduction) holds only if the width grows too. At width $d$, the cosines of "
+        r"samples remain about $1/\sqrt{d}$ at any depth.",
     ),
     why="In each layer, weights of width $d$ change every cosine by a random amount of "
     r"the size $1/\sqrt{d}$, which no depth removes.",
@@ -120,9 +120,9 @@ RANK_OF_A_PRODUCT = claim(
     "attained by Gaussian matrices",
     remark=Remark(
         "loose",
-        "The inequality is true. The argument that rank cannot grow through linear layers "
-        "needs the minimum, however: if only the larger rank were a bound, a layer of "
-        "full rank could restore the rank of a batch.",
+        "The inequality is true. But the argument that linear layers cannot raise the rank needs "
+        "the minimum of both ranks. If only the larger rank were a bound, a layer of full rank "
+        "could restore the rank of a batch.",
     ),
 )
 

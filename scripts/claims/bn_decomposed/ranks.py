@@ -68,9 +68,9 @@ THEOREM_3_1 = claim(
     r"$2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "The bound is attained only for one sample. Five points on the circle need 5.4 "
-        "rows, where the bound is 50. Eight Gaussian samples in three dimensions need 8.6 "
-        r"rows, where the bound is $2 \cdot 10^9$.",
+        "The bound is attained only for one sample. Five points on the circle need 5.4 rows on "
+        "average, and the bound is 50. Eight Gaussian samples in three dimensions need 8.6 rows, "
+        r"and the bound is $2 \cdot 10^9$.",
     ),
     why=r"Each further row succeeds with a conditional probability of at least $\gamma$, "
     r"so a step takes at most $1/\gamma$ rows on average. Eq. 27 prints "
@@ -102,15 +102,15 @@ THEOREM_3_1.mean(
 
 INDEPENDENT_STEPS = claim(
     "Theorem 3, independence of the steps",
-    r"The numbers $y_1, \ldots, y_n$ of rows from one rank to the next are independent",
+    r"The numbers $y_1, \ldots, y_n$ of rows that raise the rank by one are independent",
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
-    corrected=r"Given the past, each row succeeds with a probability of at least $\gamma$. The "
-    "proof needs nothing more",
+    corrected="Whatever the earlier rows are, each row raises the rank with a probability of at "
+    r"least $\gamma$. The proof needs no more than this",
     fault="false",
-    why="The longer the first sample waits for an active row, the more likely the second "
-    r"sample already has one. For two points at right angles $\operatorname{P}(y_2 = 0 "
-    r"\mid y_1 = k) = 1 - 2^{1-k}$ and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
+    why="The more rows pass until one is active for the first sample, the more likely one of "
+    r"them is active for the second sample. For two points at right angles $\operatorname{P}(y_2 "
+    r"= 0 \mid y_1 = k) = 1 - 2^{1-k}$ and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -145,9 +145,8 @@ THEOREM_3_2 = claim(
     covers="Equations 28a, 28b, 28c and 28d",
     remark=Remark(
         "hypothesis",
-        r"$\alpha > 1$ is enough where the paper asks for $\alpha > 2$. The number of rows "
-        r"$d = \alpha n/\gamma$ must be rounded to a whole number, and may be rounded "
-        "down.",
+        r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $d = "
+        r"\alpha n/\gamma$ must be rounded to a whole number, and may be rounded down.",
     ),
     why="$y$ is stochastically below a sum of $n$ geometric variables. The probability of "
     "rank $n$ is therefore at least the probability of $n$ successes in $d$ trials.",
@@ -210,12 +209,12 @@ COROLLARY_4 = claim(
     "With batch norm before the ReLU, full rank is reached if no two columns of $X$ are collinear",
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
-    corrected=r"No two columns of $X - \text{mean}$ may be collinear. Full rank is reached "
-    "exactly if no column is zero, no two are parallel, and the directions of "
-    "opposite pairs are independent",
+    corrected=r"No two columns of $X - \text{mean}$ may be collinear. Full rank can be reached if "
+    "and only if no column is zero, no two columns are parallel, and the directions of opposite "
+    "pairs are independent",
     fault="false in a case",
-    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring "
-    "the middle one is 0, and no ReLU raises the rank above 2.",
+    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring, the "
+    "second column is 0, and the rank remains at most 2.",
 )
 
 

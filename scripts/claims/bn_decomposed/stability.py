@@ -28,9 +28,8 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     corrected=r"For squared norms, items 1 to 3 hold for any batch with $x_1 \ne \nu$, and item "
     "4 for any batch with $R > n/(n - 1)$",
     fault="false",
-    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than "
-    "$n/(n - 1)$. No batch satisfies the hypotheses. The bound $1/n^2$ is used "
-    "nowhere.",
+    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - "
+    "1)$. No batch satisfies the hypotheses. The proof does not use the bound $1/n^2$.",
 )
 
 
@@ -62,10 +61,10 @@ THEOREM_14_1 = claim(
     corrected=r"$\operatorname{E}\|x_1'\|^2 = 1$, and $\operatorname{E}\|x_1'\| = 1 - 5/(8d) + "
     "O(d^{-2})$, which is known exactly",
     fault="false",
-    why="A norm that varies has a mean below its root mean square. The norm is a chi "
-    "variable whose degrees of freedom are binomial: the number of neurons at which "
-    "$x_1$ is active. The formula of item 1 is damaged in the text extraction of the "
-    "PDF; item 2 supports our reading.",
+    why="A norm that varies has a mean below its root mean square. The norm is a chi variable. "
+    "Its degrees of freedom, the number of neurons at which $x_1$ is active, are binomial. The "
+    "formula of item 1 is damaged in the text extraction of the PDF, but item 2 supports our "
+    "reading.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -172,9 +171,9 @@ THEOREM_14_4 = claim(
     "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$; the theorem asks "
-        r"for $x_i' \ne x_j'$ instead. The inequality before the last is only $\le$, "
-        "because positively parallel centred samples give equality.",
+        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$; the theorem asks for "
+        r"$x_i' \ne x_j'$ instead. The last but one inequality is only $\le$, because positively "
+        "parallel centred samples give equality.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
     r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
@@ -232,20 +231,20 @@ def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
 
 STABILITY = claim(
     "Stability, before Theorem 14",
-    "In expectation, a layer brings a batch near an invariant representation closer to one",
+    "If a batch is near an invariant representation, a layer brings the batch closer to one in "
+    "expectation",
     printed="Section III, before Theorem 14: “when starting from a representation somewhat "
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
-    corrected="The collapsed cluster is unstable at the variance of Theorem 13. Squared "
-    r"distances in the cluster grow by $\alpha = n^2/(n^2 - 2n + 2)$ in each layer, up "
+    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. Squared "
+    r"distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$ in each layer, up "
     r"to an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
     fault="false",
-    why="Take a batch with the Gram matrix of Definition 12, up to a small perturbation "
-    "of the cluster. By Eq. 111 at the variance of Theorem 13, "
-    r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i "
-    r"\cdot \tilde x_j))$, and the last term is of third order in the angle. Theorem "
-    "14 contracts because it divides by $R > n/(n - 1)$ once. The image does not "
-    "satisfy the hypothesis of the theorem again.",
+    why="Take a batch with the Gram matrix of Definition 12, up to a small perturbation of the "
+    r"cluster. By Eq. 111 at the variance of Theorem 13, $\operatorname{E}\|x_i' - x_j'\|^2 = "
+    r"\alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$, and the last term is of "
+    "third order in the angle. Theorem 14 finds smaller distances because it divides by $R > "
+    "n/(n - 1)$ once. The next layer does not satisfy the hypothesis of the theorem.",
 )
 
 

@@ -35,8 +35,8 @@ EQUATIONS_61_AND_62 = claim(
     r"$(n - 1)^2/(2n - 7) \cdot ((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Eqs. 61 and 62: “as $T$ goes to infinity” a bound with $2n - 7$, which "
     "no condition keeps positive",
-    corrected=r"The bound holds for $n \ge 4$; with three samples no row has clusters of 2 and "
-    "$n - 2$ to neglect",
+    corrected=r"The bound holds for $n \ge 4$. With three samples, no row has clusters of 2 and "
+    "$n - 2$ samples, so there is nothing to bound",
     fault="false in a case",
     why="The sum is $a(a^{T-1} - b^{T-1})/(a - b)$ with $a = ((n - 1)/n)^2$ and $b = (4 + "
     "(n - 2)^2)/n^2$. For $n = 3$, $a$ is smaller than $b$, and $2n - 7$ is negative.",
@@ -183,9 +183,8 @@ EQUATIONS_81_TO_94 = claim(
     r"$2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "Eq. 85 is twice the value that rows of the worst composition give. These rows "
-        "vanish in the limit. The sharp bound for all inner samples is Eq. 93, "
-        r"$1/(\sqrt{2}(n - 1))$.",
+        "Eq. 85 is twice the value that the worst rows give, and these rows vanish in the limit. "
+        r"For all inner samples, the bound of Eq. 93, $1/(\sqrt{2}(n - 1))$, is sharp.",
     ),
     why="The products of Eqs. 81, 82, 89 and 90 are checked together with the norms of "
     "Eqs. 63 and 74.",
@@ -221,13 +220,13 @@ def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
 
 EQUATION_92 = claim(
     "Equation 92",
-    "The cosine of $x_2$ and $x_n$, computed from $(B + D)/(A + C)$",
+    "The printed formula gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
-    corrected=r"The denominator has $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
+    corrected=r"The denominator must have $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
     fault="misprint",
-    why="The right side mirrors Eq. 91, whose left side has the norm of its own end. We "
-    "read the formula from a text extraction of the PDF, in which one glyph decides.",
+    why="The right side is Eq. 91 for the other end $x_n$, so the left side must have the norm "
+    "of $x_n$. We read the formula from a text extraction of the PDF, in which one glyph decides.",
 )
 
 
@@ -255,8 +254,8 @@ FIGURE_8 = claim(
     "neuron and one two-cluster neuron”",
     corrected="If the middle cluster is at the mean, both children have two clusters",
     fault="false in a case",
-    why="The row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. Both children "
-    "lose a cluster that is equal to the mean, which does no harm to Theorem 11.",
+    why="The row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. The cluster at the "
+    "mean becomes 0 in both children. Theorem 11 still holds.",
 )
 
 

@@ -193,7 +193,7 @@ THEOREM_11_4 = claim(
     "with $m = (n - 1)^2$",
     remark=Remark(
         "loose",
-        "The bound is below 0 for $n = 3$ and 4. For six samples it is 26°, but the angle "
+        "The bound is below 0 for $n = 3$ and 4. For six samples the bound is 26°, but the angle "
         "is 82° or more.",
     ),
     why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are symmetric "

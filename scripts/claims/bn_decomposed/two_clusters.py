@@ -91,11 +91,12 @@ EQUATIONS_41_TO_43 = claim(
     "Rows with clusters of 1 and $n - 1$ samples have any two inner samples in one cluster",
     printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
     r"$i, j \in \{2, \ldots, n\}$'",
-    corrected=r"for every $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before Eq. 42",
+    corrected=r"The equation holds for every $i, j \in \{2, \ldots, n - 1\}$, as in the sentence "
+    "before Eq. 42",
     fault="misprint",
-    why="A row that separates sample $n$ from the others has the samples 2 and $n$ in "
-    r"different clusters. The earlier 'all elements in $\{2, \ldots, n - 2\}$' may be "
-    r"read as $\{2, \ldots, n - 1\}$.",
+    why="A row that separates sample $n$ from the others has the samples 2 and $n$ in different "
+    r"clusters. The earlier 'all elements in $\{2, \ldots, n - 2\}$' probably means $\{2, \ldots, "
+    r"n - 1\}$.",
 )
 
 
@@ -179,11 +180,11 @@ def _beside_equation_56(key: Array) -> tuple[float, float, float]:
 
 EQUATION_56 = claim(
     "Equation 56",
-    "The angle between an inner sample and $x_1$, computed from the sums of squared "
-    "heights $S_1$ and $S_2$",
+    "The printed formula gives the angle between an inner sample and $x_1$ from the sums of "
+    "squared heights $S_1$ and $S_2$",
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
-    corrected=r"The numerator is $\sum_{L_2} c^2$, without the root, as in Eqs. 53 and 57",
+    corrected=r"The right numerator is $\sum_{L_2} c^2$, without the root, as in Eqs. 53 and 57",
     fault="misprint",
     why="As printed, the cosine would depend on the unit of the heights. We read the "
     "formula from a text extraction of the PDF, in which one glyph decides.",

@@ -106,9 +106,9 @@ THEOREM_5_2 = claim(
     "filters than dimensions",
     remark=Remark(
         "over-reading",
-        r"The statement holds for each pair $i \ne j$ alone. More filters than dimensions "
-        r"are never all orthogonal: at least one $|\cos|$ is $\sqrt{(N - d)/(d(N - 1))}$ "
-        "or more.",
+        r"The statement holds for each pair $i \ne j$, but not for all pairs at once. More "
+        r"filters than dimensions are never all orthogonal: at least one $|\cos|$ is $\sqrt{(N - "
+        "d)/(d(N - 1))}$ or more.",
     ),
     why=r"$(1 + \cos)/2$ has the distribution $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, "
     "whose variance is $1/(4d)$.",
@@ -158,9 +158,9 @@ THEOREM_5_3 = claim(
     corrected="Ratios of distances tend to 1; differences of distances keep the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "Only ratios of distances tend to 1, for different $i$, $j$ and $t$. The "
-        "difference of two distances keeps the variance $3c^2/2$, so the triangle of "
-        "Figure 7 is equilateral only in proportion to its size.",
+        "Only ratios of distances tend to 1, for different $i$, $j$ and $t$. The difference of "
+        "two distances keeps the variance $3c^2/2$, so the triangle of Figure 7 is equilateral "
+        "only relative to its size.",
     ),
     why="Squared distances have the mean $2c^2d$ and the variance $8c^4d$. Two of them "
     "have the correlation $1/4$ if they share a filter.",
@@ -206,9 +206,9 @@ SECTION_4_2 = claim(
     "scores by RePr as the number of filters grows",
     remark=Remark(
         "over-reading",
-        "RePr's scores become equal for many filters, not for many dimensions. Nearly "
-        "equal scores still rank the filters alike: under CWDA all criteria rank the same "
-        "small deviations.",
+        "RePr's scores become equal if there are many filters, not if there are many dimensions. "
+        "Criteria with nearly equal scores can still rank the filters alike: under CWDA all "
+        "criteria rank the same small deviations.",
     ),
     why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. RePr "
     r"sums $|\cos|$ over the other $N - 1$ filters. One $|\cos|$ has $\text{CV}^2 = "

@@ -51,11 +51,11 @@ EQUATION_31 = claim(
     r"$\operatorname{Var}(2\|X\|\|Y\|) = c^2 + 4c^4k$",
     corrected=r"The mean is $2c^2k - c^2 + \dots$ and the variance $4c^4k - 2c^4 + O(c^4/k)$",
     fault="false",
-    why=r"With $R = \Gamma((k + 1)/2)/\Gamma(k/2)$ and $h = k/2 - R^2$ we have $E\|X\| = "
-    r"\sqrt2\,c\,R$ and $2R^2 = k - 2h$, so that $\operatorname{Var} B = 4c^4(k^2 - (k "
-    "- 2h)^2)$. A variance of $B$ has the unit $c^4$: the printed $c^2$ was "
-    r"$(\operatorname{Var}\|X\|)^2 = c^4/4$. The printed mean is right: $2c^2(k - 2h)$ "
-    "tends to $2c^2k$.",
+    why=r"Let $R = \Gamma((k + 1)/2)/\Gamma(k/2)$ and $h = k/2 - R^2$. Then $E\|X\| = "
+    r"\sqrt2\,c\,R$ and $2R^2 = k - 2h$, so $\operatorname{Var} B = 4c^4(k^2 - (k - 2h)^2)$. A "
+    "variance of $B$ has the unit $c^4$. The printed $c^2$ comes from "
+    r"$(\operatorname{Var}\|X\|)^2 = c^4/4$. The printed mean is right: $2c^2(k - 2h)$ tends to "
+    "$2c^2k$.",
 )
 EQUATION_31.variance(
     "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", form="rejected"
@@ -94,8 +94,8 @@ EQUATION_32 = claim(
     "= 16c^8(2k^2 + 3k)$",
     corrected="The variance is $16c^8(2k^2 + 6k)$, exactly",
     fault="false",
-    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed value "
-    "contains only half of this.",
+    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed value contains only "
+    "half of this cumulant.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -122,8 +122,8 @@ def covariance_of_a_and_b() -> float:
 
 EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
-    r"$E\,A/B$ as printed, and as computed from $EA$, $EB$ and $\operatorname{Var} B$; "
-    "checked at $k = 20$",
+    r"$E\,A/B$ has the printed value, which follows from $EA$, $EB$ and $\operatorname{Var} B$ "
+    "(checked at $k = 20$)",
     printed="Lemma 3, Equation 29: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\approx 2c^2 + (4c^2k + 1)/(2k^2)$; "
     r"Equation 33: $E(A/B) \approx EA/EB + \operatorname{Var}(B) \cdot EA/(EB)^3$",

@@ -18,9 +18,10 @@ PROPOSITION_8 = claim(
     r"holds with probability 1.” It means Eq. 42, $\operatorname{rank} = \min(m, n)$",
     corrected="The entries must have a joint density, as independent Gaussian entries do",
     fault="false in a case",
-    why="Matrices of lower rank are the zeros of polynomials. A matrix whose entries all "
-    "equal the same normal variable has rank 1. Theorem 4 needs the rank of the $v_i "
-    "- v_0$, whose entries are dependent but have a joint density.",
+    why="Matrices of lower rank are the zeros of polynomials, so they have probability 0 under a "
+    "joint density. A matrix whose entries all equal the same normal variable has rank 1. "
+    "Theorem 4 needs the rank of the $v_i - v_0$, whose entries are dependent but have a joint "
+    "density.",
 )
 
 
@@ -57,9 +58,9 @@ LEMMA_4 = claim(
     corrected=r"The lemma holds for $k \ge n$, as Theorem 4 needs it",
     remark=Remark(
         "hypothesis",
-        r"$k \le n$ and rank $n$ together leave only $k = n$. The lemma also holds for $k "
-        r"> n$, where the $v_i - v_0$ span the space without being a basis, and $\lambda$ "
-        "is not unique.",
+        r"The assumptions $k \le n$ and rank $n$ together leave only $k = n$. The lemma also "
+        "holds for $k > n$. The $v_i - v_0$ then span the space without being a basis, and "
+        r"$\lambda$ is not unique.",
     ),
     why=r"The $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",

@@ -47,11 +47,11 @@ PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
     r"$E\,f\,g \ge E\,f\,E\,g$ for increasing $f$ and $g$ on $\mathbb{R}^n$",
     printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
-    corrected=r"The coordinates must be independent; here they are $|x_1|, \dots, |x_n|$",
+    corrected=r"The coordinates must be independent. Here they are $|x_1|, \dots, |x_n|$",
     fault="false in a case",
-    why=r"$X = (z, -z)$ with $f = x_1$ and $g = x_2$ has $E\,f\,g = -1$. The norms do not "
-    "increase with the weights either. Norms increase with the absolute values of the "
-    "weights, which are independent.",
+    why=r"For $X = (z, -z)$ with a standard normal $z$, $f = x_1$ and $g = x_2$ we have $E\,f\,g "
+    "= -1$. The norms do not increase with the weights either. Norms increase with the absolute "
+    "values of the weights, which are independent.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",
@@ -129,12 +129,12 @@ LEMMA_1 = claim(
     r"$\operatorname{Var}(X/Y) \approx (EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
-    corrected="$X$ and $Y$ must stay close to their means in proportion, and $Y$ must stay away "
-    "from 0",
+    corrected="The formula needs $X$ and $Y$ whose deviations are small relative to their means, "
+    "and a $Y$ that is not near 0",
     fault="false in a case",
-    why="The formula is the square of the expansion to first order. The remainder has the "
-    "size of the squared coefficients of variation, which are $O(1/n)$ for norms. The "
-    "variance of $N(3, 1)/N(5, 1)$ is infinite.",
+    why="The formula is the variance of the expansion to first order. The remainder has the size "
+    "of the squared coefficients of variation, which are $O(1/n)$ for norms. The variance of "
+    "$N(3, 1)/N(5, 1)$ is infinite.",
 )
 
 

@@ -74,8 +74,8 @@ LAGRANGE_IDENTITY = claim(
     printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
-    corrected=r"The last sum needs $(\|a_i\| - \|a_j\|)^2$, and the 2 belongs before the "
-    "products",
+    corrected=r"The last sum must have $(\|a_i\| - \|a_j\|)^2$ in place of $(\|a_i\|^2 - "
+    r"\|a_j\|^2)^2$, and the factor 2 must be before the products",
     fault="misprint",
     why="The printed terms have the units $c^2$ and $c^4$. Lagrange's identity for the "
     r"sequences $\|a_i\|$ and 1 has the squared differences of the norms themselves.",
@@ -145,9 +145,9 @@ EQUATIONS_35_AND_36 = claim(
     corrected=r"Beside $c^2k$, both need the factor $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$",
     remark=Remark(
         "hypothesis",
-        r"The formulas hold to leading order in $k$. $E\,r = \sqrt2\,c\,R$ differs from "
-        r"$c\sqrt k$ by a share of $1/(4k)$, so the factors are off by $1/(2k)$, which is "
-        "5 % at $k = 10$.",
+        r"The formulas hold to leading order in $k$. The relative difference of $E\,r = "
+        r"\sqrt2\,c\,R$ and $c\sqrt k$ is $1/(4k)$. The relative error of the factors is "
+        "therefore $1/(2k)$, which is 5 % at $k = 10$.",
     ),
     why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The second factor "
     r"is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",

@@ -18,8 +18,8 @@ EQUATIONS_82_TO_84 = claim(
     remark=Remark(
         "hypothesis",
         r"The inequality holds for every $k$, because $\operatorname{Var} r < c^2/2$. The "
-        r"“$\approx$” of Equation 84 is relative: the width $c\sqrt{M/2}$ does not shrink, "
-        r"but its ratio to $c\sqrt k$ does.",
+        r"“$\approx$” of Equation 84 is meant relative to $c\sqrt k$: the width $c\sqrt{M/2}$ "
+        r"does not shrink, but its ratio to $c\sqrt k$ does.",
     ),
     why=r"Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
 )

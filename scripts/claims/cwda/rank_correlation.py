@@ -42,9 +42,9 @@ CONCLUSION_FROM_THEOREM_1 = claim(
     corrected=r"As the dimension grows, $\mathrm{Sp}$ falls to 0.9301",
     remark=Remark(
         "over-reading",
-        r"The rankings do not become the same as the dimension grows: $\mathrm{Sp}$ of "
-        "many filters falls to 0.930. Gaussian filters of one scale do not reach the 0.98 "
-        "and 0.99 of Figure 1.",
+        "The rankings do not become the same as the dimension grows: for many filters, "
+        r"$\mathrm{Sp}$ falls to 0.930. The 0.98 and 0.99 of Figure 1 are more than Gaussian "
+        "filters of one scale have.",
     ),
     why=r"$\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in one "
     r"dimension and falls to $1/\sqrt{\pi - 2} = 0.936$, because the variance of the "

@@ -72,18 +72,17 @@ APPROXIMATELY_MONOTONIC = claim(
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"With $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$, a pair with "
-    r"$|\log y_i/y_j| > 2\varepsilon$ keeps its order, so that Kendall's $1 - \tau$ is "
-    "at most twice the share of the other pairs. If the logarithms are jointly "
-    r"normal, Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge "
-    r"\sqrt{1 - \operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
+    corrected=r"With $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$, all pairs with "
+    r"$|\log y_i/y_j| > 2\varepsilon$ keep their order. Kendall's $1 - \tau$ is therefore at most "
+    "twice the share of the other pairs. If the logarithms are jointly normal, Spearman's ρ of "
+    r"many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - \operatorname{Var}(\log "
+    r"X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="Let $X$ and $Y$ be the norms of two independent sets of filters. Their ratios "
-    "have the variance $O(1/d)$, but their ranks are unrelated, because each norm "
-    "itself varies by $O(1/d)$. If the logarithm of the ratio has a small variance "
-    "beside the logarithm of the criterion, Pearson's correlation of the logarithms "
-    "is large. Their ranks can still differ, because one outlier can carry both "
-    "variance and correlation.",
+    why="Let $X$ and $Y$ be the norms of two independent sets of filters. Their ratios have the "
+    "variance $O(1/d)$, but their ranks are unrelated, because each norm itself varies by "
+    r"$O(1/d)$. If the variance of $\log X/Y$ is small relative to the variance of $\log Y$, "
+    "Pearson's correlation of the logarithms is large. The ranks can still differ, because one "
+    "outlier can cause both the variance and the correlation.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"
@@ -194,9 +193,9 @@ THEOREM_1 = claim(
     "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
-        r"The variance is $0.07/n$. The proof has $(\pi - 1)/(2n)$, the variance for "
-        r"independent $\ell_1$ and $\ell_2$, which is above $1/n$. A bound of this "
-        "size says nothing about ranks.",
+        r"The variance is $0.07/n$. The bound of the proof, $(\pi - 1)/(2n)$, is the variance for "
+        r"independent $\ell_1$ and $\ell_2$, and is above $1/n$. A bound of this size says "
+        "nothing about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and "

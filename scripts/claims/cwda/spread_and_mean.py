@@ -94,10 +94,10 @@ TEST_2 = claim(
     r"$\sigma_j$",
     remark=Remark(
         "hypothesis",
-        "The paper does not specify the test. One reading is a $t$ test of "
-        r"$(\sigma_j/\text{mean} - 1)^2$ against the square of the margin. This test has size "
-        "0.20 instead of 0.05 for 16 filters of 144 weights, and depends on the number of "
-        "filters.",
+        "The paper does not specify the test. It may be a $t$ test that compares "
+        r"$(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. For 16 filters of 144 "
+        "weights the size of this test is 0.20 instead of 0.05, and the size depends on the "
+        "number of filters.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the "
     "squares comes with a small standard deviation, so $t$ is too often far below 0. "
@@ -206,10 +206,10 @@ TEST_3 = claim(
     " S is sample variance”",
     corrected="$S$ must be the standard deviation, and the test must be two one-sided tests",
     fault="misprint",
-    why=r"$\mu$ has the unit of a weight and the variance has the unit of a squared "
-    "weight, so the verdict depends on the unit of the weights. A test that does not "
-    r"reject $|\mu| \le \varepsilon \cdot S$ supports nothing either: the hypothesis "
-    r"to reject is $|\mu| \ge \varepsilon \cdot S$.",
+    why=r"$\mu$ has the unit of a weight and the variance has the unit of a squared weight, so "
+    r"the result depends on the unit of the weights. If a test does not reject $|\mu| \le "
+    r"\varepsilon \cdot S$, this is no evidence that the inequality holds. A test must reject "
+    r"$|\mu| \ge \varepsilon \cdot S$.",
 )
 
 

@@ -104,11 +104,11 @@ ALGORITHM_2 = claim(
     corrected=r"At $\alpha = 1$ the bound is $W \le 2HW$, and it is attained",
     remark=Remark(
         "over-reading",
-        r"Theorem 3.1's bound $W \le 2$ assumes vectors that are divided by their norm. "
-        r"Line 9 divides by the norm over $HW$. At $\alpha = 1$ every image therefore has "
-        r"the norm $HW$, and the bound is $W \le 2HW$. The largest distance that batch "
-        r"norm allows is $2\sqrt{C\,HW}$, which is smaller if $HW > C$. With $n = C$ the "
-        "layer would keep the scale of batch norm.",
+        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors that are divided by their norm. Line "
+        r"9 divides a vector by its norm over $HW$. At $\alpha = 1$ every image therefore has the "
+        r"norm $HW$, and the bound is $W \le 2HW$. The largest distance that batch norm allows is "
+        r"$2\sqrt{C\,HW}$, which is smaller if $HW > C$. With $n = C$ the outputs of the layer "
+        "would be as large as those of batch norm.",
     ),
     why=r"$\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
 )
@@ -172,7 +172,7 @@ FIGURE_1 = claim(
     "a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "The paper rejects (b) because each pixel then has its own norm, so the layer "
+        "In (b), each pixel is divided by its own norm. The paper rejects (b) because this "
         "changes the ratios between pixels.",
     ),
 )
@@ -215,7 +215,7 @@ RUNNING_STATISTICS = claim(
     "way [6]”",
     remark=Remark(
         "hypothesis",
-        "The paper does not give the weights of the average. We use the exponential "
+        "The paper does not give the weights of the running average. We use the exponential "
         "average of Flax.",
     ),
 )

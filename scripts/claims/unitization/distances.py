@@ -34,8 +34,8 @@ EQUATIONS_2_AND_3 = claim(
     r"$= \sup\,E\,f(X) - E\,f(Y)$ over 1-Lipschitz $f$",
     remark=Remark(
         "hypothesis",
-        "The formula needs finite first moments, which the paper does not say; finitely "
-        "many samples always have them. $W$ has the unit of the outputs, so no constant "
+        "The formula needs finite first moments, which the paper does not say. Finitely many "
+        "samples always have finite moments. $W$ has the unit of the outputs, so no constant "
         "bounds $W$ unless the scale of the outputs is fixed.",
     ),
     why="This is the duality of Kantorovich and Rubinstein. Two bounds are cheap: one "

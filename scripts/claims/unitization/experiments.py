@@ -115,8 +115,8 @@ HIGHER_MOMENTS = claim(
     r"\alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        r"The statement needs $\alpha$ in $[0, 1]$. Training leaves this interval, and for "
-        r"$\alpha < 0$ the kurtosis of the outputs is larger than the kurtosis of the "
+        r"The statement needs $\alpha$ in $[0, 1]$. In training, $\alpha$ leaves this interval, "
+        r"and for $\alpha < 0$ the kurtosis of the outputs is larger than the kurtosis of the "
         "inputs.",
     ),
     why=r"An output is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, for which "
@@ -191,9 +191,9 @@ ALGORITHM_3 = claim(
     ),
     remark=Remark(
         "over-reading",
-        r"The supremum over all $K$-Lipschitz functions is $K\,W$. The critics are only "
-        "some of these functions. Their $K$ is unknown, and they need not reach it. The "
-        "sigmoid keeps the value of the critic below 1. The value is therefore neither an "
+        r"The supremum over all $K$-Lipschitz functions is $K\,W$, but the critics are only some "
+        "of these functions. The $K$ of the critics is unknown, and no critic need reach $K$. "
+        "The sigmoid keeps the value of the critic below 1. The value is therefore neither an "
         "estimate of $W$ nor proportional to $W$.",
     ),
     why="The paper's critic ends in a sigmoid. The difference of two means is therefore "

@@ -72,8 +72,8 @@ EQUATION_10 = claim(
     r"attained; after exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is "
-        r"Equation 10. For $\alpha < 1$ no bound by $\alpha$ alone holds. After batch norm "
+        "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
+        r"10. For $\alpha < 1$ no bound that depends on $\alpha$ alone holds. After batch norm "
         r"the bound grows like $(1 - \alpha)\sqrt{d}$.",
     ),
     why=r"The factor $\alpha/r + 1 - \alpha$ is the weighted arithmetic mean of $1/r$ and "
@@ -164,10 +164,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 NOISE_FREE = claim(
     "Section 5, the bound of the trained algorithm",
-    r"The trained algorithm, Equation 10, has an upper bound by $\alpha$ alone",
+    r"The trained algorithm, Equation 10, has an upper bound that depends on $\alpha$ alone",
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
-    corrected=r"After exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$; without batch "
+    corrected=r"After exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$. Without batch "
     "norm there is no bound",
     fault="false",
     why=r"At $\alpha = 1/2$ and $d = 64$, $W$ after exact batch norm is 6.36, which "
@@ -229,10 +229,10 @@ RANGE_OF_ALPHA = claim(
     r"$\alpha$ in $[0, 1]^d$ of Equation 9",
     remark=Remark(
         "over-reading",
-        r"Nothing keeps $\alpha$ in $[0, 1]$, where the output lies between $x$ and "
-        r"$x/\|x\|$. A layer whose outputs should be larger than its inputs gets $\alpha < "
-        r"0$, and its factor then grows with $\|x\|$. We show this for a least-squares fit "
-        "and observe it in trained networks.",
+        r"For $\alpha$ in $[0, 1]$ the output lies between $x$ and $x/\|x\|$, but training does "
+        r"not keep $\alpha$ in $[0, 1]$. If the outputs of a layer should be larger than its "
+        r"inputs, training makes $\alpha < 0$, and the factor of $x$ then grows with $\|x\|$. A "
+        "least-squares fit and trained networks show this.",
     ),
     results=(Result(range_of_alpha, "no number", "docs/results/report/results.json"),),
     why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - "
@@ -267,8 +267,9 @@ LOST_INFORMATION = claim(
     r"point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        r"Information that no affine map recovers is not lost: for $\alpha < 1$ each "
-        r"output has exactly one input. Rays collapse to points only at $\alpha = 1$.",
+        r"No affine map recovers the input, but no information is lost: for $\alpha < 1$ each "
+        r"output comes from exactly one input. Only at $\alpha = 1$ do all points of a ray have "
+        "the same output.",
     ),
 )
 

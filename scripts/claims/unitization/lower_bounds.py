@@ -32,10 +32,10 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "The bound does not show that high moments have a great impact. For outputs within "
-        r"$\pm C$ the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small "
-        "bound says nothing about $W$. In the supremum, the paper prints $f(y)$ under the "
-        "mean over $x$ where $f(x)$ is meant.",
+        r"The bound does not show that high moments have a great impact. For outputs within $\pm "
+        r"C$ the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small lower bound "
+        "says nothing about $W$. In the supremum, the mean over $x$ has $f(y)$; the paper means "
+        "$f(x)$.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most "
     r"$p\,C^{p-1}\,|v_i - w_i|$, and the sum of all $|v_i - w_i|$ is at most "
@@ -177,9 +177,8 @@ UNBOUNDED_EXAMPLE = claim(
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        r"The bound is largest at $p = 2$, where it is $0.094\,\sqrt{d}\,C'$, less than a "
-        r"sixth of $W$. That $W$ has no bound follows directly from $W(cX, cY) = c\,W(X, "
-        "Y)$.",
+        r"The lower bound is largest at $p = 2$, where it is $0.094\,\sqrt{d}\,C'$, less than a "
+        r"sixth of $W$. A shorter proof that $W$ has no upper bound is $W(cX, cY) = c\,W(X, Y)$.",
     ),
     why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves the mass by less. "
     "$X = C'/2 + 2Y$ is a coupling, and its root mean square displacement is "

@@ -38,9 +38,9 @@ THEOREM_1 = claim(
     "enough in place of 2",
     remark=Remark(
         "unit",
-        "The bound adds squared lengths to lengths: for outputs 100 times as large it "
-        r"grows by nearly 10,000. The bound $\sqrt{S + S' + D^2}$ is never larger and has "
-        "the unit of $W$.",
+        "The bound adds squared lengths to lengths. If the outputs are 100 times as large, the "
+        r"bound is nearly 10,000 times as large. The bound $\sqrt{S + S' + D^2}$ is never larger "
+        "and has the unit of $W$.",
     ),
     why="Two samples that are drawn independently have the root mean square distance "
     r"$\sqrt{S + S' + D^2}$, so $W$ is at most this distance. The proof uses $E\|X - "
@@ -116,8 +116,8 @@ EQUATION_4 = claim(
     corrected=r"Without noise $W$ is at most $\sqrt{2d}$, which is attained for even $d$",
     remark=Remark(
         "loose",
-        r"Without noise the bound is $2d + 2$, but $W$ is at most $\sqrt{2d}$. In units of "
-        r"$\sqrt{d}$, the size of an output, this is the same for every $d$.",
+        r"Without noise the bound is $2d + 2$, but $W$ is at most $\sqrt{2d}$. The size of an "
+        r"output is $\sqrt{d}$, so $W$ is at most $\sqrt{2}$ times this size for every $d$.",
     ),
     why=r"This is Theorem 1 with $S = d + \sum v$. In the worst case one distribution has "
     r"the points $\pm(1, \dots, 1)$ and the other has $\pm(1, -1, 1, \dots)$; each "
@@ -152,12 +152,12 @@ LOW_DIMENSIONS = claim(
     printed="Abstract: “The upper bound has shown that BN techniques can control ICS only for the "
     "outputs with low dimensions and small noise whereas their control is NOT effective in other "
     "cases.”",
-    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$. This is a "
-    r"constant in units of $\sqrt{d}$, the size of the outputs",
+    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$, which is "
+    r"$\sqrt{2}$ times the size $\sqrt{d}$ of the outputs",
     fault="false",
-    why="An upper bound cannot show that a method fails to control the shift. The bound "
-    "$2d + 2$ grows with the dimension faster than the outputs. The largest possible "
-    "distance grows at the rate of the outputs.",
+    why="An upper bound cannot show that a method fails to control the shift. The bound $2d + 2$ "
+    "grows with the dimension faster than the outputs. The largest possible distance grows only "
+    "as fast as the outputs.",
 )
 
 

@@ -49,7 +49,7 @@ def hbm_needed(error: Exception) -> float:
     if needed is None:
         reason = str(error).strip().splitlines()[0][:300]
         raise InputError(
-            f"--compile-for: the compiler must do without a device for this step; {reason}"
+            f"--compile-for: XLA must be able to compile this step without a device; {reason}"
         ) from error
     return float(needed[1]) * 2**30
 

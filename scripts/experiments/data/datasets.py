@@ -171,8 +171,9 @@ def _version(name: str, data_dir: Path | None) -> Path:
         version = _newest_version(folder / name)
     if version is None:
         raise InputError(
-            f"{folder} must hold {name} in tensorflow-datasets' format ({name}/VERSION/"
-            "dataset_info.json), and nothing is downloaded: give its folder with --data-dir"
+            f"{folder} must hold {name} in tensorflow-datasets' format "
+            f"({name}/VERSION/dataset_info.json), because nothing is downloaded: give its folder "
+            "with --data-dir"
         )
     return version
 

@@ -58,7 +58,9 @@ def decode(record: dict) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(record["image"]))
         if max(image.size) > MAX_ASPECT * min(image.size):
-            raise ValueError(f"its sides are {image.size}, more than {MAX_ASPECT} to 1")
+            raise ValueError(
+                f"its sides {image.size} must differ by a factor of at most {MAX_ASPECT}"
+            )
         return image.convert("RGB")
     except Exception as error:  # Pillow raises many types of exceptions
         name = record.get("file_name", b"")

@@ -297,7 +297,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     kind = rope.get("rope_type", "default")
     if kind not in ("default", "linear", "llama3") or rope.get("partial_rotary_factor", 1) != 1:
         raise InputError(
-            "rotary positions must be of the type default, linear or llama3 and rotate whole "
+            "rotary positions must have the type default, linear or llama3, and must rotate whole "
             f"heads; got {dict(rope)}"
         )
     base = rope.get("rope_theta", THETA)

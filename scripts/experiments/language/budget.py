@@ -88,9 +88,9 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
         if smallest <= wanted.budget:
             return fill_up(model, tensors, found, wanted)
     raise InputError(
-        f"the budget must be at least the size of the smallest model; {wanted.budget:,} parameters "
-        f"are fewer than the {smallest or parameters(model, tensors, given):,} of the model with "
-        f"the fewest {', '.join(free_units(model, wanted))}"
+        f"the budget must be at least the size of the smallest model; got {wanted.budget:,} "
+        f"parameters, and the model with the fewest {', '.join(free_units(model, wanted))} has "
+        f"{smallest or parameters(model, tensors, given):,}"
     )
 
 

@@ -56,7 +56,10 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
             for score, repair, perplexity in variants(model, counts, text, seed, settings):
                 rows.setdefault((score, repair), []).append(perplexity.value)
                 found["whole"] = found["whole"] or whole_perplexity(model, counts, text)
-                log(f"{keep:.0%}, seed {seed}, {score}, {repair}: {perplexity.value:.3f}")
+                log(
+                    f"keep {keep:.0%}, seed {seed}, score {score}, repair {repair}: perplexity "
+                    f"{perplexity.value:.3f}"
+                )
         cut = {"keep": keep, "counts": counts._asdict()}
         cut["parameters"] = removal.parameters(architecture, model.tensors, counts)
         found["rows"] += [

@@ -74,8 +74,8 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
         units = ", ".join(budget.free_units(whole, wanted))
         smallest = min(map(cost, found[-1:]), default=0.0)
         raise InputError(
-            f"the budget must be at least the cost of the smallest model; {limit / 1e9:.3g} GB are "
-            f"fewer than the {smallest / 1e9:.3g} GB that the model with the fewest {units} moves"
+            f"the budget must be at least the cost of the smallest model; got {limit / 1e9:.3g} "
+            f"GB, and the model with the fewest {units} moves {smallest / 1e9:.3g} GB"
         )
     return found[at]
 

@@ -53,7 +53,7 @@ class Tensor(NamedTuple):
         with self.path.open("rb") as file:
             file.seek(self.start)
             if array.size and file.readinto(as_bytes(array)) != array.nbytes:
-                raise InputError(f"{self.path} must not change while it is read; it was cut off")
+                raise InputError(f"{self.path} must not change while it is read; it became shorter")
         return array
 
 

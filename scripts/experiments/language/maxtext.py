@@ -56,8 +56,8 @@ def check(folder: Path) -> None:
     biased = model.family == "qwen3" and config.get("attention_bias", False)
     if any(model.windows) or scaled or biased:
         raise InputError(
-            "--maxtext needs a model without sliding windows, scaled positions and biases that "
-            f"MaxText's {model.family} lacks; config.json has such an entry"
+            "--maxtext needs a model without sliding windows, scaled positions or biases that "
+            f"MaxText's {model.family} lacks; config.json has one of these"
         )
 
 

@@ -152,7 +152,7 @@ def read_text(folder: Path, model: Model, text: Path | None, settings: Settings)
         if settings.score in ON_TEXT or settings.repair != "none":
             raise InputError(
                 f"--text must be given for --score {settings.score} and --repair "
-                f"{settings.repair}; without it use --score magnitude --repair none"
+                f"{settings.repair}; without a text, use --score magnitude --repair none"
             )
         return None
     vocabulary = model.tensors[removal.EMBEDDING].shape[0]

@@ -9,8 +9,8 @@ STANDINGS = {
     "true": "Every check of the printed form passed.",
     "misprint": "The quoted form fails a check. The paper uses the corrected form, which passes.",
     "false in a case": "The quoted form fails in a case that its hypotheses allow: a hypothesis is "
-    "missing, the case is a null set, or an approximation is used beyond its range. The corrected "
-    "form passes.",
+    "missing, the case has measure zero, or an approximation is used beyond its range. The "
+    "corrected form passes.",
     "false": "The quoted form fails a check. The corrected form passes.",
     "not tested": "The entry says why, and what our trained networks gave, if any.",
 }

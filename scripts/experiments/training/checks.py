@@ -32,8 +32,8 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
     """
     if "whole" in evaluations and recipe.model.startswith("vgg"):
         raise InputError(
-            f"--evaluations whole needs a network that takes images of any size; {recipe.model} "
-            "has dense layers of one size"
+            f"--evaluations whole needs a network for images of any size; {recipe.model} has dense "
+            "layers, which take images of one size"
         )
 
 

@@ -23,7 +23,10 @@ def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) ->
     if last:
         saved = f"the last good checkpoint is of step {last}"
         advice += ", with another --out"
-    raise InputError(f"the {part} must stay finite; by step {step} it is not: {saved}; {advice}")
+    raise InputError(
+        f"the {part} must remain finite; by step {step} it had become infinite or NaN: {saved}; "
+        f"{advice}"
+    )
 
 
 @jax.jit

@@ -73,8 +73,9 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
     same = dataclasses.asdict(dataclasses.replace(recipe, epochs=before))
     if not is_constant(recipe) and agree(same, existing):
         raise InputError(
-            f"--epochs must remain {before}, over which the rate of the run in {out} falls; got "
-            f"{recipe.epochs}: train its weights further by --init-from {out} and a new --out"
+            f"--epochs must remain {before}, because the learning rate of the run in {out} falls "
+            f"over these epochs; got {recipe.epochs}: to train its weights further, use "
+            f"--init-from {out} and a new --out"
         )
     return {"epochs": recipe.epochs}
 

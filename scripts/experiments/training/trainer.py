@@ -227,8 +227,8 @@ def _loader(recipe: Recipe, data: Images | Records, mesh: Mesh, layout: Layout) 
         )
     if layout.microbatches > 1 and recipe.statistics_groups > 1:
         raise InputError(
-            "--microbatches above 1 needs --statistics-groups 1, statistics of the whole batch; "
-            f"got {recipe.statistics_groups}"
+            "--statistics-groups must be 1 if --microbatches is above 1; got "
+            f"{recipe.statistics_groups}"
         )
     if isinstance(data, Images):
         loader = InMemoryLoader(data, recipe, mesh)

@@ -45,8 +45,8 @@ def read(path: Path) -> CifarResNet:
         _check(arrays, variables)
     except ValueError as error:
         raise InputError(
-            f"{path.name} must hold a residual network of depth 6k + 2 as conv1, bn1, "
-            f"layer1.0.conv1, ... linear; {error}"
+            f"{path.name} must hold a residual network of depth 6k + 2 whose layers are named "
+            f"conv1, bn1, layer1.0.conv1, ..., linear; {error}"
         ) from error
     for name, variable in variables.items():
         variable[...] = jnp.asarray(arrays[name], jnp.float32)
