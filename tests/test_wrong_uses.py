@@ -141,6 +141,5 @@ def test_a_network_in_training_mode_is_named_by_two_of_its_statistics():
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
     text = said(lambda: prune(apply, state, jnp.ones((2, 32, 32, 3), "float32"), ratios=[0.5]))
     assert "must run the network in evaluation mode" in text
-    assert re.search(
-        r" and \d+ more by statistics of the batch, and does not return the result$", text
-    )
+    end = r" and \d+ more by statistics of the batch, and does not return the result$"
+    assert re.search(end, text)
