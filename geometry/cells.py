@@ -44,7 +44,7 @@ class SampledCells(NamedTuple):
 
 
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
-    """Gaussian volumes of the 2n cells of n samples in the plane; entries i and i + n are opposite.
+    """Gaussian volumes of the 2n cells of n samples in the plane; cells i and i + n are opposite.
 
     The volumes sum to 1. Collinear samples share a line, so the cells between their lines have
     volume 0. A gap of a few units in the last place counts as 0. A zero vector does not bound a

@@ -72,11 +72,12 @@ def batch_norm(
       statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
         used.
       eps: Added to the variance.
-      recentering: Whether to subtract μ. Without it the layer is `rescale`, with a variance about
-        μ.
-      rescaling: Whether to divide by the standard deviation. Without it the layer is `recenter`.
-      correction: Factor of the variance in training, a function of the number of elements that
-        were averaged, such as `bessel`. Returned statistics are not corrected.
+      recentering: Whether to subtract μ. Without recentering, the layer is `rescale`, with the
+        variance about μ.
+      rescaling: Whether to divide by the standard deviation. Without rescaling, the layer is
+        `recenter`.
+      correction: Factor by which the variance is multiplied in training: a function of the number
+        of averaged elements, such as `bessel`. Returned statistics are not corrected.
       groups: Number of parts of the batch, each normalized by its own statistics (ghost batches).
         Samples stay in order. If there are several groups, the returned statistics have an
         additional leading axis.

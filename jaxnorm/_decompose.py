@@ -41,7 +41,7 @@ def rescale(
 
     σ² is the biased variance.
 
-    The mean is not subtracted: this is only rescaling, about the mean. `rescale_rms` rescales about
+    The mean is not subtracted from x. The function rescales about the mean, and `rescale_rms` about
     zero. In random networks, the two functions have very different effects.
 
     Example:

@@ -35,8 +35,8 @@ class Moments(NamedTuple):
 def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
-    Figure 2 of the unitization paper shows these moments during training. They are computed from
-    centered data in at least float32, in the unit of the largest deviation. So skewness and
+    Figure 2 of the unitization paper shows these moments during training. The moments are computed
+    from centered data in at least float32, divided by the largest deviation. So skewness and
     kurtosis are right if sums of samples fit the dtype. A constant has variance 0; its skewness and
     kurtosis are NaN. A variance that does not fit the dtype is NaN.
 

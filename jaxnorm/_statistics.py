@@ -246,9 +246,10 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
     An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
     empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
-    standard deviation, with ε of the dtype. In float32 this error is 0.1 % if the mean is 10⁴
-    standard deviations, and a few per cent at 10⁶; `batch_statistics` of the union has no such
-    error. For larger means, merge in float64 or subtract a common number from all samples first.
+    standard deviation, where ε is the rounding of the dtype. In float32 this error is 0.1 % if the
+    mean is 10⁴ standard deviations, and a few per cent at 10⁶; `batch_statistics` of the union has
+    no such error. For larger means, merge in float64 or subtract a common number from all samples
+    first.
 
     Raises:
       ValueError: The two sets have different features.

@@ -37,8 +37,7 @@ def main(
     Args:
       data_dir: Folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
       seeds: Number of networks for each normalizer and task.
-      size: Number of training images of a task; the task of texts takes a quarter of this number of
-        texts.
+      size: Number of training images of a task; the task on texts uses a quarter as many texts.
       traffic: File of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
       out: Folder for the page, its results and finished runs.
     """

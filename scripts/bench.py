@@ -1,12 +1,12 @@
-"""Speed against Flax and SciPy, as ratios of times taken alternately in one process.
+"""Compare the speed of our functions with Flax and SciPy.
 
     python scripts/bench.py            # about eight minutes on 2 cores
 
-Both programs of a pair are compiled and warmed up, and then timed alternately. The ratio of times
-is the median over pairs of neighbouring calls, with quartiles. A ratio below 1 means that our
-program is faster. Layers are also compared with a plain copy of their input, which is the lower
-limit that memory sets, and with the memory of Flax's compiled program. `--out` writes the numbers
-and the load of the machine to a file.
+Both programs of a pair are compiled, warmed up, and then timed alternately in one process. The
+ratio of times is the median over pairs of neighbouring calls, with quartiles. A ratio below 1 means
+that our program is faster. Layers are also compared with a plain copy of their input, which is the
+lower limit that memory sets, and with the memory of Flax's compiled program. `--out` writes the
+numbers and the load of the machine to a file.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -1,4 +1,4 @@
-"""Says of every numbered object of three papers whether it holds, with a number.
+"""Check whether each numbered statement of three papers holds.
 
     python scripts/check_theorems.py                    # everything, in a few minutes on 2 cores
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers

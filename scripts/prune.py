@@ -1,4 +1,4 @@
-"""Trained networks pruned by each criterion, recalibrated and fine-tuned; what it cost and gained.
+"""Prune trained networks by each criterion, fine-tune them, and compare accuracies and costs.
 
     python scripts/prune.py                     # digits, about 3 minutes on 2 cores
     python scripts/prune.py out/train --ratio 0.7 --steps 4 --curve cubic
@@ -9,10 +9,10 @@
         --exclude stem --repair least_squares
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
-folder of a run of scripts/train.py with batch norm (the norm of a unitized layer couples all of its
-channels, so that none can be removed), or a weight file of a residual network for small images with
+folder of a run of scripts/train.py with batch norm; unitized layers lose no channels, because their
+norm couples all channels. RUN may also be a weight file of a residual network for small images with
 PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means and
-deviations of pixels; without one, residual networks are trained first, in OUT/run. OUT/index.html
+deviations of pixels. Without RUN, residual networks are trained first, in OUT/run. OUT/index.html
 shows accuracies and costs, OUT/results.json has every value, and OUT/networks has the small
 networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
 """

@@ -1,4 +1,4 @@
-"""Pruned networks repaired without a gradient step: how accurate are they, by each criterion?
+"""Repair pruned networks without a gradient step, and measure their accuracy by criterion.
 
     python scripts/repair.py                     # about two minutes of a core
     python scripts/repair.py resnet20 --weights resnet20.safetensors --data-dir DIR

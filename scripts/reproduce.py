@@ -1,4 +1,4 @@
-"""Trains, measures, prunes and checks the claims of three papers; writes one page that shows it.
+"""Train, measure and prune networks, check the claims of three papers, and write one page.
 
     python scripts/reproduce.py                       # digits, about 3 minutes on 2 cores
     python scripts/reproduce.py --dataset fashion_mnist --data-dir DIR --epochs 1

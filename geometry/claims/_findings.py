@@ -34,7 +34,8 @@ class Finding(NamedTuple):
       stderr: Standard error of the moment; 0 for computed values.
       predicted: The number that the estimate was compared with.
       z: Distance of estimate and prediction in standard errors; NaN for computed values.
-      p_value: Adjusted by Holm for all checks that were decided together; NaN for computed values.
+      p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
+        for computed values.
       draws: Number of draws or of cases.
       holds: Whether the statement was not rejected.
       power: Chance to distinguish the predicted number from `against`. NaN for computed values, for
@@ -67,7 +68,7 @@ class Verdict(NamedTuple):
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form demands.
-      text: The standing of the claim, or the checks that contradict the standing.
+      text: The recorded class of the claim, or the checks that contradict this class.
     """
 
     claim: Claim

@@ -67,8 +67,9 @@ class Sampled:
       moment: The moment of the statistic.
       side: The relation of the moment to the number.
       within: Allowed deviation of the moment, such as the next term of a prediction to first order.
-      against: A wrong number that the check should reject, by default 10 % away from `predicted`.
-      form: Form of the statement that the check is about; see `Form`.
+      against: A wrong number that the check should be able to reject, by default 10 % away from
+        `predicted`.
+      form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 
     what: str
@@ -109,7 +110,7 @@ class Computed:
         more than `tolerance`.
       predicted: The number.
       tolerance: Allowed error from rounding, or from the fit of an exponent.
-      form: Form of the statement that the check is about; see `Form`.
+      form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 
     what: str
@@ -142,8 +143,9 @@ class Remark(NamedTuple):
     """A note about a fault of a statement, or about a conclusion that does not follow from it.
 
     Attributes:
-      kind: "loose" bounds, a wrong "unit", a missing or idle "hypothesis", or an "over-reading".
-      text: The note in one or two sentences.
+      kind: "loose" for a bound, "unit" for a wrong unit, "hypothesis" if one is missing or not
+        needed, or "over-reading".
+      text: The note, in one or two sentences.
     """
 
     kind: Literal["loose", "unit", "hypothesis", "over-reading"]
@@ -180,7 +182,7 @@ class Claim:
       covers: Numbers of the definitions and steps of the proof that belong to the claim.
       printed: The printed form with its place and its hypotheses.
       corrected: The corrected form, as text; empty if the printed form is right.
-      fault: What is wrong with the printed form, if a check of the printed form is rejected.
+      fault: The class of the error in the printed form; None if the printed form is right.
       remark: A further note for the reader.
       why: Two or three sentences: the proof, or the counter-example.
       results: Results of networks that were trained or measured.

@@ -93,8 +93,8 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    The formula holds at infinite width. ρ is a number or an array in [−1, 1]; the slopes at the
-    ends are 0 and 1. Angles fall to 0 like 3π divided by the number of layers.
+    The formula holds at infinite width. ρ is a number or an array in [−1, 1]. The slope is 0 at −1
+    and 1 at 1. Angles fall to 0 like 3π divided by the number of layers.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))

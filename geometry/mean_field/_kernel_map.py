@@ -56,10 +56,10 @@ class KernelMap:
     Attributes:
       powers: Coefficients of ρᵏ, without the coefficients of the ramps.
       kinks: Positions of the kinks, in standard deviations of the preactivations.
-      jumps: Jumps of the slope at the kinks, relative to the root mean square of the activations.
+      jumps: Change of the slope at each kink, divided by the root mean square of the activations.
       mean_square: E φ(u)², the mean square of the activations.
       slope: κ′(1) = E φ′(u)² E u²/E φ(u)²: the growth of squared small angles.
-      tail: Sum of the omitted coefficients, which is about the largest error of κ.
+      tail: Sum of the coefficients that the series omits, about the largest error of κ.
     """
 
     powers: Float[Array, " terms"]
@@ -84,8 +84,8 @@ class FixedPoint(NamedTuple):
 
     Attributes:
       cosine: The fixed point.
-      slope: κ′ at the fixed point: the factor of small deviations from the fixed point in a layer.
-      depth_scale: −1/log|slope|: number of layers after which deviations are e times smaller.
+      slope: κ′ at the fixed point. A layer multiplies small deviations from the fixed point by it.
+      depth_scale: −1/log|slope|, the number of layers after which deviations are e times smaller.
     """
 
     cosine: Float[Array, ""]
@@ -111,7 +111,7 @@ def kernel_map(
     std: int | float | Float[Array, ""] = 1.0,
     terms: int | None = None,
 ) -> KernelMap:
-    """The map of the correlation of two samples by a layer of any activation, at infinite width.
+    """The function that a layer of infinite width applies to the correlation of two samples.
 
     κ(ρ) = E φ(u) φ(v)/E φ(u)² for Gaussian u and v of standard deviation `std` and correlation ρ,
     the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al. (2016).
@@ -125,7 +125,7 @@ def kernel_map(
 
     Args:
       activation: φ, continuous, and differentiable except at the kinks.
-      kinks: Positions at which the slope of φ, or another derivative, jumps, in ascending order.
+      kinks: Positions at which the slope of φ or another derivative jumps, in ascending order.
       std: Standard deviation of the preactivations; may be traced and differentiated.
       terms: Terms of the series: by default 128, and 1,024 for functions with kinks.
 
@@ -167,8 +167,8 @@ def mixed_map(
     """The map κ with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
 
     Args:
-      skip: The share of the stream in the squared norm after its branch is added.
-      bias: The share of the biases' variance in the variance of preactivations.
+      skip: The share of the residual stream in the squared norm after a branch is added to it.
+      bias: The share of the biases in the variance of the preactivations.
 
     Raises:
       ValueError: A share is negative, or both exceed 1.

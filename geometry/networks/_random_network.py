@@ -14,7 +14,7 @@ from jaxnorm.internal import check_function, check_key, check_whole, replicate
 
 
 class RandomNetwork(NamedTuple):
-    """A batch after chosen layers; the true batch is exp(log_scale) times the scaled batch.
+    """A scaled batch after chosen layers; multiplied by exp(log_scale), it is the true batch.
 
     Attributes:
       statistics: The statistic of the scaled batch after each chosen layer, on a new leading axis.

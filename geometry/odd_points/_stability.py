@@ -35,7 +35,7 @@ class Stability(NamedTuple):
         absolute values of eigenvalues.
       single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
         others.
-      pairs: Growth of deviations that change only angles of pairs.
+      pairs: Growth of deviations that change only the angles between pairs of samples.
       radius: The largest growth; below 1 the fixed point is stable.
     """
 
@@ -70,8 +70,8 @@ def odd_stability(
 
     The function iterates the map for 40 n layers, from a sample n − 1 times as long as the others,
     and then solves for the fixed point by Newton's method. If the norms at the end differ by less
-    than 1 %, there is no odd state. For ReLU the state is `odd_state`. Before the activation,
-    numbers have the root mean square `std`; `kinks` are as in `kernel_map`.
+    than 1 %, there is no odd state. For ReLU the state is `odd_state`. The preactivations have the
+    root mean square `std`. `kinks` are as in `kernel_map`.
 
     Raises:
       ValueError: n is not a whole number, or below 5.
@@ -126,14 +126,14 @@ def symmetric_stability(
 def cluster_spread(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> float | None:
-    """The cluster's spread, by the expansion at correlation one: κ′ (1 − 1/g)/(2 c).
+    """The spread of the cluster by an expansion at correlation one: κ′ (1 − 1/g)/(2 c).
 
-    A collapsed cluster grows by g in a layer (`cluster_growth`, of ReLU n²/(n² − 2n + 2)), and a
-    spread θ by g (1 − 2 c θ/κ′), with κ′ and c of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ of
-    `cubic_term`: for ReLU and large n the spread is 3π/n. If g ≤ 1, the cluster collapses to a
-    point, and the result is 0. If g > 1 and c is 0 or too small, no kink limits the growth at a
-    small angle: the next term is of fourth order, the spread is not small, and the result is None.
-    Options are those of `odd_stability`.
+    A layer multiplies the squared spread of a collapsed cluster by g (`cluster_growth`, for ReLU
+    n²/(n² − 2n + 2)), and a squared spread θ² by g (1 − 2 c θ/κ′). κ′ and c are from the expansion
+    1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n the spread is 3π/n. If g ≤ 1,
+    the cluster collapses to a point, and the result is 0. If g > 1 and c is 0 or too small, no kink
+    limits the growth at a small angle: the next term is of fourth order, the spread is not small,
+    and the result is None. Options are those of `odd_stability`.
 
     Raises:
       ValueError: n is not a whole number, or below 5.
@@ -159,14 +159,15 @@ def spread_distribution(
 ) -> SpreadDistribution | None:
     """The distribution of the spread at a finite width; None if `cluster_spread` is None.
 
-    The logarithm of the spread θ is a random walk. A layer adds to log θ the drift ½ log g + (Var D
-    − Var N)/(4 width), minus c θ/κ′, and noise of variance Var(N − D)/(4 width). N and D are the
-    contributions of one neuron to the squared spread and to the squared distance of the odd sample,
-    divided by their means. The stationary distribution of θ is then Gamma. For ReLU and large n,
-    its shape is 1 + width/n, so the spread is close to 3π/n only at widths much above n. θ is n
-    times the root mean square distance of two samples of the cluster, divided by the distance of
-    the odd sample from the cluster. For 30 samples, the measured standard deviation was above this
-    theory by 5 % at width 1,000 and by 14 % at width 300. Options are those of `odd_stability`.
+    The logarithm of the spread θ is a random walk. A layer adds the drift ½ log g + (Var D − Var
+    N)/(4 width) to log θ, subtracts c θ/κ′, and adds noise of variance Var(N − D)/(4 width). N and
+    D are the contributions of one neuron to the squared spread and to the squared distance of the
+    odd sample, divided by their means. The stationary distribution of θ is then Gamma. For ReLU and
+    large n, its shape is 1 + width/n, so the spread is close to 3π/n only at widths much above n. θ
+    is n times the root mean square distance of two samples of the cluster, divided by the distance
+    of the odd sample from the cluster. For 30 samples, the measured standard deviation was above
+    this theory by 5 % at width 1,000 and by 14 % at width 300. Options are those of
+    `odd_stability`.
 
     Raises:
       ValueError: n is not a whole number, or below 5; or `width` is below 1.

@@ -61,7 +61,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 means orthogonal samples of one length.
+    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 for orthogonal samples of one length.
 
     The gap is defined by Joudaki et al. (2023). It is ∞ if the samples are linearly dependent up to
     rounding, and NaN for a Gram matrix of zeros.

@@ -58,13 +58,13 @@ def monte_carlo(
       samples: Number of draws, at least 2.
       parameters: Trees of arrays, passed to `draw` after the key. New values do not recompile.
       batch_size: Draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`.
-        Making a key takes as long as making a random number, so one key for each number doubles the
-        time.
+      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. A
+        key takes as long as a random number, so one key for each number doubles the time.
       devices: Devices that share the draws; by default all devices of all hosts, or the devices of
         the mesh that `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` if every standard error is at most this number.
-        The check is made each time the number of keys has grown by a quarter, from 1,000 on.
+        This is checked after 1,000 keys, and then whenever the number of keys has grown by a
+        quarter.
 
     Raises:
       TypeError: `draw` is not a function or returns no array, `key` is not a random key, or a

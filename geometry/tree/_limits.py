@@ -4,8 +4,8 @@ A neuron is stable if it takes at most three values; then its descendants are al
 limit of depth, the largest and the smallest sample are orthogonal and all others merge into one
 cluster. Relative to the two ends, the cluster's length and angles depend on one number r of the
 first batch. r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are
-sharded over Explicit mesh axes are gathered. Bounds by n alone are Python numbers, computed on the
-host.
+sharded over Explicit mesh axes are gathered. Bounds that depend on n alone are Python numbers,
+computed on the host.
 """
 
 import math

@@ -1,11 +1,11 @@
-"""Computes the recentering tree of one coordinate in O(n) numbers at any depth.
+"""Computes the recentering tree of one coordinate at any depth, with O(n) numbers.
 
-If samples are sorted, every neuron is a monotone function of the sample. Consider a neuron that
-takes three or more values. A slot is constant on its first `low` samples, and constant from sample
-`high` on. The samples between are inside the neuron and keep their initial distances, so only the
-two outer gaps shrink. Every sample is strictly inside at most one neuron. All other neurons take
-two values. A neuron of two values can jump at n + 1 positions, and only the sum of squared heights
-at each position matters.
+If samples are sorted, every neuron is a monotone function of the sample. A neuron that takes three
+or more values is stored in slots, one for each sample inside it. Such a neuron is constant on its
+first `low` samples, and constant from sample `high` on. The samples between are inside the neuron
+and keep their initial distances, so only the two outer gaps shrink. Every sample is strictly inside
+at most one neuron. All other neurons take two values. A neuron of two values can jump at n + 1
+positions, and only the sum of squared heights at each position matters.
 """
 
 from typing import NamedTuple
@@ -183,7 +183,7 @@ def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
 
 
 def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
-    """Weights of the squares of slots that count each neuron once, and their common exponent."""
+    """Weights with which the squares of all slots count each neuron once, and a common exponent."""
     slots = state.slots
     counted = _alive(slots) & (_index(len(slots.low)) == slots.low)
     one = FloatExp(counted.astype(state.power.mantissa.dtype), slots.gaps.exponent[0])

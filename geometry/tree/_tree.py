@@ -1,9 +1,9 @@
 """The recentering tree, in which every neuron has two children, above and below its mean.
 
-The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows
-of x (n, neurons). A layer doubles the neurons; `tree_gram` has the Gram matrix of its n samples at
-any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two values. Bounds
-of the depth are in `geometry.tree._limits`.
+The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows of
+x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram matrix of the n
+samples at any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two
+values. Bounds of the depth are in `geometry.tree._limits`.
 """
 
 import math
@@ -22,10 +22,10 @@ from jaxnorm.internal import check_array, replicate
 
 
 class TreeGram(NamedTuple):
-    """Gram matrix of the tree; the true matrix is exp(2 log_scale) gram, and so are distances.
+    """Gram matrix of the tree, divided by exp(2 log_scale), as are the squared distances.
 
-    `squared_distances` are sums of squares, without the cancellation of gᵢᵢ + gⱼⱼ − 2gᵢⱼ, so
-    they resolve the distances of merging samples long after `gram` cannot.
+    `squared_distances` are sums of squares. They resolve the distances of merging samples long
+    after the rounding of gᵢᵢ + gⱼⱼ − 2gᵢⱼ hides them.
     """
 
     gram: Float[Array, "n n"]
@@ -76,12 +76,12 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
 def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int) -> TreeGram:
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
-    Exact up to rounding, in O(n log n) operations per layer and O(n³) once, by the recursion over
-    split positions: suppose that a neuron is zero on p of n samples and c on the rest. Then one
-    child is c p/n on the other samples, and the other child is c (n − p)/n on the p samples. Each
-    coordinate has its own tree, and the Gram matrices add. Differentiable except where a sample
-    equals a mean. Depth 0 is `x` itself; a constant `x` has a Gram matrix of zeros from depth 1.
-    Computed in at least float32.
+    The result is exact up to rounding, and takes O(n log n) operations for each layer and O(n³)
+    once. It is a recursion over split positions. If a neuron is zero on p of n samples and c on the
+    other samples, one child is c p/n on the other samples, and the other child is c (n − p)/n on
+    the p samples. Each coordinate has its own tree, and the Gram matrices add. Differentiable
+    except where a sample equals a mean. Depth 0 is `x` itself; a constant `x` has a Gram matrix of
+    zeros from depth 1. Computed in at least float32.
 
     Run this function on a CPU: each layer is tens of small kernels, and a TPU or GPU would spend
     most of the time on launching kernels. Samples that are sharded over Explicit mesh axes are

@@ -172,7 +172,8 @@ class BatchNorm(RunningNorm):
     Args:
       num_features: Channels of the input, along `axis`.
       use_running_average: True for inference, False for training. `model.eval()` and
-        `model.train()` set it, and a call may override it. If None, each call must pass it.
+        `model.train()` set this option, and a call may override it. If None, each call must pass a
+        value.
       axis: The feature axis, which is not the first.
       momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance.
@@ -186,17 +187,18 @@ class BatchNorm(RunningNorm):
       axis_index_groups: Groups of indices along `axis_name`; each group is a separate batch.
       recentering: Whether the mean is subtracted.
       rescaling: Whether the standard deviation divides.
-      correction: Factor of the variance in training, as in `batch_norm`.
-      running_correction: Factor of the variance that enters the running variance.
-      groups: Ghost batches in training, as in `batch_norm`; their average enters the running
-        statistics.
+      correction: Factor by which the variance is multiplied in training, as in `batch_norm`.
+      running_correction: Factor by which the variance is multiplied before it enters the running
+        variance.
+      groups: Number of ghost batches in training, as in `batch_norm`; the average of their
+        statistics enters the running statistics.
       update_running_average: Whether to update the running statistics. If None, they are updated
         only when they are not used. If True, a batch can be normalized by the running statistics
         and then update them.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
-      eps: Another name of `epsilon`, used by the functions. If given, it replaces `epsilon`.
+      eps: The name of `epsilon` in the functions. If given, `eps` replaces `epsilon`.
 
     Example:
       >>> layer = BatchNorm(3, rngs=nnx.Rngs(0))
@@ -285,9 +287,9 @@ class UnitizedBatchNorm(RunningNorm):
 class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
-    In training r and d come from the running statistics before the batch. The paper trains its
-    first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max` are attributes, and each new value
-    compiles a new program. If a schedule changes them at every step, call the function
+    In training, r and d are computed from the running statistics before the batch. The paper trains
+    its first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max` are attributes, and each new
+    value compiles a new program. If a schedule changes them at every step, call the function
     `batch_renorm` instead.
 
     Args:

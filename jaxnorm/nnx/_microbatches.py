@@ -23,8 +23,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     With the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     Here all microbatches are normalized by the statistics of their union, merged as in Chan, Golub
     and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
-    depend on the layers before it, so L batch norms take L passes over the batch and one for the
-    loss, and the gradient takes as many passes again. If the whole batch fits into memory with
+    depend on the layers before it. So L batch norms take L passes over the batch, and the loss one
+    more; the gradient takes as many passes again. If the whole batch fits into memory with
     `nnx.remat`, use `nnx.remat`, which is faster. The running statistics are updated once, with the
     statistics of the whole batch.
 

@@ -57,7 +57,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is something else, or `model` is a class.
+      TypeError: `layer` is neither of these layers, or `model` is a class.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -166,8 +166,8 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
     """One layer that computes `norm(layer(x))` as batch norm does in inference.
 
-    The kernel is multiplied by scale / √(var + eps) of the running statistics, and the bias is
-    changed accordingly; both keep their dtype and metadata. `layer` and `norm` do not change. A
+    The kernel is multiplied by scale / √(var + eps), with the running variance, and the bias
+    changes accordingly. Both keep their dtype and metadata. `layer` and `norm` do not change. A
     unitized layer cannot be folded, because it divides each sample by the norm of this sample.
 
     Args:
@@ -175,7 +175,7 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
       norm: The batch norm that directly follows, ours or Flax's, along the last axis.
 
     Raises:
-      TypeError: `norm` is not a batch norm, or `layer` no convolution or dense layer.
+      TypeError: `norm` is not a batch norm, or `layer` is not a convolution or dense layer.
       ValueError: Their features differ, or `norm` acts along another axis.
 
     Example:

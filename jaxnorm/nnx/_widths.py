@@ -9,7 +9,7 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """Set the feature counts of all layers of `model` by the layers' arrays; returns `model`.
+    """Set the features of each layer of `model` to the sizes of its arrays; returns `model`.
 
     Use it for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store

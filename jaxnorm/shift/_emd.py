@@ -43,8 +43,8 @@ def emd(
     sizes differ or weights are given, SciPy solves a linear program of n m unknowns, as in
     `transport_plan`.
 
-    The distance of two samples from one distribution is not zero; it decreases as n^(−1/d). So also
-    report the distance of two halves of one sample.
+    The distance of two samples from one distribution is not zero: it decreases like n^(−1/d). So
+    also report the distance between two halves of one sample.
 
     Args:
       x: Samples on the first axis; each is one vector, whatever its shape.
@@ -195,7 +195,7 @@ def emd_sliced(
 
     Every projection is a lower bound of the exact W₁, so `largest` is certainly a lower bound. The
     mean divided by `mean_projection(d)` is also a lower bound, up to its standard error. If y is a
-    translation of x, this quotient equals W₁. The function works under `jit`, `vmap` and `grad`. If
+    translation of x, the quotient equals W₁. The function works under `jit`, `vmap` and `grad`. If
     all projections are equal, the gradient of the standard error is zero. For a single projection,
     the standard error is NaN.
 

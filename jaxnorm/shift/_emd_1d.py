@@ -29,9 +29,9 @@ def emd_1d(
     distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, NaN
     in a feature gives NaN for this feature.
 
-    This is the shift of Huang and Yu, Eq. 2, for one channel at a time. It is a lower bound of the
-    distance of the joint outputs. To measure many layers in one call, use `jax.tree.map` under
-    `jit`.
+    This is the shift of Huang and Yu, Eq. 2, for one channel at a time. The distance of a channel
+    is a lower bound of the distance of the joint outputs. To measure many layers in one call, use
+    `jax.tree.map` under `jit`.
 
     Args:
       x: Samples on the first axis.

@@ -35,8 +35,9 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs when W₁ of its inputs is W: min(2M, L W).
 
-    Both bounds are attained: 2M by outputs at opposite points of the ball, and L W where the layer
-    is steepest. If the mean of the outputs is the bias at both moments, √2 M is also a bound.
+    Both bounds are attained: 2M if outputs move to the opposite point of the ball, and L W where
+    the layer is steepest. If the mean of the outputs is the bias at both moments, √2 M is also a
+    bound.
 
     Args:
       bounds: Bounds of the layer, the same at both moments.
@@ -57,9 +58,9 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
     """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
 
     s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. It lies between the two
-    largest γ² and is a zero of Σ 1/(γᵢ² − s²); if the two largest γ² are equal, s² is this γ². M is
-    approached as the variance grows beyond eps, and L as the variance vanishes. With one feature
-    every output is the bias: M = L = 0.
+    largest γ² and is a zero of Σ 1/(γᵢ² − s²); if the two largest γ² are equal, s² is this γ².
+    Outputs approach the bound M as the variance grows beyond eps, and the slope approaches L as the
+    variance vanishes. With one feature every output is the bias: M = L = 0.
 
     Args:
       scale: γ.
@@ -80,7 +81,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 
     RMS norm is defined by Zhang and Sennrich (2019).
 
-    M is approached as the mean square grows beyond eps, and L as the mean square vanishes.
+    Outputs approach the bound M as the mean square grows beyond eps, and the slope approaches L as
+    the mean square vanishes.
 
     Args:
       scale: γ.
@@ -98,7 +100,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `dyt`, γ tanh(α x): M = ‖γ‖ and L = max|α γ|.
 
-    M is approached where every |α x| is large, and L at x = 0. Features with α = 0 do not count.
+    Outputs approach the bound M where every |α x| is large, and the slope is L at x = 0. Features
+    with α = 0 do not count.
 
     Args:
       alpha: α.
@@ -115,7 +118,7 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `derf`, γ erf(α x + s): M = ‖γ‖ and L = (2/√π) max|α γ|, for every s.
 
-    M is approached where every |α x| is large, and L where α x = −s.
+    Outputs approach the bound M where every |α x| is large, and the slope is L where α x = −s.
 
     Args:
       alpha: α.
@@ -134,10 +137,11 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
     These are Eqs. 8 and 9 with a scale.
 
-    M is approached far from the origin, and L near the origin. M is infinite at α = 0, and L at α =
-    1. Both are NaN for α outside [0, 1]. If α differs between features, L is 5/4 of max|γ/(1 − α)|,
-    which is not the smallest constant. Then the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with
-    Γ, A and C diagonal, C within [0, 1) and w a unit vector, and C (I − C) w is no longer than 1/4.
+    Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
+    is infinite at α = 0, and L at α = 1. M and L are NaN for α outside [0, 1]. If α differs between
+    features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest constant. Then the Jacobian is Γ
+    (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal, C within [0, 1) and w a unit vector,
+    and C (I − C) w is no longer than 1/4.
 
     Args:
       alpha: α.

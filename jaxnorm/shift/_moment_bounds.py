@@ -69,7 +69,7 @@ def normalized_upper_bound(
 ) -> Float[Array, ""]:
     """Eq. 4, Theorem 1 for outputs of a batch norm: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise this is 2d + 2, although the distance is never larger than √(2d).
+    Without noise the bound is 2d + 2, although the distance is never larger than √(2d).
 
     Args:
       mean_x: e, the mean after normalization by noisy statistics; zero without noise.
@@ -89,10 +89,10 @@ def normalized_upper_bound(
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
-    """A lower bound, the distance of the means D = ‖μ − μ'‖, which every transport plan costs.
+    """A lower bound, the distance of the means D = ‖μ − μ'‖. No transport plan costs less.
 
-    The bound is attained if one distribution is a translation of the other. It is often the best of
-    the lower bounds, and is not in the paper.
+    The bound is attained if one distribution is a translation of the other. This bound is often the
+    best of the lower bounds. The paper does not have it.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))

@@ -78,7 +78,8 @@ def stream_moments(
     """Moments of every channel of every layer over all `batches`, one batch at a time.
 
     Args:
-      outputs: A function from a batch of inputs to outputs by layer, channels last, best compiled.
+      outputs: A function from a batch of inputs to the outputs of layers by name, channels last,
+        best compiled.
       batches: Inputs, in batches of any size.
 
     Raises:
@@ -103,18 +104,19 @@ class Tracker:
     """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
 
     A shift should come only from the weights. Outputs that are normalized by running averages also
-    change with the last batches, about ten at momentum 0.9. After the learning rate drops, nearly
-    all of the measured shift can be this noise. So let `outputs` normalize by statistics of the
-    whole training set, as in the example: `recalibrate` with the whole set as one batch gives every
-    layer its exact statistics. To see how much of a shift is noise, pass `frozen` to `update`.
+    change with the latest batches, about ten at momentum 0.9. After a drop of the learning rate,
+    nearly all of the measured shift can be noise from these batches. So let `outputs` normalize by
+    statistics of the whole training set, as in the example: `recalibrate` with the whole set as one
+    batch gives every layer its exact statistics. To see how much of a shift is noise, pass `frozen`
+    to `update`.
 
     The tracker runs on the host, outside of the compiled step; inside a compiled step use `emd_1d`
     and `moments`. Between epochs it stores one set of the probe's outputs. `seconds` is the time
-    that it has taken so far.
+    that the tracker has taken so far.
 
     Args:
-      outputs: A function from a network's state and inputs to outputs by layer, channels last,
-        best compiled; it chooses the layers.
+      outputs: A function from a network's state and inputs to the outputs of chosen layers by name,
+        channels last, best compiled.
       probe: Inputs that stay the same during training, and that training does not use.
       exact: Number of samples for the joint distance, as for `layer_shift`.
 

@@ -58,7 +58,7 @@ def unitized_upper_bound(
 def sharp_unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Eq. 9 from the norms r of the data: the mean r/m(r) of X plus the mean of Y.
+    """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) for X plus that for Y.
 
     m(r) = min_j (alpha_j r + 1 − alpha_j), and r = ‖X‖.
 
@@ -118,8 +118,8 @@ def interpolation_counterexample(
     """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
     They are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
-    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance has no limit as R grows. The
-    theorems do not cover `unitize`.
+    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows,
+    because the theorems do not cover `unitize`.
 
     Args:
       alpha: In (0, 1).

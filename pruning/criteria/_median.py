@@ -29,7 +29,7 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 
     Derivatives of any order are derivatives of the minimum, by the implicit function theorem. If
     the median is a filter or the midpoint of two filters, its derivative is the derivative of these
-    filters. This derivative can be wrong for a change that breaks a tie of positions.
+    filters. This derivative can be wrong for a change that moves filters apart that were equal.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -50,10 +50,10 @@ def optimality_gap(
 ) -> Float[Array, ""]:
     """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save, in [0, 1]; 0 at the minimum.
 
-    If vectors yⱼ of at most unit length sum to zero, no sum of distances is below
-    Σ ⟨yⱼ, x − vⱼ⟩. The function uses the directions from vⱼ to x minus their mean, shrunk to unit
-    length; the directions of filters at x itself are chosen to balance the others. The rounding
-    error of the bound is about 10⁻⁷ in float32. If all filters are at x, the bound is 0.
+    For vectors yⱼ of length at most 1 that sum to zero, no sum of distances is below Σ ⟨yⱼ, x −
+    vⱼ⟩. The function uses the directions from vⱼ to x minus their mean, shrunk to unit length; the
+    directions of filters at x itself are chosen to balance the others. The rounding error of the
+    bound is about 10⁻⁷ in float32. If all filters are at x, the bound is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
     if x.shape != filters.shape[1:]:

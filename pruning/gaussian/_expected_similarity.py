@@ -71,7 +71,7 @@ def expected_spearman(
 def expected_overlap(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str], *, ratio: int | float
 ) -> Float[Array, "..."]:
-    """Overlap of the `ratio` lowest filters by two criteria on Gaussian layers, for many filters.
+    """Expected overlap of the `ratio` lowest filters by two criteria in a large Gaussian layer.
 
     Φ₂(z, z; ρ)/ratio with z the `ratio` quantile of N(0, 1), Φ₂ the bivariate normal distribution
     and ρ as in `expected_spearman`, NaN where ρ is not known. At ratio ½, the overlap is ½ +

@@ -22,11 +22,11 @@ class FilterModel(NamedTuple):
     """The filters of a layer in three numbers.
 
     Attributes:
-      shape: Shape of the generalized Gaussian distribution of weights, each divided by the size of
-        its filter.
+      shape: Shape of the generalized Gaussian distribution of the weights, after each filter is
+        divided by its scale.
       spread: Standard deviation of the logarithm of the filters' scales.
-      effective_dims: Number of independent weights whose direction varies as much as the direction
-        of a filter.
+      effective_dims: Number of independent weights that would give directions as different as those
+        of the filters.
     """
 
     shape: Float[Array, ""]

@@ -51,7 +51,7 @@ def prune(
         `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
       fine_tune: A function of the smaller model and the step, from 0, that trains the model in
         place after each removal.
-      callback: Called with each step and the smaller model after it.
+      callback: A function that is called after each step with its number and the smaller model.
       options: The other options of `pruning.prune`, such as `ratios` or `budget`, but not `resize`.
         If a module computes something else at smaller widths, call `pruning.prune` on
         `evaluation(model)` with `resize=True`.

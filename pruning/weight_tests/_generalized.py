@@ -62,13 +62,13 @@ def ks_generalized_gaussian(
     """Kolmogorov-Smirnov test of all entries of `x` against a generalized Gaussian of mean 0.
 
     The statistic is the distance D to the distribution of this shape and the maximum-likelihood
-    scale. Fitting makes D smaller, so Kolmogorov's p-value would be too large. Instead, p is the
-    rank (1 + #{D* ≥ D})/(1 + samples) among random samples of the same size that are fitted in the
-    same way. With a given `shape`, p is exact, because D does not depend on the scale. Without
-    `shape`, the shape is fitted too, and the samples are drawn with the fitted shape (a parametric
-    bootstrap). For 1,000 sets of 200 weights and shapes of 0.7 to 3, tests of nominal size 10 and
-    5% rejected 9.8 to 11.1% and 4.9 to 6.0% of the sets. With 10⁶ trained weights, every such test
-    rejects; then compare the distances of several shapes.
+    scale. Fitting makes the distance D smaller, so Kolmogorov's p-value would be too large.
+    Instead, p is the rank (1 + #{D* ≥ D})/(1 + samples) among random samples of the same size that
+    are fitted in the same way. With a given `shape`, p is exact, because D does not depend on the
+    scale. Without `shape`, the shape is fitted too, and the samples are drawn with the fitted shape
+    (a parametric bootstrap). For 1,000 sets of 200 weights and shapes of 0.7 to 3, tests of nominal
+    size 10 and 5% rejected 9.8 to 11.1% and 4.9 to 6.0% of the sets. With 10⁶ trained weights,
+    every such test rejects; then compare the distances of several shapes.
 
     Args:
       key: Random key of the samples.

@@ -81,12 +81,12 @@ def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float
 def ks_equivalence(
     x: Float[Array, "*shape"], *, margin: Scalar, scale: Scalar | None = None
 ) -> TestResult:
-    """Test that the weights' distribution is nearer than `margin` to N(0, scale²).
+    """Test that the distance of the weights' distribution to N(0, scale²) is below `margin`.
 
     The hypothesis to reject is sup |F − Φ| ≥ margin; a small p-value supports normality, to within
-    the margin. Without `scale`, the root mean square of `x` is used; zeros then give NaN.
-    p = 2 exp(−2 n (margin − D)²), at most 1: this is one minus the confidence level at which a
-    bound such as `ks_bound` equals the margin. A margin of 0.01 needs about 74,000 weights.
+    the margin. Without `scale`, the root mean square of `x` is used; zeros then give NaN. p = 2
+    exp(−2 n (margin − D)²), at most 1. A bound such as `ks_bound` equals the margin at the
+    confidence level 1 − p. A margin of 0.01 needs about 74,000 weights.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -104,8 +104,8 @@ def lilliefors(
     deviation or, with `mean_known`, of mean 0 and the data's root mean square, as the paper
     assumes. Its distribution depends on n alone, so p = (1 + #{D* ≥ D})/(1 + samples) over fresh
     normal samples of the same size is exact (Lilliefors 1967 tabulates it). If the mean is
-    estimated, Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% have
-    the size 0.10, 0.015 and 0.00%.
+    estimated, Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% reject
+    only 0.10, 0.015 and 0.00% of Gaussian weights.
 
     Under `vmap` with one key, layers of one size share their random samples. If all weights are
     equal, or all zero with `mean_known`, there is no scale and the result is NaN.

@@ -138,7 +138,8 @@ def widths_for(
       measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
         `compiled_flops`, `compiled_bytes`, or any function of the programs.
       margin: A width is worth having if it saves this fraction of the cost of the next wider width
-        that is worth having. Choose more than the scatter of measured times, such as 0.02.
+        that is worth having. Choose a fraction above the scatter of the measured times, such as
+        0.02.
 
     Returns:
       The widths, rising.

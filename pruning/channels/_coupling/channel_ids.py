@@ -58,10 +58,10 @@ class Pinned(NamedTuple):
     """The cause that pins ids: an equation, or an input or output of the program.
 
     `equations`: the equation is the last; the calls, branches and loops around it come before,
-    outermost first. `axes`: the numbers of the axes of parameters that have pinned ids. `new`:
-    those of the `axes` whose ids no such equation pinned before. `normed`: the equation pins ids
-    only if the model itself runs with fewer channels. A normed equation sums over activations, as a
-    norm does, and would divide by another width, or has a constant that varies along the channels.
+    outermost first. `axes`: the numbers of the axes of parameters that have pinned ids. `new`: the
+    `axes` whose ids no equation of this kind pinned before. `normed`: the equation pins ids only if
+    the model itself runs with fewer channels. A normed equation sums over activations, as a norm
+    does, and would divide by another width, or has a constant that varies along the channels.
     `name`: the name and path of the input or output, if no equation pins the ids.
     """
 
@@ -223,7 +223,7 @@ class UnionFind:
         return mask
 
     def _check_kept(self, first: Vector, second: Vector) -> None:
-        """Raise if the current equation unites a removed channel with one that is kept."""
+        """Raise if the current equation unites a removed channel with a kept channel."""
         if not self.removed.size:
             return
         # A later id takes the id with which it is united.
@@ -324,8 +324,8 @@ class UnionFind:
     def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         """`values`, in which constants get the ids of the channels along which they vary.
 
-        The model itself has these constants at one width only. `resized` cuts these constants to
-        the remaining channels.
+        The model has these constants at one width only. `resized` cuts these constants to the
+        remaining channels.
         """
         others = [v for v in values if not v.constant]
         return [self._table(v, others) if v.constant else v for v in values]

@@ -91,12 +91,13 @@ def coupled_channels(
       apply: A function that JAX can trace, such as the evaluation of a module, without dropout.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`.
-      resize: Whether `resized` will run the smaller tree. If so, the groups include channels under
-        a norm over them, such as the residual stream of a transformer: means and variances are
-        still over the whole width, with zeros at removed channels. The groups also include channels
-        along which a constant varies, such as angles of rotary positions. Without `resized`, the
-        smaller model would divide by another width, or has the constant at one width only. These
-        groups are marked `normed`. By default they are left out.
+      resize: Whether `resized` will run the smaller tree. If so, the groups include channels over
+        which a norm is computed, such as the residual stream of a transformer. Means and variances
+        are still over the whole width, with zeros at removed channels. The groups also include
+        channels along which a constant varies, such as angles of rotary positions. Without
+        `resized`, the smaller model would divide by the smaller width, or combine smaller arrays
+        with a constant of the old width. These groups are marked `normed`. By default they are left
+        out.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.

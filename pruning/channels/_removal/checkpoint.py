@@ -125,8 +125,8 @@ def load_pruned(
         are the parts of the paths.
 
     Raises:
-      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. If no
-        `apply` was given, a call of the result's `apply` raises it.
+      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. The
+        `apply` of the result also raises it if no `apply` was given.
     """
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 

@@ -83,7 +83,7 @@ def resized(
     modules of `flax.linen`, widths in the code, depthwise convolutions, attention, norms over
     channels, and programs that depend on a shape. Sums over channels include the values of removed
     channels. `apply` is traced at the old widths, but arrays of the old widths are not needed. The
-    returned function can be compiled, differentiated and batched, and follows rules by
+    returned function can be compiled, differentiated and batched, and uses the rules of
     `jax.custom_jvp` and `jax.custom_vjp`.
 
     `apply` need not be the function that the groups were read from; it may be a training step, for

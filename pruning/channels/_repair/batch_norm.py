@@ -68,10 +68,11 @@ def fold_batch_norms(
       inputs: The other arguments of `apply`, or their shapes, at any batch size.
 
     Returns:
-      A function `run(arrays, *inputs)`, which traces `apply`, and `arrays` by their paths in
-      `params`, which `cost`, `prune` and `jax.export` accept like any other model. A kernel keeps
-      its path; if this path is taken, a number is added. The shift of a kernel has the kernel's
-      path with `_shift` at the end. Arrays that the function does not need are left out.
+      A function `run(arrays, *inputs)`, which traces `apply`, and the dictionary `arrays`, whose
+      keys are paths in `params`. `cost`, `prune` and `jax.export` accept both like any other model.
+      A kernel keeps its path; if this path is taken, a number is added. The shift of a kernel has
+      the kernel's path with `_shift` at the end. Arrays that the function does not need are left
+      out.
 
     Raises:
       ValueError: Nothing can be folded, or `apply` cannot be traced. `run` also raises this error

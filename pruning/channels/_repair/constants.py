@@ -55,12 +55,11 @@ def fold_constants(
     activations, the activations count as equal to this mean. The output of the channel is then a
     constant, such as relu(β) with the last bias β. This constant contributes to the next sums. The
     contribution is added to the first parameter that is added to the sums (a bias) or subtracted
-    from them (a running mean). In four cases, the contribution is dropped: if there is no such
-    parameter before the next nonlinearity; inside a loop; for groups with a divisor or a logarithm,
-    which has no value at zero filters; and under a norm over channels, because the contribution
-    then depends on the inputs. If the next kernel is padded with zeros, the contribution is smaller
-    along the edges of an image, and its mean over the image is added. Otherwise the folding is
-    exact.
+    from them (a running mean). In four cases, the contribution is dropped. There is no such
+    parameter before the next nonlinearity. The sum is inside a loop. The group has a divisor or a
+    logarithm, which has no value at zero filters. A norm over the channels makes the contribution
+    depend on the inputs. If the next kernel is padded with zeros, the contribution is smaller along
+    the edges of an image, and its mean over the image is added. Otherwise the folding is exact.
 
     Args:
       apply: As in `coupled_channels`.

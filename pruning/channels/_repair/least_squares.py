@@ -52,11 +52,11 @@ def least_squares(
     The function solves every convolution and every product with a kernel whose inputs change, in
     the order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all
     positions, where x̃ are the inputs in the repaired network so far, y the outputs in the whole
-    network, and W₀ the old kernel. If a bias is added to the outputs, or a running mean is
-    subtracted, this parameter takes up the mean error. The ridge λ is one of `ridge` times the mean
-    of Σ x̃²; the last quarter of the batches chooses it, and W is then solved on all batches. On
-    these batches, the outputs of W are never further from the outputs of the whole network than the
-    outputs of W₀.
+    network, and W₀ the old kernel. If the program adds a bias to the outputs or subtracts a running
+    mean, the mean error is added to this parameter. λ is one value of `ridge` times the mean of Σ
+    x̃². The last quarter of the batches is used to choose this value, and W is then solved on all
+    batches. On these batches, the outputs of W are never further from the outputs of the whole
+    network than the outputs of W₀.
 
     Kernels are solved group by group by Cholesky factorization, on the host in float64. Second
     moments are computed on the devices of the batches. The activations of both networks that later

@@ -64,12 +64,12 @@ def merge_channels(
       A tree of the same shapes. Parameters of removed channels are unchanged.
 
     Raises:
-      ValueError: An operation without a kernel sums over channels, and some of them are removed.
-        Such an operation is a norm, or a product of queries with keys. A kernel with removed inputs
-        is read inside a loop or more than once, or is computed from other parameters. Filters are
-        not finite. A plan has another shape, negative or infinite numbers, or a row or a column of
-        zeros. The groups were not read from `params`. `apply` cannot be traced at these arguments.
-        Other errors are as in `remove_channels`.
+      ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
+        sums over channels of which some are removed. A kernel with removed inputs is read inside a
+        loop or more than once, or is computed from other parameters. Filters are not finite. A plan
+        has another shape, negative or infinite numbers, or a row or a column of zeros. The groups
+        were not read from `params`. `apply` cannot be traced at these arguments. Other errors are
+        as in `remove_channels`.
       TypeError: As `remove_channels`.
 
     Example:

@@ -31,15 +31,14 @@ def reconstruction_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the error of `least_squares` after its removal and all removals before.
 
-    The algorithm removes one channel of a group at a time, namely the one that increases
-    E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. E is summed over the kernels that read the
-    group; x and y are their inputs and outputs in the whole network, minus their means if a
-    parameter is added to y, W₀ is the kernel, and λ is `ridge` times the mean of Σ x². The score of
-    a channel is E after its removal. Scores rise from the first removed channel to the last, so the
-    lowest k scores are the first k removed channels. The inverse of Σ x xᵀ + λ is updated exactly,
-    on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective is from
-    OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm takes n (n s)² s
-    multiplications.
+    The algorithm removes one channel of a group at a time, namely the one that increases E = min (Σ
+    ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. E is summed over the kernels W₀ that read the group. x
+    and y are the inputs and outputs of a kernel in the whole network, minus their means if a
+    parameter is added to y. λ is `ridge` times the mean of Σ x². The score of a channel is E after
+    its removal. Scores rise from the first removed channel to the last, so the lowest k scores are
+    the first k removed channels. The inverse of Σ x xᵀ + λ is updated exactly, on the host in
+    float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective is from OSSCAR, Meng et
+    al. (2024). For n channels with s inputs each, the algorithm takes n (n s)² s multiplications.
 
     To use it with `prune`, pass `score=partial(reconstruction_scores, apply=apply,
     batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not use `resize`

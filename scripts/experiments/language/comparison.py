@@ -40,7 +40,7 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
     """Perplexities by share, score and repair for each seed, and their means.
 
     Raises:
-      InputError: The folder is none of a model of bytes.
+      InputError: The folder has no model whose tokens are bytes.
     """
     _, model = choice.read_model(folder)
     architecture = model.architecture
@@ -83,7 +83,7 @@ def over_seeds(values: list[float]) -> dict[str, Any]:
 
 
 def draw_text(settings: Settings, seed: int) -> Text:
-    """Calibration bytes of documents that the model was trained on, and the held-out ones."""
+    """Bytes for calibration, from documents that the model was trained on, and held-out bytes."""
     train, held_out = python_text.load()
     whole = settings.length + 1
     drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
@@ -116,7 +116,7 @@ def variants(
 
 
 def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
-    """Pieces of the training text that do not overlap, a share of them drawn at random."""
+    """A random share of the pieces of the training text, which do not overlap."""
     train, _ = python_text.load()
     whole = settings.length + 1
     pieces = train[: len(train) // whole * whole].reshape(-1, whole)
@@ -125,7 +125,7 @@ def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
 
 
 def batches_of(sequences: Int[np.ndarray, "n t"], seed: int) -> list[np.ndarray]:
-    """Batches that have each sequence once, in random order; a rest that fills no batch is left."""
+    """Batches of the sequences in random order, without a last batch that is not full."""
     order = np.random.default_rng((seed, 3)).permutation(len(sequences))
     size = min(BATCH, len(sequences))
     return [sequences[order[i : i + size]] for i in range(0, len(sequences) - size + 1, size)]
@@ -134,7 +134,7 @@ def batches_of(sequences: Int[np.ndarray, "n t"], seed: int) -> list[np.ndarray]
 def fine_tune(
     model: Architecture, arrays: dict[str, np.ndarray], text: Text, batches: list[np.ndarray]
 ) -> Perplexity:
-    """The model after a step of AdamW on each batch, by documents that it was trained on."""
+    """The perplexity of held-out text after a step of AdamW on each batch."""
     optimizer, step = make_training(model, len(batches))
     params = jax.tree.map(jnp.asarray, arrays)
     state = State(params, optimizer.init(params))
