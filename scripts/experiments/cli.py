@@ -141,10 +141,14 @@ def show_table(
     min_width: int = 100,
     left: Sequence[str] = (),
 ) -> None:
-    """Print a table at full width on any console; all columns but `left` are right-justified."""
+    """Print a table at full width on any console; all columns but `left` are right-justified.
+
+    A text that is longer than its column continues below, because two names may differ at the end.
+    """
     table = Table(title=printable(title))
     for column in head:
-        table.add_column(printable(column), justify="left" if column in left else "right")
+        side = "left" if column in left else "right"
+        table.add_column(printable(column), justify=side, overflow="fold")
     for row in rows:
         table.add_row(*map(printable, row))
     console(min_width).print(table)

@@ -113,6 +113,19 @@ def test_a_long_name_breaks_neither_figures_nor_the_page(length):
     assert "xxxx" in page
 
 
+@pytest.mark.parametrize("left", [(), ("layer",)])
+@pytest.mark.parametrize("length", [9, 39, 200])
+def test_a_table_prints_every_name_whole(length, left, capsys):
+    """Names of layers often differ at the end alone, which is where a narrow column would cut."""
+    names = [length * "x" + end for end in ("conv1", "conv2")]
+    cli.show_table(
+        "", ["layer", *"abcdefgh"], [[name, *8 * ("0.123",)] for name in names], left=left
+    )
+    lines = capsys.readouterr().out.splitlines()
+    column = "".join(line.split("│")[1].strip() for line in lines if line.startswith("│"))
+    assert column == "".join(names)
+
+
 @pytest.mark.parametrize("length", range(6))
 def test_a_shortened_name_has_its_ends(length):
     name = "layer10.conv"[: 3 * length]
