@@ -314,6 +314,8 @@ CUT: dict[str, Case] = {
     "low rank": Case(
         lambda p, h: jnp.exp(h) @ (p["r"] @ p["s"]), (N, 2, 6), {"r": (N, 2), "s": (2, 6)}, out=6
     ),
+    "relu to six": whole(lambda h: self_product(jax.nn.relu6(h)), out=6),
+    "a maximum with -1": whole(lambda h: self_product(jnp.maximum(h, -1.0)), out=6),
     "relu of a weight": Case(
         lambda p, h: jnp.exp(h) @ jax.nn.relu(p["w"]), (N, 6), {"w": (N, 6)}, out=6
     ),
@@ -491,6 +493,14 @@ KEPT: dict[str, tuple[Case, str]] = {
         "dot_general",
     ),
     "maxima of nothing": (whole(maxima_of_nothing, sizes=(), out=7), "dot_general"),
+    "a maximum with 1": (
+        whole(lambda h: self_product(jnp.maximum(h, 1.0)), sizes=(), out=6),
+        "dot_general",
+    ),
+    "a minimum with -1": (
+        whole(lambda h: self_product(jnp.minimum(h, -1.0)), sizes=(), out=6),
+        "dot_general",
+    ),
     "one of two axes": (
         Case(
             lambda p, h: jnp.einsum("btc,chd->bthd", h, p["w"]).reshape(5, 6, -1),

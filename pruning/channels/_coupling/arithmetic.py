@@ -64,7 +64,7 @@ def cases_of(
 
 
 def extremum(sign: int) -> Zeros:
-    """Zero if all operands are zero and no number is below (maximum) or above (minimum) zero."""
+    """Zero if all arrays are zero and no number is above (maximum) or below (minimum) zero."""
 
     def zero(
         eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds

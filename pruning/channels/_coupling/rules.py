@@ -148,8 +148,8 @@ RULES: dict[Primitive | str, Rule] = {
         ),
         elementwise(all_of),
     ),
-    p.max_p: elementwise(arithmetic.extremum(-1), nonzero=with_a_positive),
-    p.min_p: elementwise(arithmetic.extremum(1)),
+    p.max_p: elementwise(arithmetic.extremum(1), nonzero=with_a_positive),
+    p.min_p: elementwise(arithmetic.extremum(-1)),
     p.select_n_p: elementwise(arithmetic.cases_of),
     # Elementwise primitives whose result is zero if one operand is zero.
     p.mul_p: elementwise(any_of, nonzero=if_all, scaled=(0, 1)),
