@@ -36,8 +36,7 @@ INTUITION = claim(
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
-    corrected=r"More points map to zero where $W\nu - \mu < 0$; the paper exchanges the two "
-    "cases",
+    corrected=r"More points map to zero where $W\nu - \mu < 0$. The paper exchanges the two cases",
     fault="misprint",
     why=r"Where $W\nu < \mu$, most of the cluster lies below the mean and maps to zero. The paper "
     "itself says this in its steps 2 and 3, two paragraphs above.",

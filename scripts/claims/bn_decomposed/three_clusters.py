@@ -249,7 +249,7 @@ def _clusters_of_children(row: list[float]) -> list[int]:
 
 FIGURE_8 = claim(
     "Figure 8",
-    "A three-cluster row has one child of three clusters and one child of two",
+    "Each row with three clusters has one child with three clusters and one child with two",
     printed="Figure 8: “at every step, a three-cluster neuron always generates one three-cluster "
     "neuron and one two-cluster neuron”",
     corrected="If the middle cluster is at the mean, both children have two clusters",

@@ -264,8 +264,8 @@ THEOREM_1_PROOF = claim(
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
     corrected="The right side must have no hats",
     fault="misprint",
-    why=r"Both sides have the same variance, although the factor is nearly $2n/\pi$. The "
-    "next line of the proof has the right formula.",
+    why=r"Both sides have the same variance, although the factor is nearly $2n/\pi$. The formula "
+    "in the next line of the proof is right.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

@@ -94,7 +94,7 @@ TEST_2 = claim(
     r"$\sigma_j$",
     remark=Remark(
         "hypothesis",
-        "The paper does not specify the test. It may be a $t$ test that compares "
+        "The paper does not specify the test. One possible test is a $t$ test that compares "
         r"$(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. For 16 filters of 144 "
         "weights the size of this test is 0.20 instead of 0.05, and the size depends on the "
         "number of filters.",

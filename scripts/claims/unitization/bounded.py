@@ -37,8 +37,9 @@ EQUATION_8 = claim(
     r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$; for $\alpha = 1$, $g(0)$ is a unit vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 is a definition. The layer of Equation 8 bounds $W$, as the abstract says, "
-        r"but need not reduce $W$: the distance may grow by a factor of up to $1/(1 - \alpha)$.",
+        "Equation 8 only defines a layer. The layer of Equation 8 bounds $W$, as the abstract "
+        "says, but need not reduce $W$: the distance may grow by a factor of up to $1/(1 - "
+        r"\alpha)$.",
     ),
     why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, the norm of its Jacobian at "
     "0.",
@@ -189,7 +190,7 @@ THEOREM_33 = claim(
     remark=Remark(
         "loose",
         r"At $\min\alpha = 0$ the smaller bound $E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ holds. From "
-        r"its second line on, the proof has $\min_j \alpha_j\|x\| + (1 - \alpha_j)$. This means "
+        r"its second line on, the proof has $\min_j \alpha_j\|x\| + (1 - \alpha_j)$, which means "
         "the minimum of the whole sum.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
