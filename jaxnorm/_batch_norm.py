@@ -84,7 +84,7 @@ def batch_norm(
       where: Samples that enter the statistics, as in `batch_statistics`. All samples are
         normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.
-      axis_index_groups: As in `batch_statistics`.
+      axis_index_groups: The same as for `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

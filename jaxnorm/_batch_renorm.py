@@ -63,12 +63,12 @@ def batch_renorm(
       r_max: At least 1; a number, or a traced number from a schedule.
       d_max: At least 0; a number, or a traced number from a schedule.
       eps: Added to both variances.
-      correction: As in `batch_norm`.
+      correction: The same as for `batch_norm`.
       groups: The same as for `batch_norm`; each group has its own r and d.
       where: Samples that enter the statistics, as in `batch_statistics`. All samples are
         normalized.
       axis_name: Mapped axes over which the batch, or each group of it, is spread.
-      axis_index_groups: As in `batch_statistics`.
+      axis_index_groups: The same as for `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

@@ -126,12 +126,12 @@ def unitized_batch_norm(
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
       correction: The same as for `batch_norm`; the paper's code uses `partial(bessel, eps=1e-3)`.
-      groups: As in `batch_norm`.
+      groups: The same as for `batch_norm`.
       where: Mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
         Other pixels are also left out of the s and P of their sample. A sample without chosen
         pixels is left out of the statistics, but normalized like any other sample.
       axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
-      axis_index_groups: As in `batch_statistics`.
+      axis_index_groups: The same as for `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

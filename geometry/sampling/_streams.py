@@ -58,7 +58,7 @@ class Program(NamedTuple):
       size: Keys that a device holds at a time.
       mesh: Mesh whose devices share the keys; None for the devices of a traced caller, or a single
         device.
-      highest: As in `Sampler`.
+      highest: The same as for `Sampler`.
     """
 
     draw: Callable[..., Array]

@@ -293,8 +293,8 @@ class BatchRenorm(RunningNorm):
     `batch_renorm` instead.
 
     Args:
-      r_max: As in `batch_renorm`.
-      d_max: As in `batch_renorm`.
+      r_max: The same as for `batch_renorm`.
+      d_max: The same as for `batch_renorm`.
 
     All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
 

@@ -13,9 +13,9 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
 
     Use it for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store
-    their old sizes. A depthwise convolution has one input in each group, and gets as many groups as
-    outputs. Other convolutions keep their number of groups. A group norm keeps the size of its
-    groups.
+    their old sizes. A depthwise convolution, which has one input in each group, gets as many groups
+    as it has outputs. Other convolutions keep their number of groups. A group norm keeps the size
+    of its groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))

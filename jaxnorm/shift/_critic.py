@@ -45,9 +45,9 @@ def emd_critic(
       key: Decides initialization and minibatches.
       x_train: (n, h, w, c) images. Samples of any other shape are used as one pixel. Row i of
         `y_train` comes from the same input.
-      y_train: The same quantity at the other moment.
+      y_train: Outputs for the same inputs, before or after a change of the weights.
       x_test: Samples that are not used in training.
-      y_test: The same quantity at the other moment.
+      y_test: Outputs for the inputs of `x_test`, like `y_train`.
       steps: T, the number of steps.
       batch_size: Samples of each side in a step.
       clip: The bound on every parameter.

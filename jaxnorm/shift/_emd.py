@@ -50,7 +50,7 @@ def emd(
       x: Samples on the first axis; each is one vector, whatever its shape.
       y: Samples of the same features.
       x_weights: Weight of each sample of `x`, by default equal weights.
-      y_weights: The same of `y`.
+      y_weights: Weight of each sample of `y`, by default equal weights.
 
     Raises:
       ValueError: A sample is empty or not finite, features or weights do not fit, or sizes differ

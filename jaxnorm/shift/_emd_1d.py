@@ -38,7 +38,7 @@ def emd_1d(
       y: Samples of the same features.
       x_weights: Weight of each sample of `x`, by default equal weights. Only ratios matter;
         none may be negative, and a sum of zero gives NaN.
-      y_weights: The same of `y`.
+      y_weights: Weight of each sample of `y`, by default equal weights.
 
     Raises:
       ValueError: One of the two holds no sample, features or weights do not fit, or, outside

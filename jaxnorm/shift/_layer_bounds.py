@@ -40,7 +40,7 @@ def certified_upper_bound(
     bound.
 
     Args:
-      bounds: Bounds of the layer, the same at both moments.
+      bounds: Bounds of the layer, which must not change between the two moments of training.
       distance: W; by default the bound is for any W.
 
     Example:

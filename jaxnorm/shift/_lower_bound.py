@@ -44,9 +44,9 @@ def emd_lower_bound(
       key: Decides the minibatches.
       x_train: Samples on the first axis; each sample is used as one vector. Row i of `y_train`
         comes from the same input as row i of `x_train`.
-      y_train: The same quantity at the other moment.
+      y_train: Outputs for the same inputs, before or after a change of the weights.
       x_test: Samples that are not used in training.
-      y_test: The same quantity at the other moment.
+      y_test: Outputs for the inputs of `x_test`, like `y_train`.
       steps: Steps of training, by Adam with a rate that falls to zero.
       batch_size: Samples of each side in a step.
 

@@ -74,8 +74,8 @@ def normalized_upper_bound(
     Args:
       mean_x: e, the mean after normalization by noisy statistics; zero without noise.
       excess_x: v, the variance after this normalization, minus 1.
-      mean_y: The same quantity at the other moment.
-      excess_y: The same quantity at the other moment.
+      mean_y: e', the mean at another time of the training.
+      excess_y: v', the variance minus 1 at that time.
 
     Example:
       >>> zero = jnp.zeros(3)
@@ -196,8 +196,8 @@ def normalized_lower_bound(
     Args:
       mean_x: e, the mean after normalization by noisy statistics.
       excess_x: v, the variance after this normalization, minus 1.
-      mean_y: The same quantity at the other moment.
-      excess_y: The same quantity at the other moment.
+      mean_y: e', the mean at another time of the training.
+      excess_y: v', the variance minus 1 at that time.
       radius: C, the largest |output|.
 
     Raises:

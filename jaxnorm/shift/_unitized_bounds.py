@@ -36,7 +36,7 @@ def unitized_upper_bound(
       alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound, and the result
         is NaN.
       x: Outputs before unitization, needed only if min(alpha) is 0.
-      y: The same quantity at the other moment.
+      y: Such outputs at another time of the training.
 
     Example:
       >>> print(unitized_upper_bound(jnp.array([0.5, 1.0])))
@@ -69,7 +69,7 @@ def sharp_unitized_upper_bound(
     Args:
       alpha: A scalar, or one number per feature.
       x: Outputs before unitization.
-      y: The same quantity at the other moment.
+      y: Such outputs at another time of the training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])
@@ -97,7 +97,7 @@ def interpolated_upper_bound(
     Args:
       alpha: A scalar, or one number per feature.
       x: Outputs before unitization.
-      y: The same quantity at the other moment.
+      y: Such outputs at another time of the training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])

@@ -44,11 +44,11 @@ def cost_at(
     measures its time, as `cost` does.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The tree that the groups were read from. Without `batch_sizes`, shapes are enough.
       groups: All or some of `coupled_channels`.
       inputs: The other arguments of `apply`.
-      batch_sizes: As in `cost`.
+      batch_sizes: The same as for `cost`.
 
     Raises:
       ValueError: `apply` cannot be traced, or the groups were not read from `params`. The returned

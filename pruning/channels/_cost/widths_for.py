@@ -130,7 +130,7 @@ def widths_for(
     For a TPU use `compiled_cycles`. `compiled_flops` and `compiled_bytes` ignore tiles.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The tree that the group was read from, or its shapes.
       group: One of `coupled_channels`.
       inputs: The other arguments of `apply`, or their shapes, at the batch size that you will use.

@@ -48,10 +48,10 @@ def check_program(
     """Raise unless the program of `apply` equals the large network's, except for shapes.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The smaller tree that `remove_channels` returned.
       groups: All or some of `coupled_channels`.
-      keep: As in `remove_channels`.
+      keep: The same as for `remove_channels`.
       inputs: The other arguments of `apply`.
 
     Raises:

@@ -62,7 +62,7 @@ def fold_constants(
     the edges of an image, and its mean over the image is added. Otherwise the folding is exact.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: The same as for `remove_channels`, which you call next; read on the host.

@@ -63,7 +63,7 @@ def least_squares(
     equations need are in memory for all batches at once.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: The same as for `remove_channels`, which you call next; read on the host.

@@ -51,7 +51,7 @@ def merge_channels(
     without loss.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: The same as for `remove_channels`, which you call next; read on the host.

@@ -64,7 +64,7 @@ def select_within(
         that `widths_for` finds worth having. By default, all widths are allowed.
       min_channels: At least this many channels of a group are kept. A smaller group keeps all
         channels.
-      round_to: As in `select_layerwise`.
+      round_to: The same as for `select_layerwise`.
       normalize: If false, scores are compared without normalization: the loss is the sum of the
         lost scores over all groups.
 

@@ -171,8 +171,8 @@ def select_globally(
     Args:
       scores: One vector for each group; −∞ for channels that were removed earlier.
       ratio: The fraction to remove, in (0, 1).
-      min_channels: As in `select_layerwise`.
-      round_to: As in `select_layerwise`.
+      min_channels: The same as for `select_layerwise`.
+      round_to: The same as for `select_layerwise`.
       normalize: If false, scores are not divided. Use this for scores with the same unit in all
         layers, such as `taylor_scores` and `reconstruction_scores`.
 

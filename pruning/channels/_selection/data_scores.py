@@ -81,7 +81,7 @@ def wanda_scores(
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       inputs: The other arguments of `apply`, with a few hundred samples.
 
     Raises:

@@ -47,8 +47,8 @@ def reconstruction_scores(
     Args:
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
-      apply: As in `coupled_channels`.
-      batches: As in `least_squares`.
+      apply: The same as for `coupled_channels`.
+      batches: The same as for `least_squares`.
       ridge: Positive and finite.
 
     Raises:
@@ -89,12 +89,12 @@ def swap_channels(
     Pass `refine=partial(swap_channels, batches=batches)` to `prune`, which calls it after `select`.
 
     Args:
-      apply: As in `coupled_channels`.
+      apply: The same as for `coupled_channels`.
       params: The tree that the groups were read from.
       groups: All or some of `coupled_channels`.
       keep: The same as for `remove_channels`; read on the host.
-      batches: As in `least_squares`.
-      ridge: As in `reconstruction_scores`.
+      batches: The same as for `least_squares`.
+      ridge: The same as for `reconstruction_scores`.
 
     Raises:
       ValueError: As `reconstruction_scores` and `remove_channels`.

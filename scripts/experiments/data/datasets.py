@@ -231,8 +231,8 @@ def _check_counts(split: Any) -> None:
         reader.close()
         if found != count:
             raise ValueError(
-                f"dataset_info.json must have the number of records of {path}; it has {count}, and "
-                f"the file holds {found}"
+                f"{path} must hold the {count} records that dataset_info.json lists; "
+                f"it holds {found}"
             )
 
 
