@@ -87,7 +87,7 @@ def deepest(results: dict[str, Any]) -> str:
     """Accuracies and ranks of the deepest networks, by how they start."""
     figure = results["figure_2"]
     parts = []
-    for start in ("default", "he", "batch_norm"):
+    for start in ("default", "he", "batch_norm", "batch_norm_sgd"):
         values, ranks = figure[start]["accuracy"][-1], figure[start]["rank"][-1]
         mean = sum(values) / len(values)
         square = sum((x - mean) ** 2 for x in values) / max(len(values) - 1, 1)
@@ -167,7 +167,7 @@ FIGURES = [
     Network(
         "depth",
         "Batch Normalization Decomposed, Figure 2: 17 depths, 3 runs",
-        "reproduce_geometry.py --full",
+        "reproduce_geometry.py --figure-2 full",
         "deep networks learn with He's start and with batch norm; no number in the text",
         deepest,
         "fashion_mnist",

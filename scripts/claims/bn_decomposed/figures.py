@@ -43,7 +43,8 @@ def accuracies_and_ranks(found: Any) -> str:
         f"{depth} hidden layers, {runs} runs, {figure['steps']:,} of 35,100 steps, "
         f"{len(figure['depths'])} of 17 depths: accuracy {accuracy('he')} from rank {ranks('he')} "
         f"of 128 with He's start (effective rank {ranks('he', 'effective_rank', 1)}), "
-        f"{accuracy('batch_norm')} from rank {ranks('batch_norm')} with batch norm, "
+        f"{accuracy('batch_norm')} from rank {ranks('batch_norm')} with batch norm and Adam, "
+        f"{accuracy('batch_norm_sgd')} with batch norm and the SGD of the others, "
         f"{accuracy('default')} from rank {ranks('default')} with PyTorch's start"
     )
 

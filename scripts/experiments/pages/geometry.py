@@ -32,6 +32,7 @@ RANK_REFERENCE = {
     "default": {1: 127, 5: 69, 9: 37, 17: 1, 33: 1},
     "he": {1: 127, 5: 116, 9: 107, 17: 94, 33: 83},
     "batch_norm": {1: 128, 5: 128, 9: 128, 17: 128, 33: 128},
+    "batch_norm_sgd": {},  # the same networks before training
 }
 
 
@@ -73,7 +74,8 @@ def accuracy_and_rank(results: dict) -> str:
             rows.append([f"{series.label}, {hl + 1}", *cells, f"{np.mean(effective):.2f}"])
     recipe = (
         f"{measured['data']}, width 128, {measured['steps']:,} steps of 128 images, "
-        f"{measured['runs']} runs; the paper has 17 depths, 35,100 steps and 3 runs (--full). "
+        f"{measured['runs']} runs; the paper has 17 depths, 35,100 steps and 3 runs "
+        "(--figure-2 full). "
         "Ranks are measured on the last hidden layer for the first batch, before training."
     )
     head = ["start, hidden layers", "accuracy, %", "rank", "rank, reference", "effective rank"]

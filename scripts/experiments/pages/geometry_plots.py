@@ -9,7 +9,8 @@ from experiments.pages.plots import GRID, INK, MUTED, PAPER, SERIES, SMALL, Seri
 STARTS = {
     "default": Series("PyTorch's default start", SERIES[3], "^"),
     "he": Series("He's start", SERIES[1], "s", filled=False),
-    "batch_norm": Series("batch norm", SERIES[0], "o"),
+    "batch_norm": Series("batch norm, Adam", SERIES[0], "o"),
+    "batch_norm_sgd": Series("batch norm, SGD", SERIES[2], "D"),
 }
 FIRST_LAYERS = {
     "he": Series("He's start", SERIES[1], "s", filled=False),
