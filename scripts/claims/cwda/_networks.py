@@ -43,6 +43,7 @@ OTHERS = (
     ),
 )
 REPORT = "docs/results/report/results.json"
+SETTINGS = "docs/results/settings/results.json"
 
 
 def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:

@@ -12,7 +12,7 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 import pruning
-from claims.cwda._networks import Layers, failing, of_networks, of_resnet20
+from claims.cwda._networks import SETTINGS, Layers, failing, of_networks, of_resnet20
 from claims.draws import normal
 from geometry.claims import (
     Cases,
@@ -179,7 +179,7 @@ FIGURE_3 = claim(
         Result(
             rejections_of_settings,
             "some 40 settings; their results are in Appendix G, without content",
-            "docs/results/settings/results.json",
+            SETTINGS,
         ),
     ),
     reason="The paper measured this on pretrained networks and trainings that we do not "

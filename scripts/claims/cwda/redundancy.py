@@ -21,9 +21,9 @@ from claims.cwda._draws import (
     figure_1_spearman,
     layer_spearman,
 )
-from claims.cwda._networks import failing, of_resnet20, pairs_of
+from claims.cwda._networks import SETTINGS, failing, of_resnet20, pairs_of
 from claims.draws import exponent, generator
-from geometry.claims import Claim, Remark, Values
+from geometry.claims import Claim, Remark, Result, Values
 
 claim = partial(Claim, "CWDA")
 
@@ -129,12 +129,31 @@ def alike_by_width(found: Any) -> str:
     return f"{'; '.join(said)} filters of one trained ResNet-20"
 
 
+def alike_by_trained_width(found: Any) -> str:
+    """The similarity of l1 and l2 in networks of each width, and that of Gaussian filters."""
+    said = []
+    for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
+        gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
+        above = found["settings"][name]["after"]["spearman"]  # the Gaussian value
+        error = above["stderr"]
+        said.append(
+            f"{gaussian + above['mean']:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})"
+        )
+    return (
+        f"l1 and l2 {', '.join(said)}: small networks on digits, {found['seeds']} of each width "
+        "(± standard error over networks); in parentheses Gaussian filters of the same shape"
+    )
+
+
 FIGURE_5 = claim(
     "Figure 5",
     r"$\mathrm{Sp}$ rises as the second layer of VGG16 widens from 64 to 256 filters",
-    results=(of_resnet20("a figure without numbers", alike_by_width),),
+    results=(
+        of_resnet20("a figure without numbers", alike_by_width),
+        Result(alike_by_trained_width, "no such networks", SETTINGS),
+    ),
     reason="The paper measured this on networks of three widths that we do not have. Our "
-    "trained ResNet-20 has layers of three widths.",
+    "trained ResNet-20 has layers of three widths, and our small networks have four widths.",
 )
 
 
