@@ -57,7 +57,8 @@ def rescale_rms(
 ) -> Float[Array, "*shape"]:
     """Divide by the root mean square along `axis`: x / √(mean(x²) + eps).
 
-    This is rescaling about zero. A feature that is zero for all samples stays zero.
+    The function rescales about zero, not about the mean. A feature that is zero for all samples
+    stays zero.
 
     Example:
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))

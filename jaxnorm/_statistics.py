@@ -48,7 +48,7 @@ def batch_statistics(
 
     Args:
       x: Samples on the leading axes, features on the last.
-      where: Mask of the samples that enter the statistics. Its shape is the shape of the leading
+      where: Mask of the samples that enter the statistics. The mask has the shape of the leading
         axes, or broadcasts to `x` with a last axis of 1. Other elements of `x` do not matter, even
         if they are NaN.
       axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The result

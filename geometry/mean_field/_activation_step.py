@@ -65,8 +65,9 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix of samples that are each scaled to norm 1: their cosines. Zeros remain zeros.
 
-    This is RMS norm over features. It is also layer norm of preactivations, because their mean over
-    features vanishes at infinite width. For layer norm of activations, see `layer_norm_map`.
+    The function is RMS norm over features. For preactivations it is also layer norm, because their
+    mean over features vanishes at infinite width. For layer norm of activations, see
+    `layer_norm_map`.
 
     Example:
       >>> print(rms_norm_gram(jnp.array([[4.0, 3.0], [3.0, 9.0]])))

@@ -200,10 +200,10 @@ def mixed_map(
 def layer_norm_map(kernel: KernelMap) -> KernelMap:
     """The map κ of a layer that applies layer norm to its activations over features.
 
-    At infinite width, layer norm subtracts E φ(u). This removes the constant term of the series,
-    and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations does not change κ. RMS norm
-    and layer norm of the preactivations do not change κ either, because the mean of preactivations
-    over features is zero.
+    At infinite width, layer norm subtracts E φ(u). The subtraction removes the constant term of the
+    series, and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations does not change κ.
+    RMS norm and layer norm of the preactivations do not change κ either, because the mean of
+    preactivations over features is zero.
 
     Example:
       >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))

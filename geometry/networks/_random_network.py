@@ -41,11 +41,11 @@ def random_network(
 ) -> RandomNetwork:
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
-    This is the setting of Figures 3, 5 and 6 of Nachum et al. Weights are drawn when they are
-    needed and not stored, so memory grows with depth only by the recorded statistics. On a CPU most
-    of the time is spent drawing weights, and depends on the kind of `key`. To run many networks,
-    use `vmap` over keys. A zero batch remains zero. A batch of sharded samples remains sharded, and
-    its recorded statistics are gathered.
+    Figures 3, 5 and 6 of Nachum et al. show such networks. Weights are drawn when they are needed
+    and not stored, so memory grows with depth only by the recorded statistics. On a CPU most of the
+    time is spent drawing weights, and depends on the kind of `key`. To run many networks, use
+    `vmap` over keys. A zero batch remains zero. A batch of sharded samples remains sharded, and its
+    recorded statistics are gathered.
 
     Args:
       key: Draws the weights.

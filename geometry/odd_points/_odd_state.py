@@ -103,8 +103,8 @@ def escape_ratio(n: int) -> float:
     """The norm ratio above which one longer sample of a symmetric batch becomes odd.
 
     The n − 1 others have one norm, and all angles are `recentred_angle(n)`. The escape ratio is
-    about 1 + 1.15/n. Its excess over 1 is accurate to four digits, by bisection in O(n) operations.
-    A smaller ratio returns to 1.
+    about 1 + 1.15/n. The excess of the ratio over 1 is accurate to four digits, by bisection in
+    O(n) operations. A smaller ratio returns to 1.
 
     Raises:
       ValueError: n is not a whole number, or n is below 7, where every ratio returns to 1.

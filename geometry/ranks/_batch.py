@@ -35,8 +35,8 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
     """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]: small singular values barely count.
 
-    The effective rank is a lower bound of the rank, after Daneshmand et al. (2020). It is n for n
-    orthogonal samples of one length, and 0 for zeros.
+    The effective rank is a lower bound of the rank, after Daneshmand et al. (2020). n orthogonal
+    samples of one length have effective rank n, and zeros have 0.
 
     Example:
       >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))
@@ -63,8 +63,8 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 for orthogonal samples of one length.
 
-    The gap is defined by Joudaki et al. (2023). It is ∞ if the samples are linearly dependent up to
-    rounding, and NaN for a Gram matrix of zeros.
+    The gap is defined by Joudaki et al. (2023). The gap is ∞ if the samples are linearly dependent
+    up to rounding, and NaN for a Gram matrix of zeros.
 
     Example:
       >>> print(isometry_gap(3 * jnp.eye(4)))

@@ -156,8 +156,8 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) of ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]), and 1 − exp(−n (α − 1 − log α))
-    for all γ. α > 1 is enough; the paper requires 2. This is a lower bound of `rank_tail`. Computed
-    on the host.
+    for all γ. α > 1 is enough; the paper requires 2. The result is never above `rank_tail`.
+    Computed on the host.
 
     Raises:
       ValueError: n is not a whole number or below 1, α not in (1, ∞), or γ not in [0, 1/2].

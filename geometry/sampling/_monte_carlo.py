@@ -63,7 +63,7 @@ def monte_carlo(
       devices: Devices that share the draws; by default all devices of all hosts, or the devices of
         the mesh that `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` if every standard error is at most this number.
-        This is checked after 1,000 keys, and then whenever the number of keys has grown by a
+        The errors are checked after 1,000 keys, and then whenever the number of keys has grown by a
         quarter.
 
     Raises:
@@ -98,9 +98,9 @@ def monte_carlo_moments(
     """`monte_carlo` together with the variance of the draws and its standard error.
 
     The standard error of the variance is √((m₄ − m₂²)/n) with the central moments m of the draws,
-    merged as in Pébay (2008). It is accurate if the eighth moment is finite and n is large compared
-    with m₄/m₂². It is NaN or ∞ if fourth powers of the draws overflow, in float32 beyond 10⁹.
-    Arguments and errors are the same as for `monte_carlo`.
+    merged as in Pébay (2008). This standard error is accurate if the eighth moment is finite and n
+    is large compared with m₄/m₂². It is NaN or ∞ if fourth powers of the draws overflow, in float32
+    beyond 10⁹. Arguments and errors are the same as for `monte_carlo`.
 
     Example:
       >>> import jax

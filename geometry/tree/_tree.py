@@ -50,8 +50,8 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
     """All 2ᵈᵉᵖᵗʰ neurons of the tree for each coordinate, by `depth` calls of `step`.
 
-    This is brute force for small depths; `tree_gram` computes inner products at any depth. Samples
-    may be sharded.
+    The function is brute force for small depths; `tree_gram` computes inner products at any depth.
+    Samples may be sharded.
 
     Raises:
       ValueError: `depth` is not a whole number from 0 on, or gives more than 2³⁰ numbers; `x` is no
@@ -77,11 +77,11 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
     The result is exact up to rounding, and takes O(n log n) operations for each layer and O(n³)
-    once. It is a recursion over split positions. If a neuron is zero on p of n samples and c on the
-    other samples, one child is c p/n on the other samples, and the other child is c (n − p)/n on
-    the p samples. Each coordinate has its own tree, and the Gram matrices add. Differentiable
-    except where a sample equals a mean. Depth 0 is `x` itself; a constant `x` has a Gram matrix of
-    zeros from depth 1. Computed in at least float32.
+    once. The algorithm is a recursion over split positions. If a neuron is zero on p of n samples
+    and c on the other samples, one child is c p/n on the other samples, and the other child is c (n
+    − p)/n on the p samples. Each coordinate has its own tree, and the Gram matrices add.
+    Differentiable except where a sample equals a mean. Depth 0 is `x` itself; a constant `x` has a
+    Gram matrix of zeros from depth 1. Computed in at least float32.
 
     Run this function on a CPU: each layer is tens of small kernels, and a TPU or GPU would spend
     most of the time on launching kernels. Samples that are sharded over Explicit mesh axes are

@@ -127,7 +127,8 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     a norm for each pixel, do not depend on the size and do not change.
 
     Args:
-      model: A model with any layers, which is not changed. Its variables may be only shapes.
+      model: A model with any layers, which is not changed. The variables of the model may be only
+        shapes.
       x: A batch with images of the training size, or its shape; the values do not matter.
 
     Raises:
@@ -167,8 +168,9 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     """One layer that computes `norm(layer(x))` as batch norm does in inference.
 
     The kernel is multiplied by scale / √(var + eps), with the running variance, and the bias
-    changes accordingly. Both keep their dtype and metadata. `layer` and `norm` do not change. A
-    unitized layer cannot be folded, because it divides each sample by the norm of this sample.
+    changes accordingly. Kernel and bias keep their dtype and metadata. `layer` and `norm` do not
+    change. A unitized layer cannot be folded, because it divides each sample by the norm of this
+    sample.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

@@ -57,8 +57,8 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
 
-    s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. It lies between the two
-    largest γ² and is a zero of Σ 1/(γᵢ² − s²); if the two largest γ² are equal, s² is this γ².
+    s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. s² lies between the two
+    largest γ² and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is this γ².
     Outputs approach the bound M as the variance grows beyond eps, and the slope approaches L as the
     variance vanishes. With one feature every output is the bias: M = L = 0.
 
@@ -135,7 +135,7 @@ def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of γ `unitize_bounded`(x, α): M = max|γ/α| and L = max|γ/(1 − α)|.
 
-    These are Eqs. 8 and 9 with a scale.
+    `unitize_bounded` is Eqs. 8 and 9, and γ is a scale.
 
     Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
     is infinite at α = 0, and L at α = 1. M and L are NaN for α outside [0, 1]. If α differs between

@@ -44,8 +44,8 @@ def sharp_moment_upper_bound(
 ) -> Float[Array, ""]:
     """The root mean square distance of independent samples of p and q: √(S + S' + D²).
 
-    This is the best bound that these moments allow, and it has the unit of the outputs. Two pairs
-    of points on perpendicular lines attain the bound.
+    No smaller bound follows from these moments. The bound has the unit of the outputs. Two pairs of
+    points on perpendicular lines attain the bound.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -126,7 +126,7 @@ def clipped_power(
 ) -> Float[Array, "*n"]:
     """The test function of Theorem 2, Σ clip(x_i, −C, C)^p / (p C^(p−1) √d), C the `radius`.
 
-    Its Lipschitz constant is exactly 1, for even and odd p.
+    The Lipschitz constant of the function is exactly 1, for even and odd p.
 
     Raises:
       ValueError: `radius` is not positive, `p` is below 1, or there are no features.
@@ -189,9 +189,8 @@ def normalized_lower_bound(
 ) -> Float[Array, ""]:
     """Eq. 5, Theorem 2 at p = 2 for outputs of a batch norm: |Σ (e² + v − e'² − v')| / (2 C √d).
 
-    This is a lower bound only if no output exceeds `radius`; with larger outputs it is false.
-    Outputs that are normalized by their own batch of m never exceed √(m − 1). Means whose squares
-    overflow give NaN.
+    The bound holds only if no output exceeds `radius`. Outputs that are normalized by their own
+    batch of m never exceed √(m − 1). Means whose squares overflow give NaN.
 
     Args:
       mean_x: e, the mean after normalization by noisy statistics.

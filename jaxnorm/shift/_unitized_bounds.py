@@ -63,8 +63,8 @@ def sharp_unitized_upper_bound(
     m(r) = min_j (alpha_j r + 1 − alpha_j), and r = ‖X‖.
 
     For `unitize_bounded` and alpha in [0, 1], this bound is never above the bounds of Theorems 3.2
-    and 3.3, and it is continuous at 0. It is NaN for alpha outside [0, 1]. If an alpha is 1, a zero
-    vector contributes 1, because Eq. 8 maps it to a unit vector.
+    and 3.3, and it is continuous at 0. The bound is NaN for alpha outside [0, 1]. If an alpha is 1,
+    a zero vector contributes 1, because Eq. 8 maps it to a unit vector.
 
     Args:
       alpha: A scalar, or one number per feature.
@@ -117,7 +117,7 @@ def interpolation_counterexample(
 ) -> tuple[Float[Array, "1 d"], Float[Array, "1 d"], float]:
     """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
-    They are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
+    The outputs are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
     exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows,
     because the theorems do not cover `unitize`.
 

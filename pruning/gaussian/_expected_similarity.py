@@ -20,9 +20,9 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
     """Pearson's correlation of the l1 and l2 norm of a Gaussian filter, exact.
 
     The direction of a filter is independent of its length, hence Cov(l1, l2)/(E l1 E l2) is the
-    squared coefficient of variation of l2, and the correlation is CV(l2)/CV(l1). It falls from 1
-    at dims = 1 to 1/√(π − 2) = 0.9359: l1 and l2 do not become the same ranking. An array with dims
-    below 1 gives NaN.
+    squared coefficient of variation of l2, and the correlation is CV(l2)/CV(l1). The correlation
+    falls from 1 at dims = 1 to 1/√(π − 2) = 0.9359, so the rankings by l1 and l2 do not become
+    equal. An array with dims below 1 gives NaN.
 
     Example:
       >>> print(f"{l1_l2_correlation(9):.4f}")

@@ -52,7 +52,7 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
 def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
     """Variance of the norm ‖v‖₂ of a Gaussian filter, Eq. 17.
 
-    It grows with dims from σ² (1 − 2/π) to σ²/2.
+    The variance grows with dims from σ² (1 − 2/π) to σ²/2.
 
     Example:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")

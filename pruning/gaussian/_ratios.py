@@ -28,7 +28,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     Theorem 1 bounds these variances by 1/dims. This function computes the exact variances.
     Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j, and with the squared
     coefficients of variation of l1 and l2 Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. Var(l2/l1) needs
-    negative moments of l1. These are integrals, evaluated on the host in float64 to about 12
+    negative moments of l1. The moments are integrals, evaluated on the host in float64 to about 12
     digits. Both variances are below their common limit (π − 3)/(2 dims), which is fifteen times
     smaller than the bound (π − 1)/(2 dims) in the proof.
 

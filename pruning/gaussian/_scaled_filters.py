@@ -44,8 +44,8 @@ def fit_filter_model(
     square of its filter. The spread is the standard deviation of log l2 beyond the deviation that
     filters of one scale have, and at least 0. For filters of covariance S, the effective dimension
     is (tr S)²/tr S². To first order, the effective dimension is the inverse of the mean squared
-    cosine of two filters. It lies between 1 and the number of weights of a filter. A filter of
-    zeros has no scale and gives NaN.
+    cosine of two filters. The effective dimension lies between 1 and the number of weights of a
+    filter. A filter of zeros has no scale and gives NaN.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If not, the effective dimension

@@ -178,7 +178,7 @@ def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, floa
     """Mean and variance of the overlap of two independent rankings: hypergeometric.
 
     With n filters and m = ⌊ratio · n⌋, the mean is m/n and the variance (1 − m/n)(n − m)/(n (n −
-    1)). They are computed on the host from Python numbers.
+    1)). Both are computed on the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)

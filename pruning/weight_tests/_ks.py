@@ -102,10 +102,10 @@ def lilliefors(
 
     The statistic is the distance D to the normal distribution of the data's own mean and standard
     deviation or, with `mean_known`, of mean 0 and the data's root mean square, as the paper
-    assumes. Its distribution depends on n alone, so p = (1 + #{D* ≥ D})/(1 + samples) over fresh
-    normal samples of the same size is exact (Lilliefors 1967 tabulates it). If the mean is
-    estimated, Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% reject
-    only 0.10, 0.015 and 0.00% of Gaussian weights.
+    assumes. The distribution of D depends on n alone (Lilliefors 1967 tabulates it). So p = (1 +
+    #{D* ≥ D})/(1 + samples), with the distances D* of new normal samples of the same size, is
+    exact. If the mean is estimated, Kolmogorov's p-value is nearly meaningless: tests of nominal
+    size 10, 5 and 1% reject only 0.10, 0.015 and 0.00% of Gaussian weights.
 
     Under `vmap` with one key, layers of one size share their random samples. If all weights are
     equal, or all zero with `mean_known`, there is no scale and the result is NaN.

@@ -115,10 +115,10 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0, as CWDA Plus assumes.
 
-    The statistic is sup |F(x) + F(−x) − 1| √n. It is the largest absolute partial sum of the signs
-    of the weights, in order of falling size, divided by √n (Butler 1969). For any symmetric
-    distribution, the partial sums are a random walk. The p-value is P(sup |W| ≥ statistic) for the
-    limit, a Brownian motion W on [0, 1]. The p-value is conservative.
+    The statistic is sup |F(x) + F(−x) − 1| √n. To compute it, sort the weights by falling size and
+    add their signs. The statistic is the largest absolute partial sum, divided by √n (Butler 1969).
+    For any symmetric distribution, the partial sums are a random walk. The p-value is P(sup |W| ≥
+    statistic) for the limit, a Brownian motion W on [0, 1]. The p-value is conservative.
     """
     h = floating(x, "x").ravel()
     signs = jnp.sign(h)[jnp.argsort(-jnp.abs(h))]

@@ -66,7 +66,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
 
     Args:
       apply: A function that JAX can trace, such as the evaluation of a module.
-      params: Any tree of arrays. Its running statistics are counted.
+      params: Any tree of arrays. Running statistics are also counted.
       inputs: The other arguments of `apply`, with samples on the first axis. Without
         `batch_sizes`, shapes are enough.
       batch_sizes: The batch sizes to measure. For each, the first axis of `inputs` is repeated or

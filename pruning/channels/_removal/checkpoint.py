@@ -35,14 +35,15 @@ Indices = Mapping[str, Mapping[int, Sequence[int]]]
 class Pruned(NamedTuple):
     """A pruned network: its arrays, how it runs, and which channels were kept.
 
-    It is a pytree with the leaves of `params`, so `jax.jit`, `jax.grad` and optimizers accept it.
+    A `Pruned` is a pytree with the leaves of `params`, so `jax.jit`, `jax.grad` and optimizers
+    accept it.
 
     Attributes:
       params: The smaller tree.
       groups: The groups of channels of the large network.
       keep: For each group, which of its channels were kept.
-      apply: The function that runs the smaller tree, `apply(params, *inputs)`. This is the function
-        that was pruned, or, with `resize`, its result of `resized`.
+      apply: The function that runs the smaller tree, `apply(params, *inputs)`. The function is the
+        one that was pruned or, with `resize`, the result of `resized` for it.
     """
 
     params: Tree

@@ -57,10 +57,11 @@ def fold_batch_norms(
 
     Batch norm with running statistics scales and shifts the outputs of a kernel by parameters.
     `fold_batch_norms` moves the scale into the kernel, and all shifts, including the bias, into one
-    vector. This works across modules, calls, transpositions and changes of dtype, and for grouped,
-    depthwise and transposed convolutions. Four kinds of norms are not folded: a norm before its
-    kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere, and a norm
-    inside a loop or a branch. Outputs are the same, to rounding in the dtype of the kernels.
+    vector. Kernel and norm may be in different modules or calls, with transpositions and changes of
+    dtype between them. Grouped, depthwise and transposed convolutions are folded too. Four kinds of
+    norms are not folded: a norm before its kernel, a norm after a nonlinearity, a norm whose input
+    is also read elsewhere, and a norm inside a loop or a branch. Outputs are the same, to rounding
+    in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.

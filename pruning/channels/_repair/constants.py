@@ -53,7 +53,7 @@ def fold_constants(
 
     The filters of a removed channel count as zero. If a running mean is subtracted from
     activations, the activations count as equal to this mean. The output of the channel is then a
-    constant, such as relu(β) with the last bias β. This constant contributes to the next sums. The
+    constant, such as relu(β) with the last bias β. The constant contributes to the next sums. The
     contribution is added to the first parameter that is added to the sums (a bias) or subtracted
     from them (a running mean). In four cases, the contribution is dropped. There is no such
     parameter before the next nonlinearity. The sum is inside a loop. The group has a divisor or a

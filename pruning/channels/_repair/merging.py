@@ -57,8 +57,8 @@ def merge_channels(
       keep: The same as for `remove_channels`, which you call next; read on the host.
       inputs: The other arguments of `apply`; only their shapes matter.
       plan: A function such as `clusters` or `transport`. Its arguments are the features of the
-        channels of a group, (n, d), and the mask of the k kept channels, (n,). It returns T, (n,
-        k), without rows or columns of zeros.
+        channels of a group, (n, d), and the mask of the k kept channels, (n,). The result is a
+        matrix (n, k) without rows or columns of zeros.
 
     Returns:
       A tree of the same shapes. Parameters of removed channels are unchanged.

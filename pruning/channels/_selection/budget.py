@@ -41,12 +41,13 @@ def select_within(
     cost at the current widths is smallest, and removes the channels of this group with the lowest
     scores. The first widths within the budget are selected. Without `price`, the largest steps that
     still fit are then undone, so the unused budget is less than the next step of any group that
-    lost channels. The loss of a group is −log of the share of its scores that is kept. So scores of
-    different layers need no common unit. If a layer has lost many channels, the loss of another
-    channel counts more, because a bottleneck harms the whole network. Suppose that the cost is a
-    sum over groups, and that later channels of a group save no more than earlier ones. Then the
-    loss exceeds the smallest possible loss by at most the loss of the last step, Dantzig (1957). If
-    layers connect two groups, the cost is not such a sum, and the algorithm is a heuristic.
+    lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the
+    group). So scores of different layers need no common unit. If a layer has lost many channels,
+    the loss of another channel counts more, because a bottleneck harms the whole network. Suppose
+    that the cost is a sum over groups, and that later channels of a group save no more than earlier
+    ones. Then the loss exceeds the smallest possible loss by at most the loss of the last step,
+    Dantzig (1957). If layers connect two groups, the cost is not such a sum, and the algorithm is a
+    heuristic.
 
     The choice is computed on the host. With `price`, steps are chosen by `price`, and `cost` is
     called only a logarithmic number of times, so it may compile and measure.

@@ -173,8 +173,8 @@ def select_globally(
       ratio: The fraction to remove, in (0, 1).
       min_channels: The same as for `select_layerwise`.
       round_to: The same as for `select_layerwise`.
-      normalize: If false, scores are not divided. Use this for scores with the same unit in all
-        layers, such as `taylor_scores` and `reconstruction_scores`.
+      normalize: If false, scores are not divided by their mean. Use this for scores with the same
+        unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
 
     Raises:
       ValueError: An option is out of range.
