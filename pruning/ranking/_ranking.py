@@ -168,8 +168,8 @@ def spearman_z_score(
     observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
     if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
         raise ValueError(
-            f"gaussian must hold samples of the shape of observed, {observed.shape}; got "
-            f"{gaussian.shape}"
+            f"gaussian must hold samples that each have shape {observed.shape}, like observed; got "
+            f"shape {gaussian.shape}"
         )
     return (observed - gaussian.mean(0)) / gaussian.std(0, ddof=1)
 

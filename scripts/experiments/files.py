@@ -115,7 +115,7 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
         raise InputError(f"{path} must be JSON in UTF-8; {error}") from error
     if not isinstance(value, kind):
         found = type(value).__name__
-        raise InputError(f"{path} must hold a JSON {kind.__name__}; it holds one {found}")
+        raise InputError(f"{path} must hold a JSON {kind.__name__}; its type is {found}")
     return value
 
 

@@ -108,7 +108,7 @@ MATRIX = [
         Fault(fault, "recipe.json", "recipe.json must be JSON in UTF-8")
         for fault in (cut, emptied, containing(b"\xff"), containing(b"[" * 99_999))
     ),
-    Fault(containing(b"[]"), "recipe.json", "recipe.json must hold a JSON dict; it holds one list"),
+    Fault(containing(b"[]"), "recipe.json", "recipe.json must hold a JSON dict; its type is list"),
     Fault(removed, "recipe.json", "recipe.json must be there, because"),
     Fault(containing(b"{}"), "recipe.json", "has dataset None, not digits"),
     Fault(containing(b"text"), "checkpoints-0", "checkpoints-0 must be", 2, ("recipe.json",)),

@@ -290,8 +290,8 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
         (b"", "must be JSON in UTF-8; Expecting value"),
         (b"\xff\xfe{", "must be JSON in UTF-8"),
         (b"[" * 100_000, "must be JSON in UTF-8"),
-        (b"[]", "must hold a JSON dict; it holds one list"),
-        (b"1", "must hold a JSON dict; it holds one int"),
+        (b"[]", "must hold a JSON dict; its type is list"),
+        (b"1", "must hold a JSON dict; its type is int"),
     ],
 )
 def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):

@@ -241,8 +241,8 @@ STABILITY = claim(
     r"to an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
     fault="false",
     why="Take a batch with the Gram matrix of Definition 12, up to a small perturbation of the "
-    r"cluster. By Eq. 111 at the variance of Theorem 13, $\operatorname{E}\|x_i' - x_j'\|^2 = "
-    r"\alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$, and the last term is of "
+    r"cluster. With the variance of Theorem 13, Eq. 111 gives $\operatorname{E}\|x_i' - x_j'\|^2 "
+    r"= \alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$, and the last term is of "
     "third order in the angle. Theorem 14 finds smaller distances because it divides by $R > "
     "n/(n - 1)$ once. The next layer does not satisfy the hypothesis of the theorem.",
 )
