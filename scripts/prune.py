@@ -130,7 +130,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
 
     recipe, settings = read_recipe(run)
     if settings["vmapped_seeds"] != 1:
-        raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; got {run}")
+        raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; {run} was not")
     if settings["normalization"] == "unitized":
         raise InputError(
             f"the channels of the run's network must be removable, as with batch norm; {run} has "

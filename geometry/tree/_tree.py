@@ -24,8 +24,8 @@ from jaxnorm.internal import check_array, replicate
 class TreeGram(NamedTuple):
     """Gram matrix of the tree, divided by exp(2 log_scale), as are the squared distances.
 
-    `squared_distances` are sums of squares. They resolve the distances of merging samples long
-    after the rounding of gᵢᵢ + gⱼⱼ − 2gᵢⱼ hides them.
+    `squared_distances` are sums of squares, and resolve the distances of merging samples long after
+    rounding makes gᵢᵢ + gⱼⱼ − 2gᵢⱼ useless.
     """
 
     gram: Float[Array, "n n"]

@@ -46,7 +46,7 @@ class ChannelGroup(NamedTuple):
     """`size` channels in the same arrays; each can be removed without the others.
 
     `normed`: the model sums over these channels, as a norm does, or has a constant that varies
-    along them. After a removal, only `resized` runs the model.
+    along them. After channels are removed, the model runs only by `resized`.
     """
 
     size: int

@@ -226,7 +226,8 @@ EQUATION_92 = claim(
     corrected=r"The denominator must have $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
     fault="misprint",
     why="The right side is Eq. 91 for the other end $x_n$, so the left side must have the norm "
-    "of $x_n$. We read the formula from a text extraction of the PDF, in which one glyph decides.",
+    "of $x_n$. We read the formula from a text extraction of the PDF, and a single glyph makes "
+    "the difference.",
 )
 
 

@@ -186,8 +186,8 @@ EQUATION_56 = claim(
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
     corrected=r"The right numerator is $\sum_{L_2} c^2$, without the root, as in Eqs. 53 and 57",
     fault="misprint",
-    why="As printed, the cosine would depend on the unit of the heights. We read the "
-    "formula from a text extraction of the PDF, in which one glyph decides.",
+    why="As printed, the cosine would depend on the unit of the heights. We read the formula "
+    "from a text extraction of the PDF, and a single glyph makes the difference.",
 )
 
 
