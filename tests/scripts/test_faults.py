@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -265,8 +266,10 @@ def test_of_two_starts_one_is_refused(tmp_path):
     assert "Traceback" not in "".join(said)
 
 
-@pytest.mark.parametrize("killed", [0, 1])
-def test_when_one_process_dies_the_other_says_so_and_ends(killed, tmp_path):
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("process", [0, 1])
+def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, fault, tmp_path):
+    """The other one ends at once, or after the heartbeat, and JAX's own lines come before."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -282,13 +285,16 @@ def test_when_one_process_dies_the_other_says_so_and_ends(killed, tmp_path):
     metrics, limit = tmp_path / "run" / "seed-0" / "metrics.jsonl", time.monotonic() + 200
     while not metrics.exists() and time.monotonic() < limit:
         time.sleep(0.2)
-    pair[killed].kill()
+    pair[process].send_signal(fault)
     began = time.monotonic()
-    pair[killed].communicate()
-    said = pair[1 - killed].communicate(timeout=100)[1]
+    said = pair[1 - process].communicate(timeout=100)[1]
+    pair[process].kill()
+    pair[process].communicate()
     assert time.monotonic() - began < 60
-    assert pair[1 - killed].returncode == 2
-    assert "error: all processes must run to the end, and another one seems to have ended" in said
+    assert pair[1 - process].returncode == 2
+    sentence = "error: all processes must run to the end, and another one seems to have ended"
+    assert (said.count(sentence), said.count("error: ")) == (1, 1)
+    assert sentence in said.splitlines()[-1]
     assert "Traceback" not in said
 
 
