@@ -1,0 +1,89 @@
+"""What an elementwise primitive with a number makes of removed channels is zero, or is kept."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from pruning import coupled_channels, mask_channels, remove_channels
+
+NUMBERS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)
+WITH_ONE = {
+    "add": lax.add,
+    "subtract": lax.sub,
+    "subtract from": lambda h, c: c - h,
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "multiply": lax.mul,
+    "divide": lambda h, c: h / (c or 3.0),
+    "remainder": lambda h, c: lax.rem(h, jnp.full_like(h, c or 3.0)),
+    "power": lambda h, c: jnp.abs(h) ** abs(c),
+    "power of a number": lambda h, c: (abs(c) + 1.0) ** h,
+    "arctangent": lax.atan2,
+    "arctangent of a number": lambda h, c: lax.atan2(jnp.full_like(h, c), h),
+    "next": lambda h, c: lax.nextafter(h, jnp.full_like(h, c)),
+    "selected": lambda h, c: jnp.where(h > c, h, 0.0),
+    "else a number": lambda h, c: jnp.where(h > 0.3, h, c),
+    "at most": lambda h, c: (h <= c).astype(h.dtype),
+    "heaviside": lambda h, c: h * (h > c).astype(h.dtype) + (h >= c).astype(h.dtype),
+}
+WITH_TWO = {
+    "clamp": lambda h, low, high: lax.clamp(low, h, high),
+    "hard tanh": lambda h, low, high: jnp.minimum(jnp.maximum(h, low), high),
+    "of minima": lambda h, low, high: jnp.maximum(jnp.minimum(h, high), low),
+    "shifted relu": lambda h, low, high: jax.nn.relu(h - low) - high,
+}
+ACTIVATIONS = (
+    *(jax.nn.relu, jax.nn.relu6, jax.nn.elu, jax.nn.selu, jax.nn.celu, jax.nn.gelu, jax.nn.silu),
+    *(jax.nn.mish, jax.nn.softplus, jax.nn.soft_sign, jax.nn.sigmoid, jax.nn.log_sigmoid),
+    *(jax.nn.hard_tanh, jax.nn.hard_sigmoid, jax.nn.hard_silu, jax.nn.leaky_relu),
+    *(jax.nn.squareplus, jax.nn.sparse_plus, jax.nn.sparse_sigmoid, jax.nn.identity),
+)
+
+
+def is_cut(f):
+    """Whether channels below `f` can be removed; if so, removal must equal masking."""
+    rng = np.random.default_rng(0)
+    params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(6, 3))}
+    x = rng.normal(size=(5, 6, 4))
+
+    def apply(p, x):
+        h = f(jnp.asarray(x @ p["a"]))
+        return jnp.einsum("btc,bsc->bts", h, h) @ p["b"]  # no kernel reads the channels
+
+    groups = coupled_channels(apply, params, x)
+    if not groups:
+        return False
+    keep = [np.arange(8) % 3 > 0]
+    small, masked = (g(params, groups, keep) for g in (remove_channels, mask_channels))
+    np.testing.assert_allclose(apply(small, x), apply(masked, x), rtol=1e-12, atol=1e-12)
+    return True
+
+
+@pytest.mark.parametrize("name", WITH_ONE)
+def test_a_primitive_with_a_number(name):
+    for number in NUMBERS:
+        is_cut(lambda h, c=number: WITH_ONE[name](h, c))
+
+
+@pytest.mark.parametrize("name", WITH_TWO)
+def test_a_primitive_with_two_numbers(name):
+    for low, high in itertools.combinations_with_replacement(NUMBERS, 2):
+        is_cut(lambda h, low=low, high=high: WITH_TWO[name](h, low, high))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda f: f.__name__)
+def test_an_activation(activation):
+    is_cut(activation)
+
+
+def test_what_is_zero_at_zero_is_cut():
+    cut = [
+        *(lambda h, c=c: jnp.maximum(h, c) for c in (-2.0, -0.5, 0.0)),
+        *(lambda h, c=c: jnp.minimum(h, c) for c in (0.0, 0.5, 2.0)),
+        *(jax.nn.relu, jax.nn.relu6, jax.nn.silu, jnp.tanh, lambda h: h * 2, lambda h: h / 2),
+    ]
+    assert all(map(is_cut, cut))
