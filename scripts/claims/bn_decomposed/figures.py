@@ -43,9 +43,9 @@ def accuracies_and_ranks(found: Any) -> str:
 
     def worst(start: str) -> str:
         means = [statistics.mean(values) for values in figure[start]["accuracy"]]
-        least = min(means)
-        layers = figure["depths"][means.index(least)] + 1
-        return f"{least:.2f} at {layers} layers".replace("0.", ".")
+        low = min(means)
+        layers = figure["depths"][means.index(low)] + 1
+        return f"{low:.2f} at {layers} layers".replace("0.", ".")
 
     return (
         f"{depth} hidden layers, {runs} runs, {figure['steps']:,} of 35,100 steps, "
