@@ -1,5 +1,7 @@
 """Kinds of block that act on the last axis of images, tokens or vectors."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -119,7 +121,22 @@ DENSE: Kinds = {
     "swiglu": ("w:cm u:cm o:mn", lambda p, x: (jax.nn.silu(x @ p["w"]) * (x @ p["u"])) @ p["o"]),
 }
 
+LIMITS = {
+    "maxima with 1": lambda h: jnp.maximum(h, 1.0),
+    "maxima with -1": lambda h: jnp.maximum(h, -1.0),
+    "minima with 1": lambda h: jnp.minimum(h, 1.0),
+    "minima with -1": lambda h: jnp.minimum(h, -1.0),
+    "values to six": jax.nn.relu6,
+}
+
+
+def gate_of_sums(limit, p, x):
+    """The channels are summed without a kernel that reads them."""
+    return x * tanh(limit(x @ p["w"]).sum(-1, keepdims=True))
+
+
 GATES: Kinds = {
+    **{f"gate of {name}": ("w:cn", partial(gate_of_sums, f)) for name, f in LIMITS.items()},
     "prelu": ("g:s", lambda p, x: jnp.where(x > 0, x, p["g"] * x)),
     "prelu of channels": ("g:c", lambda p, x: jnp.where(x > 0, x, last(p["g"], x) * x)),
     "gate of weights": ("w:cn g:s", lambda p, x: tanh(x @ (p["g"] * p["w"]))),
