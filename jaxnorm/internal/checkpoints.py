@@ -29,9 +29,13 @@ def manager(
     """
     import orbax.checkpoint as ocp
 
-    background: dict[str, Any] = (
-        {} if when_written is None else {"post_finalization_callback": when_written}
-    )
+    background: dict[str, Any] = {}
+    if when_written is not None:
+        # Without the second option, threads wait ten minutes for a folder that cannot be made.
+        background = {
+            "post_finalization_callback": when_written,
+            "create_directories_asynchronously": False,
+        }
     options = ocp.CheckpointManagerOptions(
         max_to_keep=max_to_keep,
         create=create,

@@ -11,7 +11,6 @@ import copy
 import hashlib
 import logging
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,16 +75,6 @@ class Checkpoints:
         """The inode, which differs if the folder was replaced; None in a bucket or if removed."""
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
-    def _check_writable(self) -> None:
-        """Refuse a folder in which no file can be made.
-
-        Orbax would notice this in the background, and then the end of the command would wait for
-        Orbax's threads, which wait ten minutes for the folder of the step.
-        """
-        if is_main_process() and not self.remote:
-            with self._explained("written"), tempfile.TemporaryFile(dir=self.dir):
-                pass
-
     def newest(self) -> int | None:
         """The newest step that has a checkpoint."""
         return max(self.manager.all_steps(), default=None)
@@ -108,7 +97,6 @@ class Checkpoints:
             )
         if step in self.manager.all_steps():
             return
-        self._check_writable()
         # Save copies, because the next step adds to the notes and donates the buffers, which on a
         # CPU are still being written.
         notes = copy.deepcopy(notes)
