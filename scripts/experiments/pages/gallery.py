@@ -41,6 +41,7 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "prune/cifar10": prune.render,
     "train/cifar10-speed-batch_norm": train.render,
     "train/cifar10-speed-unitized": train.render,
+    "train/cifar10-speed-bounded": train.render,
     "compiled": compiled_page.render,
     "repair": lambda digits: repair.render(digits, _read("repair/resnet20.json")),
 }
