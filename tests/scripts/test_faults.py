@@ -266,7 +266,7 @@ def test_of_two_starts_one_is_refused(tmp_path):
     assert "Traceback" not in "".join(said)
 
 
-@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("process", [0, 1])
 def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, fault, tmp_path):
     """The other one ends at once, or after the heartbeat, and JAX's own lines come before."""
