@@ -231,7 +231,9 @@ PINNING = {
 def test_what_another_program_needs_is_refused_by_name(name):
     apply, primitive = PINNING[name]
     groups, keep, small, _ = cut(mlp, PARAMS, X)
-    with pytest.raises(ValueError, match=rf"^groups must hold .*; ({primitive}).* needs removed"):
+    with pytest.raises(
+        ValueError, match=rf"^groups must hold .*; its ({primitive}).* needs removed"
+    ):
         resized(apply, groups, keep)(small, X)
 
 
@@ -333,5 +335,7 @@ def test_a_rule_that_needs_removed_channels_is_refused_where_it_is_differentiate
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
     run = resized(apply, groups, keep)
     assert_near(run(small, X), apply(masked, X))
-    with pytest.raises(ValueError, match=rf"; {primitive} needs removed .*test_other_programs.py"):
+    with pytest.raises(
+        ValueError, match=rf"; its {primitive} needs removed .*test_other_programs.py"
+    ):
         jax.grad(lambda p: run(p, X).sum())(small)

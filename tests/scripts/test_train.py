@@ -546,7 +546,7 @@ def test_an_evaluation_that_is_refused_makes_no_folder(tmp_path):
 
 
 def test_evaluations_that_cannot_be_are_refused(one):
-    with pytest.raises(InputError, match="vgg16 has dense layers of one size"):
+    with pytest.raises(InputError, match="vgg16 has dense layers, which take images of one size"):
         train.check(PRESETS["imagenet-vgg16"][1], train.Options(evaluations=("whole",)))
     with pytest.raises(
         InputError, match="--evaluations needs a streamed data set; made is in memory"

@@ -232,7 +232,7 @@ class UnionFind:
             name = self.equations[-1].primitive.name if self.equations else "apply"
             raise ValueError(
                 f"groups must hold only channels that this program can do without; its {name} "
-                f"needs channels that were removed{at(line_of(self.equations))}"
+                f"needs removed channels{at(line_of(self.equations))}"
             )
 
     def is_removed(self, ids: Vector) -> Vector:

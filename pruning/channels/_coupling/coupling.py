@@ -67,7 +67,7 @@ class TracedChannels(NamedTuple):
             by = report_of(self.sets.pinned[reason])
             raise ValueError(
                 "groups must hold only channels that this program can do without; its "
-                f"{by.primitive} needs channels that were removed{at(by.line)}"
+                f"{by.primitive} needs removed channels{at(by.line)}"
             )
 
 
