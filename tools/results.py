@@ -84,7 +84,7 @@ class Result(NamedTuple):
         missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
         device = self.content.get("environment", {}).get("device", "cpu")
         if device != "cpu" and not device.startswith("none"):
-            missing.append(f"an {device}, on which it was made")
+            missing.append(f"the device {device}, on which it was made")
         if "FOLDER" in self.content["command"] or "--compile-for" in self.content["command"]:
             missing.append("a run by hand: it writes no file by --out alone")
         if not Path(self.interpreter).exists():

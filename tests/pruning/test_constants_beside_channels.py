@@ -1,4 +1,7 @@
-"""What an elementwise primitive with a number makes of removed channels is zero, or is kept."""
+"""Channels below an elementwise primitive with numbers are cut exactly, or kept.
+
+A sum without a kernel reads them, so a channel may go only if the primitive makes zero of zero.
+"""
 
 import itertools
 
@@ -45,7 +48,7 @@ ACTIVATIONS = (
 
 
 def is_cut(f):
-    """Whether channels below `f` can be removed; if so, removal must equal masking."""
+    """Whether channels below `f` can be removed; asserts that removal then equals masking."""
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(6, 3))}
     x = rng.normal(size=(5, 6, 4))
@@ -64,19 +67,19 @@ def is_cut(f):
 
 
 @pytest.mark.parametrize("name", WITH_ONE)
-def test_a_primitive_with_a_number(name):
+def test_channels_below_a_primitive_with_a_number_are_cut_exactly_or_kept(name):
     for number in NUMBERS:
         is_cut(lambda h, c=number: WITH_ONE[name](h, c))
 
 
 @pytest.mark.parametrize("name", WITH_TWO)
-def test_a_primitive_with_two_numbers(name):
+def test_channels_below_two_limits_are_cut_exactly_or_kept(name):
     for low, high in itertools.combinations_with_replacement(NUMBERS, 2):
         is_cut(lambda h, low=low, high=high: WITH_TWO[name](h, low, high))
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS, ids=lambda f: f.__name__)
-def test_an_activation(activation):
+def test_channels_below_an_activation_are_cut_exactly_or_kept(activation):
     is_cut(activation)
 
 

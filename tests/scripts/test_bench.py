@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -362,6 +363,22 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
     series, batch = geometry.maps()
     np.testing.assert_allclose(series.ours(), series.peer(), rtol=1e-5)
     np.testing.assert_allclose(batch.ours(), batch.peer(), atol=1e-5)
+
+
+def test_peers_have_the_versions_that_are_imported(tmp_path, monkeypatch):
+    """A folder later on the path may hold another version, which is not imported."""
+    (tmp_path / "flax-99.dist-info").mkdir()
+    (tmp_path / "flax-99.dist-info" / "METADATA").write_text("Name: flax\nVersion: 99\n")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert timing.peers()["flax"] == flax.__version__
+
+
+def test_on_a_gpu_pytorch_is_left_out_and_the_layers_are_larger(monkeypatch, capsys):
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert timing.torch_on_all_cores("the network") is None
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.startswith("the network is left out: PyTorch would run on the CPU")
+    assert layers.shapes() == layers.SHAPES + layers.LARGE
 
 
 def subject_of(file):

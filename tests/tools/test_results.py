@@ -260,6 +260,16 @@ def test_a_command_that_fails_is_told_and_the_next_one_runs(tmp_path, monkeypatc
     assert "unknown: minutes not recorded\n" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("device", "needed"),
+    [("cpu", None), ("none: compiled ahead of time", None), ("NVIDIA H200", "the device NVIDIA")],
+)
+def test_what_another_device_made_is_left_out(device, needed, tmp_path):
+    content = {"command": "python scripts/bench.py", "environment": {"device": device}}
+    found = Result("bench/layers", tmp_path / "layers.json", content).needs({})
+    assert found is None if needed is None else str(found).startswith(needed)
+
+
 def test_what_needs_compilers_is_left_out_without_them(tmp_path, monkeypatch):
     content = {"command": "python -m tools.widths_table"}
     made = Result("compiled/widths", tmp_path / "widths.json", content)

@@ -37,15 +37,15 @@ def accuracies_and_ranks(found: Any) -> str:
         return f"{statistics.mean(deepest):.4f} ± {error:.4f}".replace("0.", ".")
 
     def ranks(start: str, kind: str = "rank", digits: int = 0) -> str:
-        found = figure[start][kind][-1]
-        low, high = (f"{rank:.{digits}f}" for rank in (min(found), max(found)))
+        deepest = figure[start][kind][-1]
+        low, high = (f"{rank:.{digits}f}" for rank in (min(deepest), max(deepest)))
         return low if low == high else f"{low} to {high}"
 
     def worst(start: str) -> str:
         means = [statistics.mean(values) for values in figure[start]["accuracy"]]
         low = min(means)
         layers = figure["depths"][means.index(low)] + 1
-        return f"{low:.2f} at {layers} layers".replace("0.", ".")
+        return f"{low:.2f} (hidden layers: {layers})".replace("0.", ".")
 
     return (
         f"{depth} hidden layers, {runs} runs, {figure['steps']:,} of 35,100 steps, "
@@ -53,9 +53,10 @@ def accuracies_and_ranks(found: Any) -> str:
         f"of 128 with He's start (effective rank {ranks('he', 'effective_rank', 1)}), "
         f"{accuracy('batch_norm')} from rank {ranks('batch_norm')} with batch norm and Adam, "
         f"{accuracy('batch_norm_sgd')} with batch norm and the SGD of the others, "
-        f"{accuracy('default')} from rank {ranks('default')} with PyTorch's start; the worst depth "
-        f"has {worst('batch_norm')} with batch norm and Adam, whose rates the authors chose by "
-        f"depth, {worst('batch_norm_sgd')} with batch norm and SGD, {worst('he')} with He's start"
+        f"{accuracy('default')} from rank {ranks('default')} with PyTorch's start. The lowest mean "
+        f"of any depth is {worst('batch_norm')} with batch norm and Adam, whose rates the authors "
+        f"chose by depth, {worst('batch_norm_sgd')} with batch norm and SGD, and {worst('he')} "
+        "with He's start"
     )
 
 

@@ -134,11 +134,9 @@ def alike_by_trained_width(found: Any) -> str:
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        above = found["settings"][name]["after"]["spearman"]  # the Gaussian value
-        error = above["stderr"]
-        said.append(
-            f"{gaussian + above['mean']:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})"
-        )
+        excess = found["settings"][name]["after"]["spearman"]  # over the Gaussian value
+        rho, error = gaussian + excess["mean"], excess["stderr"]
+        said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")
     return (
         f"l1 and l2 {', '.join(said)}: small networks on digits, {found['seeds']} of each width "
         "(± standard error over networks); in parentheses Gaussian filters of the same shape"

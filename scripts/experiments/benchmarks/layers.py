@@ -9,6 +9,7 @@ from flax import nnx
 
 import jaxnorm
 from experiments.benchmarks.timing import Compiled, Pair, compiled
+from experiments.compiled.normalizers import SHAPES as LARGE
 
 SHAPES = (
     (128, 32, 32, 16),
@@ -18,7 +19,6 @@ SHAPES = (
     (64, 14, 14, 512),
     (256, 1024),
 )
-LARGE = ((256, 56, 56, 256), (8192, 4096))  # beyond any cache; on a CPU they take minutes
 IMAGES = (128, 32, 32, 3)
 VECTORS = SHAPES[-1]
 DEPTH = 8
@@ -56,7 +56,7 @@ def inference(dtype: Any) -> list[Pair]:
 
 
 def shapes() -> tuple[tuple[int, ...], ...]:
-    """The shapes of the inputs; on a GPU or TPU also those of `make bench-compiled`."""
+    """The shapes of the inputs; on a GPU or TPU also two that are larger than any cache."""
     return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 

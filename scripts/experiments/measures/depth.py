@@ -4,8 +4,8 @@ Networks of width 128 have `hl` + 1 hidden layers: without batch norm, started a
 default; the same started as He et al.; and with batch norm. The authors train networks with batch
 norm by Adam and the others by SGD; "batch_norm_sgd" is batch norm trained as the others are. Ranks
 are of the last hidden layer on the first batch, before training; accuracies of 1,000 training
-samples after it. With He's start and with batch norm deep networks learn, by default they stay at
-chance; ranks are 128 with batch norm only.
+samples after it. Deep networks learn with He's start and with batch norm; with PyTorch's start they
+stay at chance. Only with batch norm is the rank 128 at all depths.
 """
 
 import itertools
