@@ -1,6 +1,6 @@
 """Geometry of representations: how random layers change the angles and norms of a batch.
 
-Samples are rows, angles are in radians. Functions are pure and leave `jit`, `vmap` and `grad` to
+Samples are rows. Angles are in radians. Functions are pure and leave `jit`, `vmap` and `grad` to
 the caller. The most used functions are here. Each topic has a namespace with all its functions:
 
 - `networks`: batches in random networks, and neurons that fire for one sample.
@@ -56,5 +56,5 @@ from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:
     from geometry import claims as claims
-else:  # if type checkers saw this function, they would accept any name
+else:  # type checkers do not see this function, because with it they would accept any name
     __getattr__, __dir__ = lazy_modules(__name__, {"claims": "geometry.claims"})

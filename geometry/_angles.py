@@ -22,13 +22,13 @@ from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
 # Maximum size of a block of pairwise differences, in bytes. All differences together have n² ·
-# features elements. TPU and GPU fuse the differences. A CPU stores them, and is 2.5 times slower if
-# a block exceeds its cache.
+# features elements. TPU and GPU fuse the computation of differences. A CPU stores the differences,
+# and is 2.5 times slower if a block exceeds its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
 def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Inner products of all pairs of samples, x xᵀ; infinite if they do not fit the dtype.
+    """Inner products of all pairs of samples, x xᵀ; infinite if they overflow the dtype.
 
     Example:
       >>> print(gram(jnp.array([[1.0, 2.0], [0.0, 3.0]])))
@@ -43,9 +43,9 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
     Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). This formula resolves
-    angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine resolves only 3e-4 and
-    1e-8. A zero vector has no angle: its row and column are NaN. The gradient at equal directions
-    is zero.
+    angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine would resolve only
+    3e-4 and 1e-8. A zero vector has no angle, so its row and its column are NaN. The gradient at
+    equal directions is zero.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]])
@@ -63,8 +63,8 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Euclidean distances of all pairs of samples, from their differences.
 
-    Equal samples have distance exactly 0, with gradient zero. If all samples have a large common
-    offset, no digits are lost; the formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
+    Equal samples have distance exactly 0, with gradient zero. A large common offset of all samples
+    loses no digits. The formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
 
     Example:
       >>> print(distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])))
@@ -75,7 +75,7 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 
 
 def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "n m"]:
-    """x w in full precision; the rows of the product are sharded like the rows of `x`."""
+    """The product x w in full precision; its rows are sharded like the rows of `x`."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec
     explicit = rows is not None or features is not None
@@ -88,7 +88,7 @@ def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "
 
 
 def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> Array:
-    """‖combine(xᵢ, xⱼ)‖ for all i and j; `combine` is symmetric up to sign."""
+    """The norm ‖combine(xᵢ, xⱼ)‖ for all i and j; `combine` is symmetric up to sign."""
     others = _gather_rows(x)
 
     def norms(block: int) -> Callable[[Array, Array], Array]:

@@ -6,15 +6,15 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicate
 
-# The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest entry; bfloat16 rounds by
-# 0.004.
+# The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element; bfloat16 rounds
+# by 0.004.
 _ASYMMETRY = 0.01
 
 
 def as_samples(
     x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32; raises unless `x` is a finite matrix with enough rows."""
+    """`x` in at least float32; raise unless `x` is a finite matrix with enough rows."""
     check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
         features = "features" if columns is None else columns
@@ -25,7 +25,7 @@ def as_samples(
 
 
 def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` in at least float32; raises unless it is square, and symmetric outside `jit`."""
+    """`gram` in at least float32; raise unless it is square, and symmetric outside `jit`."""
     check_array(gram, "gram")
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.size == 0:
         raise ValueError(f"gram must have shape (samples, samples); got {gram.shape}")
@@ -36,7 +36,7 @@ def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, 
 
 
 def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`x` in at least float32; raises unless it is a vector, finite outside `jit`."""
+    """`x` in at least float32; raise unless it is a vector, finite outside `jit`."""
     check_array(x, "x")
     if x.ndim != 1:
         raise ValueError(f"x must have shape (samples,); got {x.shape}")
@@ -45,7 +45,7 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def whole_number(n: int | float, name: str) -> int:
-    """`n` as an int; raises unless `n` is a whole number that a float represents exactly."""
+    """`n` as an int; raise unless `n` is an integer that a float represents exactly."""
     if not (abs(n) <= 2**53 and n == int(n)):
         shown = n if abs(n) < 2**64 else "more"
         raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")

@@ -1,9 +1,10 @@
 """Cells of a batch: Gaussian neurons that are active on the same samples.
 
-Two weight vectors w lie in the same cell of x if all signs of x w agree; γ(x) is the smallest
-positive Gaussian volume of a cell (Nachum et al., Definition 1). In two dimensions cells are
-sectors, bounded by the lines orthogonal to the samples; in three they are polygons on the sphere.
-Samples that are sharded over Explicit mesh axes are gathered.
+Two weight vectors lie in the same cell of the samples x if their products with every sample have
+the same sign. γ(x) is the smallest positive Gaussian volume of a cell (Nachum et al., Definition
+1). In two dimensions, cells are sectors, bounded by the lines orthogonal to the samples. In three
+dimensions, cells are polygons on the sphere. Samples that are sharded over Explicit mesh axes are
+gathered.
 """
 
 import math
@@ -33,9 +34,9 @@ class SampledCells(NamedTuple):
     """Pairs of opposite cells that random neurons hit; both cells of a pair have the same volume.
 
     Attributes:
-      volumes: Estimated volume of one cell of each pair seen, padded with zeros.
-      seen: Number of pairs seen.
-      gamma: The smallest volume seen.
+      volumes: Estimated volume of one cell of each pair that was hit, padded with zeros.
+      seen: Number of pairs that were hit.
+      gamma: The smallest estimated volume.
     """
 
     volumes: Float[Array, " pairs"]
@@ -47,8 +48,8 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane; cells i and i + n are opposite.
 
     The volumes sum to 1. Collinear samples share a line, so the cells between their lines have
-    volume 0. A gap of a few units in the last place counts as 0. A zero vector does not bound a
-    cell. If all samples are zero, there is one cell of volume 1, and the gradient is zero.
+    volume 0. Gaps of a few units in the last place count as 0. A zero vector does not bound a cell.
+    If all samples are zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -73,8 +74,8 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
     """The smallest positive volume γ(x) of a cell of n samples in the plane.
 
     If no two samples are collinear, γ is at most 1/(2n), with equality for n equally spaced
-    directions. The paper's example has 1/n for an odd number n of equally spaced points; their n
-    lines bound 2n sectors, so γ = 1/(2n).
+    directions. For an odd number n of equally spaced points, the paper says 1/n. Their n lines
+    bound 2n sectors, so γ = 1/(2n).
 
     Example:
       >>> turn = jnp.linspace(0, 2 * jnp.pi, 5, endpoint=False)
@@ -88,10 +89,10 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     """Gaussian volumes of the n² − n + 2 cells of n samples in space, ordered by their signs.
 
-    Corners are ±xᵢ × xⱼ. The area of a polygon is its angular excess: the sum of its angles minus
+    The corners of the polygons are ±xᵢ × xⱼ. The area of a polygon is the sum of its angles minus
     the sum of the angles of a flat polygon. Samples must be in general position: no two are
-    collinear, and no three lie in a plane through 0. Otherwise all volumes are NaN. They are also
-    NaN if rounding leaves the side of a corner undecided.
+    collinear, and no three lie in a plane through 0. For other samples, all volumes are NaN.
+    Volumes are also NaN if rounding does not decide on which side of a plane a corner lies.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -140,10 +141,11 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
     """Volumes of cells in any number of dimensions, as frequencies of `samples` Gaussian neurons.
 
-    The volumes of the cells that were hit are unbiased; `gamma` is not. Small cells are missed most
-    often. `gamma` is too large unless each of the `number_of_cells` cells is hit often, and `gamma`
-    is never below 1/(2 samples). If all cells are hit, `gamma` is slightly too small, because it is
-    the minimum of noisy estimates. Under `jit`, samples with a NaN have volumes of NaN.
+    The volumes of the cells that were hit are unbiased, but `gamma` is biased. Small cells are
+    missed most often. `gamma` is too large unless each of the `number_of_cells` cells is hit often.
+    `gamma` is never below 1/(2 samples). If all cells are hit, `gamma` is slightly too small,
+    because it is the minimum of noisy estimates. Under `jit`, samples with a NaN have volumes of
+    NaN.
 
     Raises:
       ValueError: `samples` is below 1.
@@ -177,10 +179,10 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 def number_of_cells(n: int, dims: int) -> int:
     """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
 
-    γ is at most the inverse of this number. Computed exactly, on the host.
+    γ is at most the inverse of this number of cells. The number is computed exactly, on the host.
 
     Raises:
-      ValueError: n or dims is not a whole number, or below 1.
+      ValueError: n or dims is not an integer, or is below 1.
 
     Example:
       >>> number_of_cells(6, 3), number_of_cells(5, 2), number_of_cells(4, 9)

@@ -1,10 +1,10 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
 Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
-filters have almost equal lengths, right angles and equal distances. All nine moments are known
-exactly in any dimension. Only ratios converge, at the rate 1/√dims. Filters are rows, angles in
-radians. Their covariance, with the edges of Marchenko and Pastur, is
-`pruning.weight_tests.covariance_report`.
+filters have almost equal lengths, right angles and equal distances. All nine moments of this module
+are known exactly in any dimension. Only ratios converge, at the rate 1/√dims. Filters are rows.
+Angles are in radians. For the covariance of the filters, with the edges of Marchenko and Pastur,
+see `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -81,15 +81,16 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
 def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """The nine exact moments of independent filters N(0, std² I).
 
-    With R = Γ((d + 1)/2)/Γ(d/2) and c = std: norms √2 c R, a chi variable; cosines 0, 1/d and
-    1/(√π R), as (1 + cos)/2 is Beta((d − 1)/2, (d − 1)/2); angles π/2 and ψ′(d/2)/2. Distances are
-    distributed as norms of filters with √2 times the std. Differences do not vanish with the
-    dimension: the variance of the difference of two norms tends to c², and the variance of the
-    difference of two distances from one filter tends to 3c²/2. `dims` and `std` are Python
-    numbers: the function runs on the host.
+    Let R = Γ((d + 1)/2)/Γ(d/2) and c = std. Norms have mean √2 c R (a chi variable). Cosines have
+    mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 + cos)/2 is Beta((d − 1)/2, (d
+    − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances have the distribution of the
+    norms of filters with √2 times the std. Differences do not vanish with the dimension: the
+    variance of the difference of two norms tends to c², and the variance of the difference of two
+    distances from one filter tends to 3c²/2. The arguments `dims` and `std` are Python numbers, and
+    the function runs on the host.
 
     Raises:
-      ValueError: dims is not a whole number or below 2, or std is not positive.
+      ValueError: dims is not an integer or is below 2, or std is not positive.
 
     Example:
       >>> moments = gaussian_filter_geometry(576)
@@ -120,12 +121,12 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """Bound of the deviation of all norms of Gaussian filters from their mean, divided by std.
 
-    With probability 1 − delta no norm deviates by more than √(2 log(2 num_filters / delta)), by the
-    concentration of Lipschitz functions. The bound does not grow with the dimension. The bound is
-    computed on the host.
+    With probability 1 − delta, no norm deviates by more than √(2 log(2 num_filters / delta)), by
+    the concentration of Lipschitz functions. The bound does not grow with the dimension. The bound
+    is computed on the host.
 
     Raises:
-      ValueError: `num_filters` is not a whole number or below 1, or `delta` not in (0, 1).
+      ValueError: `num_filters` is not an integer or is below 1, or `delta` is not in (0, 1).
 
     Example:
       >>> round(norm_envelope(512), 2)
@@ -149,7 +150,7 @@ def welch_bound(num_filters: int, dims: int) -> float:
     1974). The bound is computed on the host.
 
     Raises:
-      ValueError: `num_filters` or `dims` is not a whole number, or below 1.
+      ValueError: `num_filters` or `dims` is not an integer, or is below 1.
 
     Example:
       >>> round(welch_bound(256, 64), 3), welch_bound(64, 576)

@@ -1,11 +1,11 @@
 """Normalization layers with separate parts, unitization, and measures of covariate shift.
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading
-axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` wrap them in Flax modules,
-`jaxnorm.models` builds the papers' networks with these modules, and `jaxnorm.shift` measures the
-shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are other names of the packages
-`pruning` and `geometry`, in case your own modules have these names. All six are imported when first
-used.
+axes, features on the last. `jaxnorm.nnx` and `jaxnorm.linen` hold the Flax modules of these
+functions, `jaxnorm.models` builds the papers' networks with these modules, and `jaxnorm.shift`
+measures the shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are other names of
+the packages `pruning` and `geometry`, in case your own modules have these names. The subpackages
+are imported at first use.
 """
 
 import typing
@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-else:  # if type checkers saw this function, they would accept any name
+else:  # type checkers do not see this function, because with it they would accept any name
     __getattr__, __dir__ = _lazy_modules(
         __name__,
         {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}

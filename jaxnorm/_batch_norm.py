@@ -5,10 +5,10 @@ training, `statistics` is not given, and a batch is normalized by its own statis
 a batch is normalized by the given statistics. The result has the dtype of `x`; statistics, sums and
 scales are in at least float32.
 
-The layer is y = gain (x − shift) + offset with one gain and one offset per channel. The shift is
-near the mean of the batch, so the sums and the result lose no digits if the mean is large or there
-are outliers. If the sum of squared deviations of a batch exceeds the largest float, 3·10³⁸, the
-variance and the result are NaN.
+The code computes y = gain (x − shift) + offset, with one gain and one offset per channel. The
+subtracted shift is near the mean of the batch. So the sums and the result lose no digits if the
+mean is large or there are outliers. If the sum of squared deviations of a batch exceeds the largest
+float, 3·10³⁸, the variance and the result are NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,16 +60,16 @@ def batch_norm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch norm, Ioffe and Szegedy (2015): scale (x − μ) / √(σ² + eps) + bias.
 
-    σ² is the biased variance.
+    Here σ² is the biased variance.
 
     A constant channel becomes `bias`. If `where` chooses no sample, the batch is normalized by mean
     0 and variance 0, without NaN.
 
     Args:
       x: Samples first, channels last.
-      scale: γ, a number or one per channel, by default 1.
-      bias: β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
+      scale: The factor γ, a number or one per channel, by default 1.
+      bias: The summand β, a number or one per channel, by default 0.
+      statistics: Statistics for inference. In training, leave this out: the statistics of `x` are
         used.
       eps: Added to the variance.
       recentering: Whether to subtract μ. Without recentering, the layer is `rescale`, with the
@@ -78,13 +78,13 @@ def batch_norm(
         `recenter`.
       correction: Factor by which the variance is multiplied in training: a function of the number
         of averaged elements, such as `bessel`. Returned statistics are not corrected.
-      groups: Number of parts of the batch, each normalized by its own statistics (ghost batches).
-        Samples stay in order. If there are several groups, the returned statistics have an
-        additional leading axis.
+      groups: Number of ghost batches: parts of the batch that are each normalized by their own
+        statistics. Samples keep their order. If there are several groups, the returned statistics
+        have an additional leading axis.
       where: Samples that enter the statistics, as in `batch_statistics`. All samples are
         normalized.
-      axis_name: Mapped axes over which the batch, or each group of it, is spread.
-      axis_index_groups: The same as for `batch_statistics`.
+      axis_name: Mapped axes over which the batch is spread.
+      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.
@@ -107,7 +107,7 @@ def batch_norm(
         batch = own_or_given(x, keep, statistics, reduction)
         gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
         gain = gain * scale
-        # y = gain (h − mean of h) + bias, or without recentering gain (h + shift) + bias
+        # y = gain (h − mean of h) + bias; without recentering, y = gain (h + shift) + bias
         offset = gain * (-batch.mean if recentering else batch.shift) + bias
         y = channels(gain, x) * batch.h + channels(offset, x)
         return y.astype(x.dtype), batch.statistics

@@ -44,31 +44,33 @@ def batch_renorm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch renormalization, Ioffe (2017), Algorithm 1: scale (r (x − μ) / σ + d) + bias.
 
-    σ is √(σ² + eps) with the biased variance σ².
+    Here σ = √(σ² + eps), with the biased variance σ².
 
-    With μ and σ of the batch and μ′ and σ′ of `running`, r = σ/σ′ within [1/r_max, r_max] and
-    d = (μ − μ′)/σ′ within [−d_max, d_max], both constant in gradients. Within these limits, the
-    result equals the result in inference, (x − μ′)/σ′, but has the gradients of a batch norm. With
-    r_max 1 and d_max 0, or without `running`, the layer is batch norm. The paper begins with these
-    limits and relaxes them to 3 and 5. In inference the layer is `batch_norm`. If Σ (x − μ)²
-    exceeds the largest float, 3·10³⁸, the result is NaN.
+    With the batch's μ and σ and the running μ′ and σ′, the factor r is σ/σ′, clipped to [1/r_max,
+    r_max], and the summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max]. Gradients treat r and d as
+    constants. If nothing is clipped, the result equals the result in inference, (x − μ′)/σ′, but
+    has the gradients of a batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer
+    is batch norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes these limits to 3 and
+    5. In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the
+    result is NaN.
 
     Args:
       x: Samples first, channels last.
-      scale: γ, a number or one per channel, by default 1.
-      bias: β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
+      scale: The factor γ, a number or one per channel, by default 1.
+      bias: The summand β, a number or one per channel, by default 0.
+      statistics: Statistics for inference. In training, leave this out: the statistics of `x` are
         used.
-      running: Running statistics before this batch, for r and d. Their gradient is zero.
-      r_max: At least 1; a number, or a traced number from a schedule.
-      d_max: At least 0; a number, or a traced number from a schedule.
-      eps: Added to both variances.
-      correction: The same as for `batch_norm`.
-      groups: The same as for `batch_norm`; each group has its own r and d.
+      running: Running statistics before this batch, from which r and d are computed. The gradient
+        with respect to these statistics is zero.
+      r_max: Upper limit of r, at least 1; a number, or a traced number from a schedule.
+      d_max: Upper limit of |d|, at least 0; a number, or a traced number from a schedule.
+      eps: Added to the variance of the batch and to the running variance.
+      correction: Factor of the variance, as in `batch_norm`.
+      groups: Number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
       where: Samples that enter the statistics, as in `batch_statistics`. All samples are
         normalized.
-      axis_name: Mapped axes over which the batch, or each group of it, is spread.
-      axis_index_groups: The same as for `batch_statistics`.
+      axis_name: Mapped axes over which the batch is spread.
+      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.
@@ -110,7 +112,7 @@ def batch_renorm(
 def _corrections(
     batch: Shifted, running: BatchStatistics, x: Array, eps: float, r_max: Bound, d_max: Bound
 ) -> tuple[Float[Array, " c"], Float[Array, " c"]]:
-    """r and d of Algorithm 1, constant in gradients."""
+    """The factor r and the summand d of Algorithm 1, constant in gradients."""
     mean = per_channel("running.mean", running.mean, x)
     inverse = jax.lax.rsqrt(per_channel("running.var", running.var, x) + eps)
     r_max, d_max = (jnp.asarray(bound, inverse.dtype) for bound in (r_max, d_max))

@@ -1,10 +1,10 @@
 """The parts of batch normalization, recentering and rescaling, each alone and together.
 
 The parts are defined in Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first
-axis. The result has the dtype of `x`. Entries are divided by the largest entry before they are
-squared, so no square overflows or vanishes. Sums of samples must fit the dtype (at least float32);
-otherwise results are NaN. A feature that is constant over the samples is recentered to exactly 0.
-With `eps=0`, rescaling does not divide such a feature, and no gradient becomes NaN.
+axis. The result has the dtype of `x`. Elements are divided by the largest element before squaring,
+so no square overflows or vanishes. If a sum of samples overflows the dtype (at least float32), the
+result is NaN. A feature that is constant over the samples is recentered to exactly 0. With `eps=0`,
+rescaling does not divide a constant feature, and no gradient becomes NaN.
 
 All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
 have or that has no sample.
@@ -39,10 +39,11 @@ def rescale(
 ) -> Float[Array, "*shape"]:
     """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
 
-    σ² is the biased variance.
+    Here σ² is the biased variance.
 
-    The mean is not subtracted from x. The function rescales about the mean, and `rescale_rms` about
-    zero. In random networks, the two functions have very different effects.
+    The variance is taken about the mean, but the mean is not subtracted from x. `rescale_rms`
+    divides by the root mean square about zero instead. In random networks, `rescale` and
+    `rescale_rms` have very different effects.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))
@@ -57,8 +58,8 @@ def rescale_rms(
 ) -> Float[Array, "*shape"]:
     """Divide by the root mean square along `axis`: x / √(mean(x²) + eps).
 
-    The function rescales about zero, not about the mean. A feature that is zero for all samples
-    stays zero.
+    `rescale` divides by the standard deviation about the mean instead. A feature that is zero for
+    all samples stays zero.
 
     Example:
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))
@@ -84,7 +85,7 @@ def standardize(
 def _divide(
     x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(h²) + eps), or `x` itself where the root is zero."""
+    """x / √(mean(h²) + eps); where this root is zero, `x` itself."""
     root = check_eps(eps) ** 0.5
     axes = axis_tuple(h, axis)
     unit = unit_of(jnp.maximum(jnp.max(jnp.abs(h), axes, keepdims=True), root))

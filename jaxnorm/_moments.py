@@ -24,7 +24,11 @@ Count = int | Float[Array, ""]
 
 
 class Moments(NamedTuple):
-    """Population moments: skewness m₃/m₂^1.5 and kurtosis m₄/m₂², which is 3 for a Gaussian."""
+    """Population moments.
+
+    The skewness is m₃/m₂^1.5 and the kurtosis is m₄/m₂², where mₖ is the k-th central moment. A
+    Gaussian has kurtosis 3.
+    """
 
     mean: Float[Array, "*features"]
     var: Float[Array, "*features"]
@@ -36,9 +40,9 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
     Figure 2 of the unitization paper shows these moments during training. The moments are computed
-    from centered data in at least float32, divided by the largest deviation. So skewness and
-    kurtosis are right if sums of samples fit the dtype. A constant has variance 0; its skewness and
-    kurtosis are NaN. A variance that does not fit the dtype is NaN.
+    in at least float32 from centered data, divided by the largest deviation. So skewness and
+    kurtosis are right whenever sums of samples fit the dtype. A constant feature has variance 0,
+    and its skewness and kurtosis are NaN. A variance that overflows the dtype is NaN.
 
     Raises:
       ValueError: `axis` is not an axis of `x`, or has no sample.
@@ -60,9 +64,9 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
 
     Args:
       a: Moments of the first set.
-      b: Moments of the second.
+      b: Moments of the second set.
       counts: Numbers of samples of the two sets. A set without samples does not change the moments
-        of the other set. If a variance under- or overflowed, skewness and kurtosis are NaN.
+        of the other set. If a variance under- or overflowed, the skewness and the kurtosis are NaN.
 
     Raises:
       ValueError: The two sets have different features.
@@ -94,7 +98,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
     """Central moments of `count` samples in this unit."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    # The results are NaN, because the variance underflowed.
+    # NaN, because the variance underflowed
     safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2

@@ -21,13 +21,14 @@ def dyt(
 ) -> Float[Array, "*batch c"]:
     """Dynamic tanh, Zhu et al. (2025), section 4: scale tanh(alpha x) + bias.
 
-    The deviation from `bias` is at most |scale|, whatever `x` is: see `jaxnorm.shift.dyt_bounds`.
+    The result differs from `bias` by at most |scale|, for every `x`: see
+    `jaxnorm.shift.dyt_bounds`.
 
     Args:
       x: Samples first, features last.
-      alpha: α, in the paper one number for all features, at first 0.5.
-      scale: γ, a number or one per feature, by default 1.
-      bias: β, a number or one per feature, by default 0.
+      alpha: The factor α inside tanh. The paper has one α for all features, initialized to 0.5.
+      scale: The factor γ, a number or one per feature, by default 1.
+      bias: The summand β, a number or one per feature, by default 0.
 
     Raises:
       TypeError: `x` is not of a floating dtype.
@@ -52,14 +53,15 @@ def derf(
 ) -> Float[Array, "*batch c"]:
     """Derf, Chen et al. (2025), Eq. 10: scale erf(alpha x + offset) + bias.
 
-    The deviation from `bias` is at most |scale|, whatever `x` is: see `jaxnorm.shift.derf_bounds`.
+    The result differs from `bias` by at most |scale|, for every `x`: see
+    `jaxnorm.shift.derf_bounds`.
 
     Args:
       x: Samples first, features last.
-      alpha: α, in the paper one number for all features, at first 0.5.
-      offset: s, in the paper one number for all features, at first 0.
-      scale: γ, a number or one per feature, by default 1.
-      bias: β, a number or one per feature, by default 0.
+      alpha: The factor α inside erf. The paper has one α for all features, initialized to 0.5.
+      offset: The summand s inside erf. The paper has one s for all features, initialized to 0.
+      scale: The factor γ, a number or one per feature, by default 1.
+      bias: The summand β, a number or one per feature, by default 0.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

@@ -22,7 +22,7 @@ class Running(NamedTuple):
     def update_running(
         self, batch: BatchStatistics, momentum: float, correction: Correction
     ) -> "Running":
-        """The statistics after one more batch, or after its groups; no samples change nothing."""
+        """The statistics after one more batch or its groups; an empty batch changes nothing."""
         check_range(momentum, "momentum", 1.0)
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
@@ -40,7 +40,7 @@ class Running(NamedTuple):
 
 
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
-    """The first option that is set; by default running statistics are updated in training."""
+    """The first option that is not None. By default, running statistics are updated in training."""
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
 
@@ -64,7 +64,7 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """`x` normalized by its own statistics, or by `running` if `use`, and the new statistics."""
+    """`x` normalized by its own statistics or, with `use`, by `running`; and the new statistics."""
     check_axis(x, axis)
     features = running.mean.shape[0]
     if x.shape[axis] != features:

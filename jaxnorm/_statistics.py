@@ -40,17 +40,17 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    One pass over the data is enough, because the mean of a 128th of the samples is subtracted
-    before summing. Under a mask, the mean of all chosen samples is subtracted. If the mean is 10⁴
-    standard deviations, or there is an outlier of any size, at most the last two of float32's seven
-    digits are lost. The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)²
-    exceeds the largest float, 3·10³⁸, the variance is NaN.
+    Two passes are not needed, because the mean of every 128th sample is subtracted before summing.
+    Under a mask, the mean of all chosen samples is subtracted. If the mean is 10⁴ standard
+    deviations, or there is an outlier of any size, float32 loses at most the last two of its seven
+    digits. The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)² exceeds the
+    largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
       where: Mask of the samples that enter the statistics. The mask has the shape of the leading
-        axes, or broadcasts to `x` with a last axis of 1. Other elements of `x` do not matter, even
-        if they are NaN.
+        axes, or broadcasts to `x` with a last axis of 1. Elements outside the mask do not matter,
+        even if they are NaN.
       axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The result
         covers the samples of all shards, and an empty shard adds nothing.
       axis_index_groups: Groups of indices along `axis_name`, each with its own statistics, as in
@@ -83,7 +83,7 @@ class Reduction(NamedTuple):
     correction: Correction | None = None
 
     def total(self, sums: Tree) -> Tree:
-        """Sums over all shards, which are exact because all shards use the same shift."""
+        """Sums over all shards. The sums are exact, because all shards subtract the same shift."""
         if self.axis_name is None:
             return sums
         return jax.lax.psum(sums, self.axis_name, axis_index_groups=self.axis_index_groups)
@@ -98,10 +98,10 @@ class Sums(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """A batch minus a shift, its mean relative to the shift, and the variance to divide by."""
+    """A batch minus a shift, its mean relative to the shift, and the variance that divides it."""
 
     h: Float[Array, "n *spatial c"]
-    # The sums of each image over its pixels; None for vectors and in inference.
+    # the sums of each image over its pixels; None for vectors and in inference
     samples: Sums | None
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
@@ -121,8 +121,7 @@ def shift_batch(
         total = sums(h, keep, (0,))
     else:
         samples = sums_by_sample(h, keep)
-        # Without the barrier, XLA would compute the total of these sums in another pass over the
-        # data.
+        # Without this optimization barrier, XLA would sum over the data in another pass.
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
@@ -132,7 +131,7 @@ def shift_batch(
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """Sums of each image over the pixels in `keep`; over all its pixels if `keep` has none."""
+    """Sums of each image over the pixels in `keep`; over all pixels of an image without any."""
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 
@@ -149,13 +148,12 @@ def _over_samples(samples: Sums, keep: Keep) -> Sums:
 def shift_near_mean(
     x: Float[Array, "*batch c"], keep: Keep, reduction: Reduction
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
-    """x − shift in at least float32, and the shift, a mean of samples that all shards share.
+    """x − shift in at least float32, and the shift: a mean of samples that all shards share.
 
-    The shift is the mean of about every 128th sample. Under a mask, which may exclude all of these
-    samples, it is the mean of all chosen samples. If the shift is the mean of m of N samples,
-    (μ − shift)² ≤ (N/m) σ² for every batch, by the inequality of Cauchy and Schwarz. The error of
-    E[h²] − E[h]² is then at most a few hundred rounding units of the variance, for any outliers and
-    any mean.
+    The shift is the mean of about every 128th sample. If a mask is given, the shift is the mean of
+    all chosen samples. If the shift is the mean of m of N samples, (μ − shift)² ≤ (N/m) σ² for
+    every batch, by the inequality of Cauchy and Schwarz. The rounding error of E[h²] − E[h]² is
+    then at most a few hundred rounding units of the variance, for any outliers and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -190,12 +188,12 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 
 
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """Mean and biased variance of the summed elements, 0 without elements, and their count.
+    """Mean, biased variance and count of the summed elements, 0 without elements.
 
-    The elements are relative to a shift. For this shift, mean² ≤ 200 variance unless all elements
-    are equal (see `shift_near_mean`). A variance below 10⁻⁵ mean² is therefore the rounding error
-    of a constant. A variance that overflows is NaN, because an infinite variance would normalize
-    all values to zero.
+    The elements are deviations from a shift. The mean of these deviations satisfies mean² ≤ 200
+    variance unless all elements are equal (see `shift_near_mean`). A variance below 10⁻⁵ mean² is
+    therefore the rounding error of a constant. A variance that overflows is NaN, because an
+    infinite variance would normalize all values to zero.
     """
     divisor = jnp.maximum(total.count, 1)
     square = jnp.square(total.first / divisor)
@@ -205,7 +203,7 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 
 
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
-    """The factor n / (n − 1 − eps) that makes the biased variance of n samples unbiased (eps 0).
+    """The factor n / (n − 1 − eps) of the variance; with eps 0, it makes the variance unbiased.
 
     The code of the unitization paper uses this factor also in training, with eps = 10⁻³. If
     n ≤ 1 + eps, the factor is 1.
@@ -216,7 +214,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
     """
     count = floating(count, "count")
     degrees = count - (1 + eps)
-    none = degrees <= 0  # false for NaN, so NaN remains NaN
+    none = degrees <= 0  # this comparison is false for NaN, so NaN remains NaN
     return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
 
 
@@ -245,11 +243,11 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """Statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
     An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
-    empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
-    standard deviation, where ε is the rounding of the dtype. In float32 this error is 0.1 % if the
-    mean is 10⁴ standard deviations, and a few per cent at 10⁶; `batch_statistics` of the union has
-    no such error. For larger means, merge in float64 or subtract a common number from all samples
-    first.
+    empty set. The given means are rounded. So the relative error of a variance is about ε |mean| /
+    standard deviation, where ε is the rounding unit of the dtype. In float32 this error is 0.1 % if
+    the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶ standard deviations;
+    `batch_statistics` of the union has no such error. For larger means, merge in float64 or
+    subtract a common number from all samples first.
 
     Raises:
       ValueError: The two sets have different features.

@@ -1,7 +1,7 @@
 """Unitization divides a sample by its norm, fully or in part (Huang and Yu).
 
 Norms are Euclidean, along `axis`. The result is computed in at least float32 and has the dtype of
-`x`. With `alpha` 0, the result is `x`. With `alpha` 1, the result is the unit vector. The paper's
+`x`. If `alpha` is 0, the result is `x`. If `alpha` is 1, the result is the unit vector. The paper's
 theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values leave
 this interval.
 """
@@ -20,8 +20,8 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 
     The gradient at the zero vector is zero.
 
-    The norm is computed relative to the largest entry, so every finite nonzero `x` that is not
-    subnormal gives a unit vector.
+    The norm is computed relative to the largest element, so the result has norm 1 for every finite
+    nonzero `x` that is not subnormal.
 
     Example:
       >>> print(unit_vector(jnp.array([[3.0, 4.0], [0.0, 0.0]])))
@@ -31,7 +31,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
     h = promote_to_float32(x)
     axis_tuple(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
-    nonzero = largest != 0  # NaN remains NaN
+    nonzero = largest != 0  # this comparison is false for NaN, so NaN remains NaN
     h = h / jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
@@ -45,9 +45,9 @@ def unitize_bounded(
 
     A scalar alpha gives Eq. 8, and one alpha for each feature gives Eq. 9.
 
-    For alpha in [0, 1] the norm of the result is below 1/min(alpha), the bound behind Theorems
-    3.2 and 3.3. At the zero vector the result is 0, and the Jacobian is diag(1/(1 − alpha)), with 0
-    where alpha is 1. A scalar alpha of 1 maps the zero vector to (1, 0, ..., 0), as Eq. 8 says.
+    For alpha in [0, 1], the norm of the result is below 1/min(alpha). Theorems 3.2 and 3.3 rest on
+    this bound. At the zero vector the result is 0, and the Jacobian is diagonal: 1/(1 − alpha), or
+    0 where alpha is 1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Eq. 8.
     For alpha outside [0, 1] the divisor vanishes and changes its sign at ‖x‖ = 1 − 1/alpha.
 
     Args:
@@ -76,9 +76,9 @@ def unitize(
     """Unitize as the paper trains, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
     No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
-    the earth mover distance of two such outputs has no bound either. Norms by Eqs. 8 and 9 are
-    below 1/alpha. The zero vector gives zero, also with `eps=0`. ‖x‖² must not overflow (|x| < 1e19
-    in float32) and, with `eps=0`, must not underflow.
+    the earth mover distance of two such outputs has no bound either. Eqs. 8 and 9 give norms below
+    1/alpha. The zero vector gives zero, also with `eps=0`. The function requires that ‖x‖² does not
+    overflow (|x| < 1e19 in float32) and, with `eps=0`, does not underflow.
 
     Args:
       x: Vectors along `axis`.
@@ -114,7 +114,7 @@ def _along(alpha: Alpha, h: Array, axis: int) -> Array:
 
 
 def _first_axis(h: Array, axis: int) -> Array:
-    """(1, 0, ..., 0) along `axis`, to broadcast with `h`."""
+    """The vector (1, 0, ..., 0) along `axis`, in a shape that broadcasts with `h`."""
     index = jnp.arange(h.shape[axis]).reshape(
         [-1 if i == axis % h.ndim else 1 for i in range(h.ndim)]
     )

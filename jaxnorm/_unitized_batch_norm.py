@@ -41,8 +41,8 @@ def interpolated(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 10 for a vector with this squared norm: alpha / √square + 1 − alpha.
 
-    If the squared norm is zero, the factor is 1 with gradient zero, because any factor gives the
-    zero vector.
+    If the squared norm is zero, the factor is 1 and its gradient zero, because every factor gives
+    the zero vector.
 
     Example:
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -58,8 +58,9 @@ def bounded(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 9 for a vector with this squared norm: 1 / (alpha √square + 1 − alpha).
 
-    For alpha in [0, 1], the factor times the norm is below 1/alpha. If the divisor is zero, alpha
-    is 1 and the vector is zero; the factor is then 1, because any factor gives the zero vector.
+    For alpha in [0, 1], the factor times the norm is below 1/alpha. The divisor is zero only if
+    alpha is 1 and the vector is zero. Then the factor is 1, because every factor gives the zero
+    vector.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -67,7 +68,7 @@ def bounded(
     """
     check_number(alpha, "alpha")
     square = floating(square, "square")
-    zero = square <= 0  # false for NaN, so NaN remains NaN
+    zero = square <= 0  # this comparison is false for NaN, so NaN remains NaN
     finite = jnp.minimum(square, jnp.finfo(square.dtype).max)
     norm = jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, finite)))
     divisor = alpha * norm + (1 - alpha)
@@ -93,45 +94,50 @@ def unitized_batch_norm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch norm, then unitization of each sample: Huang and Yu, Algorithms 1 and 2.
 
-    With x̂ the normalized input, P its pixels per sample and s = Σ x̂² / (pixels · P) over pixels
-    and channels of one sample, the result is scale (alpha / √(s + eps) + 1 − alpha) x̂ + bias.
-    Vectors, (n, c), have one pixel, so s = ‖x̂‖² (Algorithm 1). With alpha 0, the layer is batch
-    norm. Each sample is divided by its own norm also in inference, so the layer cannot be folded
-    into other layers.
+    Let x̂ be the normalized input, P the number of pixels per sample, and s = Σ x̂² / (pixels · P),
+    summed over pixels and channels of one sample. The result is scale (alpha / √(s + eps) + 1 −
+    alpha) x̂ + bias. A vector of shape (n, c) has one pixel per sample, so s = ‖x̂‖² (Algorithm 1).
+    If alpha is 0, the layer is batch norm. Each sample is divided by its own norm also in
+    inference, so the layer cannot be folded into other layers.
 
-    By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. The mean of s
-    is then c/P. With alpha 1 every sample gets the norm P, not 1, and unitization enlarges outputs
-    if there are more pixels than channels. If `pixels` is the number of channels, the scale of the
-    outputs does not change. For inference on images of another size, pass the number of pixels of
-    the training images. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
+    By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. Then the mean
+    of s is c/P for c channels. With alpha 1 every sample gets the norm P, not 1, so unitization
+    enlarges outputs if there are more pixels than channels. If you set `pixels` to the number of
+    channels, unitization does not change the scale of the outputs. For inference on images of
+    another size, set `pixels` to the number of pixels of the training images. If Σ (x − μ)² exceeds
+    the largest float, 3·10³⁸, the result is NaN.
 
-    By default, Eq. 10 gives the factor of x̂; Theorems 3.1 to 3.3 do not cover Eq. 10 (see
-    `unitize`). With `factor=bounded`, Eq. 9 gives the factor, and the theorems cover Eq. 9: for
-    alpha in (0, 1] and eps 0, every sample's x̄ has a norm of at most √(pixels · P) / min(alpha).
-    For alpha outside [0, 1] this factor has poles. Outputs are large near a pole, and finite at it.
+    By default, the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
+    `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover: for alpha in (0, 1] and eps
+    0, every normalized and unitized sample has a norm of at most √(pixels · P) / min(alpha). For
+    alpha outside [0, 1], the factor of Eq. 9 has poles. Outputs are large near a pole, and finite
+    at the pole.
 
     Args:
       x: Samples first, channels last.
-      alpha: 0 gives batch norm, and 1 only the direction. The paper trains alpha without bounds,
-        from 0.
-      scale: γ, a number or one per channel, by default 1.
-      bias: β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. If not given, as in training, the statistics of `x` are
+      alpha: Strength of unitization: 0 gives batch norm, and 1 keeps only the direction. The paper
+        trains alpha without bounds, from 0.
+      scale: The factor γ, a number or one per channel, by default 1.
+      bias: The summand β, a number or one per channel, by default 0.
+      statistics: Statistics for inference. In training, leave this out: the statistics of `x` are
         used.
-      eps: Added to the variance and to s.
-      pixels: The constant n of line 9; with `per_pixel`, the default is 1.
-      per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b)
-        instead of Figure 1(c): s = Σ x̂² / pixels over the channels of one pixel.
+      eps: Added to the variance and to the mean square s of a sample.
+      pixels: The constant n in line 9 of Algorithm 2; with `per_pixel`, the default is 1.
+      per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
+        instead of the norm of the image, as in Figure 1(c). Then s = Σ x̂² / pixels over the
+        channels of one pixel.
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
-      correction: The same as for `batch_norm`; the paper's code uses `partial(bessel, eps=1e-3)`.
-      groups: The same as for `batch_norm`.
+      correction: Factor of the variance, as in `batch_norm`; the paper's code uses `partial(bessel,
+        eps=1e-3)`.
+      groups: Number of ghost batches, as in `batch_norm`.
       where: Mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
-        Other pixels are also left out of the s and P of their sample. A sample without chosen
-        pixels is left out of the statistics, but normalized like any other sample.
-      axis_name: Mapped axes over which the batch is spread; every sample lies on one of them.
-      axis_index_groups: The same as for `batch_statistics`.
+        Masked pixels do not count in the mean square s and the pixel count P of their sample. A
+        sample without chosen pixels does not enter the statistics, but is normalized like any other
+        sample.
+      axis_name: Mapped axes over which the batch is spread. No sample is split.
+      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.
@@ -153,7 +159,7 @@ def unitized_batch_norm(
     bias = per_channel("bias", 0 if bias is None else bias, x)
 
     def factors(square: Float[Array, "*batch 1"]) -> Float[Array, "*batch c"]:
-        """The factors of x̂ in Algorithm 2, lines 10 and 13, from the s of line 9."""
+        """The factors of x̂ in lines 10 and 13 of Algorithm 2, from the mean squares s of line 9."""
         return factor(channels(alpha, square), square + eps)
 
     affine = Affine(factors, scale, bias)
@@ -173,7 +179,7 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """The steps after x̂: lines 10 and 13 as a function of s (line 9), and γ and β of line 14."""
+    """The steps after x̂: lines 10 and 13 from the mean squares s of line 9, then γ and β."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -183,7 +189,7 @@ class Affine(NamedTuple):
 def _unitized_vectors(
     batch: Shifted, affine: Affine, eps: float, pixels: Number
 ) -> Float[Array, "*batch c"]:
-    """Algorithm 1, lines 4 to 7."""
+    """Lines 4 to 7 of Algorithm 1."""
     mean, var, scale, bias = (
         channels(a, batch.h) for a in (batch.mean, batch.var, affine.scale, affine.bias)
     )
@@ -198,7 +204,7 @@ def _unitized_images(
     """Algorithm 2, with one gain and one offset for each sample and channel."""
     mean, var = batch.mean[None], batch.var[None] + eps
     about_mean, area = _squares_about_mean(batch, keep)
-    square = (about_mean / var).sum(1, keepdims=True) / (pixels * area)  # line 9
+    square = (about_mean / var).sum(1, keepdims=True) / (pixels * area)  # line 9 of Algorithm 2
     gain = affine.scale[None] * affine.factors(square) * jax.lax.rsqrt(var)
     offset = affine.bias[None] - gain * mean
     spatial = tuple(range(1, batch.h.ndim - 1))
@@ -208,7 +214,7 @@ def _unitized_images(
 def _squares_about_mean(
     batch: Shifted, keep: Keep
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
-    """Line 6: Σ (x − μ)² of each channel over the pixels of each sample, and the pixel count P.
+    """Line 6 of Algorithm 2: Σ (x − μ)² of each channel over a sample's pixels, and their number.
 
     In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
     """

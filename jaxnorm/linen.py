@@ -1,7 +1,8 @@
-"""Flax Linen modules that equal the layers of `jaxnorm.nnx` to the last bit.
+"""Flax Linen modules whose results equal those of `jaxnorm.nnx` to the last bit.
 
-Parameters are `scale`, `bias` and `alpha` in the collection "params", running statistics `mean`
-and `var` in "batch_stats", which training must declare mutable, as for `flax.linen.BatchNorm`.
+The collection "params" holds `scale`, `bias` and `alpha`. The collection "batch_stats" holds the
+running statistics `mean` and `var`; training must declare this collection mutable, as for
+`flax.linen.BatchNorm`.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,7 +77,7 @@ class _RunningNorm(linen.Module):
             eps=check_eps(self.epsilon if self.eps is None else self.eps),
             correction=self.correction,
             groups=self.groups,
-            # While parameters are initialized, no axis needs to be mapped.
+            # While parameters are initialized, axes need not be mapped.
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=self.axis_index_groups,
         )

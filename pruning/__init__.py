@@ -1,10 +1,10 @@
 """Criteria for pruning filters, the similarity of their rankings, and the removal of channels.
 
-Filters are the rows of a matrix, `(filters, dims)`; scores are one number for each filter, and the
+Filters are the rows of a matrix, `(filters, dims)`. Scores are one number for each filter; the
 filters with the smallest scores are pruned first. Functions are pure and leave `jit`, `vmap` and
 `grad` to the caller.
 
-On a mesh, Auto or Explicit, filters may be sharded along any axis. Norms and standard deviations of
+On an Auto or Explicit mesh, filters may be sharded along any axis. Norms and standard deviations of
 filters are sharded like the filters. Functions that sort or compare all filters, or all weights,
 return replicated results.
 
@@ -108,7 +108,8 @@ _ELSEWHERE = {
     ),
 }
 
-if not typing.TYPE_CHECKING:  # if type checkers saw this function, they would accept any name
+# type checkers do not see this function, because with it they would accept any name
+if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:
         if name in _ELSEWHERE:

@@ -1,6 +1,6 @@
-"""Checks of arguments: each raises one sentence that names the wrong argument.
+"""Checks of arguments; each error is one sentence that names the wrong argument.
 
-`in_largest` divides an array by its largest entry, for results that do not depend on a unit.
+`in_largest` divides an array by its largest element, for results that do not depend on a unit.
 """
 
 import inspect
@@ -70,7 +70,8 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
     Python's and NumPy's numbers become Python floats, because these do not change the dtype of
-    arrays. A number below `minimum` is refused, and an element of an array below it becomes NaN.
+    arrays. A Python number below `minimum` raises an error, and an element of an array below
+    `minimum` becomes NaN.
     """
     at_least(minimum, **numbers)
 
@@ -90,7 +91,7 @@ def positive_number(x: Any, name: str) -> None:
 
 
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
-    """`x` as an array of shape (); raises unless it is one real number (positive if Python's)."""
+    """`x` as an array of shape (); raise unless `x` is one real number (positive if Python's)."""
     real(**{name: x})
     positive_number(x, name)
     if np.size(x) != 1:
@@ -99,10 +100,10 @@ def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """`x` divided by its largest entry, and that entry.
+    """`x` divided by its largest element, and that element.
 
-    Then squares neither overflow nor vanish. If an entry is NaN or infinite, the largest entry is
-    too.
+    After the division, squares neither overflow nor vanish. If an element is NaN or infinite, the
+    largest element is too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
@@ -112,7 +113,7 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 def check_takes(
     function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
 ) -> None:
-    """Raise unless the caller's function takes these arguments; `like` is a valid call to show."""
+    """Raise unless the caller's function takes these arguments; the error shows the call `like`."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # functions written in C have no signature
@@ -126,13 +127,13 @@ def check_takes(
 
 
 def check_names(names: Any, name: str) -> None:
-    """Raise `TypeError` for a single text, whose letters would be taken as its elements."""
+    """Raise `TypeError` for a single string, whose letters would be read as elements."""
     if isinstance(names, str):
         raise TypeError(f"{name} must be a tuple of names, such as ({names!r},); got {names!r}")
 
 
 def check_tuple(inputs: Any, name: str) -> None:
-    """Raise `TypeError` for a single array, whose rows would be taken as the arguments."""
+    """Raise `TypeError` for a single array, whose rows would be read as arguments."""
     if hasattr(inputs, "shape"):
         raise TypeError(f"{name} must be a tuple of arguments of apply, such as (x,); got an array")
 
@@ -145,7 +146,7 @@ def quote(error: Exception) -> str:
 
 
 def check_values(name: str, *args: Any) -> None:
-    """Raise if an argument has shapes instead of arrays, as `jax.eval_shape` gives them."""
+    """Raise if an argument has shapes instead of arrays, as after `jax.eval_shape`."""
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
         raise TypeError(
             f"{name} needs arrays with values; got a jax.ShapeDtypeStruct, which has none"

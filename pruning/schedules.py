@@ -1,6 +1,6 @@
 """Schedules of pruning: rising fractions of removed channels, for the option `ratios` of `prune`.
 
-A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the share of the steps that are done.
+A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the completed share of the steps.
 Every curve ends at `target`.
 """
 

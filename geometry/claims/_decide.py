@@ -1,7 +1,7 @@
 """Measures claims, and decides about them.
 
-Sampled checks are decided together: Holm's correction over all of them keeps the chance of any
-false alarm below `LEVEL`. Everything is computed in float64 and drawn in float32.
+All sampled checks are decided together, and Holm's correction keeps the chance of any false alarm
+below `LEVEL`. Computations are in float64, and random numbers are drawn in float32.
 """
 
 import inspect
@@ -48,9 +48,9 @@ def check_all(
 ) -> list[Verdict]:
     """Measure every check of every claim once, and decide about all of them together.
 
-    The same key gives the same numbers for a claim, whatever other claims are given; Holm's
-    correction covers the given claims. The function cannot be traced, because results are Python
-    numbers. Arguments and errors are the same as for `measure`.
+    With the same key, the numbers of a claim do not depend on the other claims. Holm's correction
+    covers all given claims. The function cannot be traced, because results are Python numbers.
+    Arguments and errors are as for `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))
@@ -73,11 +73,11 @@ def measure(
       key: Random key of the whole run.
       precision: Factor of the standard errors: ½ takes four times as many draws.
       devices: Devices that share the draws; by default all devices of all hosts.
-      threads: Number of functions that are measured at the same time; it does not change the
-        numbers. While one function compiles, another function draws. Settings that the caller made
-        by a context manager of JAX do not apply in threads.
+      threads: Number of functions that are measured at the same time. The number of threads does
+        not change results. While one function compiles, another function draws. Settings that the
+        caller made by a context manager of JAX do not apply in threads.
       measured_before: Measurements of an earlier call with this key and precision.
-      on_done: Called with every new measurement, in the thread of the caller.
+      on_done: A function that is called with every new measurement, in the thread of the caller.
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
@@ -126,8 +126,7 @@ def _complete(
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
     """The sources that the claims' checks read, each under its own name.
 
-    Draws have the name of their function. Computed numbers have the names of the claim and the
-    check.
+    Draws are named after their function. Computed numbers are named after the claim and the check.
     """
     name_of: dict[Draws | Callable, str] = {}
     for claim in claims:
@@ -250,7 +249,7 @@ def _sampled_findings(checks: Sequence[Sampled], measured: Sequence[Measurement]
 
 
 def _holm(p_values: np.ndarray) -> np.ndarray:
-    """p-values corrected for multiple tests, Holm (1979)."""
+    """The p-values corrected for multiple tests by Holm (1979)."""
     order = np.argsort(p_values)
     factors = np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)
@@ -259,7 +258,7 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:
-    """The finding of one check; its power is for the z-score `critical`."""
+    """The finding of one check; its power is computed for the z-score `critical`."""
     if part.statistic not in measurement.mean:
         known = ", ".join(map(str, measurement.mean))
         raise ValueError(
@@ -289,7 +288,7 @@ def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> f
 
 
 def _distance(difference: float, stderr: float) -> float:
-    """`difference` in standard errors; 0 or infinite without spread."""
+    """`difference` in standard errors; 0 or infinite if the standard error is zero."""
     if stderr == 0:
         return math.copysign(math.inf, difference) if difference else 0.0
     return difference / stderr
@@ -300,7 +299,7 @@ def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
     excess = values - part.predicted
     if part.relation != "inequality":
         excess = np.abs(excess)
-    # NaN counts as a violation.
+    # NaN counts as a violation
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     holds = bool(excess[worst] <= part.tolerance)
     value = float(values[worst])

@@ -1,4 +1,4 @@
-"""Measurements, the findings of checks, and the verdict of a claim."""
+"""Measurements of checks, their results ("findings"), and the verdict on a claim."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,14 +32,14 @@ class Finding(NamedTuple):
       check: The check.
       estimate: The moment, or the value of the worst case.
       stderr: Standard error of the moment; 0 for computed values.
-      predicted: The number that the estimate was compared with.
+      predicted: The number to which the estimate is compared.
       z: Distance of estimate and prediction in standard errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
         for computed values.
       draws: Number of draws or of cases.
       holds: Whether the statement was not rejected.
-      power: Chance to distinguish the predicted number from `against`. NaN for computed values, for
-        forms that must fail, and for a prediction of 0 without `against`.
+      power: Chance to distinguish the predicted number from `against`. The power is NaN for
+        computed values, for forms that must fail, and for a prediction of 0 without `against`.
     """
 
     check: Check
@@ -54,7 +54,7 @@ class Finding(NamedTuple):
 
     @property
     def as_recorded(self) -> bool:
-        """Whether the check has the outcome that its form demands; NaN has no outcome."""
+        """Whether the check has the outcome that its form demands; with NaN, it has not."""
         known = not math.isnan(self.estimate + self.stderr)
         return known and self.holds != (self.check.form in MUST_FAIL)
 
@@ -63,8 +63,8 @@ class Verdict(NamedTuple):
     """The joint result of the checks of a claim.
 
     Attributes:
-      claim: The claim.
-      findings: The findings of its checks, in order.
+      claim: The claim that was checked.
+      findings: The findings of the claim's checks, in order.
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form demands.

@@ -1,4 +1,4 @@
-"""Numbered objects of a paper, and the claims about them."""
+"""Numbered objects of a paper, such as theorems and equations, and the claims about them."""
 
 import re
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ _LIST = re.compile(
 
 
 def numbered(text: str) -> tuple[str, ...]:
-    """The objects that `text` names, one by one.
+    """The numbered objects that `text` names, one by one.
 
     Example:
       >>> print(numbered("Theorem 3, item 2, Equations 7a, 9 and 36 to 38"))
@@ -35,19 +35,19 @@ def numbered(text: str) -> tuple[str, ...]:
 
 
 def objects(claim: Claim) -> tuple[str, ...]:
-    """All numbered objects that a claim is about, by its name or as its steps."""
+    """All numbered objects in a claim's name, and in the steps that the claim covers."""
     return numbered(f"{claim.name}; {claim.covers}")
 
 
 def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     """The claims about the objects that `text` names, such as "Theorem 1".
 
-    If `text` has no number of an object, the function searches the names of the claims for `text`,
-    whether upper or lower case.
+    If `text` has no number, the function searches the names of the claims for `text`, in upper or
+    lower case.
 
     Raises:
-      TypeError: `claims` is a text, such as the name of a paper.
-      ValueError: No claim is about such an object.
+      TypeError: `claims` is a string, such as the name of a paper.
+      ValueError: No claim is about the object that `text` names.
     """
     if isinstance(claims, str):
         raise TypeError(f"claims must be a list of `Claim`; got the text {claims!r}")

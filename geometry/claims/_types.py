@@ -2,8 +2,8 @@
 
 A claim has checks of its printed form. If the printed form is wrong or far off, the claim also has
 checks of a corrected form. A check is computed, in thousands of random and adversarial cases, or
-sampled. Some checks are about over-readings: conclusions that a reader might draw but must not.
-Checks of over-readings must fail; their failure does not contradict the statement.
+sampled. Some checks are about over-readings: false conclusions that a reader might draw from a true
+statement. A check of an over-reading must fail. Its failure does not contradict the statement.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ class Draws:
 
     Attributes:
       draw: The statistics of one key by name, of shape () each, or (draws_per_key,).
-      samples: Draws at precision 1.
+      samples: Number of draws at precision 1.
       batch_size: Draws held in memory at a time.
       draws_per_key: Number of draws from one key, if one key gives several draws.
     """
@@ -64,8 +64,8 @@ class Sampled:
       predicted: The number, or a function that gives it.
       draws: The draws that have the statistic.
       statistic: Name of the statistic in the results of `draws`.
-      moment: The moment of the statistic.
-      side: The relation of the moment to the number.
+      moment: The moment of the statistic: mean or variance.
+      side: The relation of the moment to the number, such as "≤".
       within: Allowed deviation of the moment, such as the next term of a prediction to first order.
       against: A wrong number that the check should be able to reject, by default 10 % away from
         `predicted`.
@@ -99,15 +99,15 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Computed:
-    """Numbers that should equal a number, or not exceed it, in every case.
+    """Numbers that should equal a given number, or not exceed it, in every case.
 
     Attributes:
       what: The statement, in one line.
       values: A function that returns the numbers, one for each case, as arrays of any shapes or as
         an iterator. The function has no argument, or its argument is a key that decides the cases.
-      relation: "identity" if values must be within `tolerance` of `predicted`; "limit" if this must
-        hold for the exponent of an error; "inequality" if values must not exceed `predicted` by
-        more than `tolerance`.
+      relation: "identity" if values must be within `tolerance` of `predicted`; "limit" if the value
+        is the exponent of an error; "inequality" if values must not exceed `predicted` by more than
+        `tolerance`.
       predicted: The number.
       tolerance: Allowed error from rounding, or from the fit of an exponent.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
@@ -143,8 +143,8 @@ class Remark(NamedTuple):
     """A note about a fault of a statement, or about a conclusion that does not follow from it.
 
     Attributes:
-      kind: "loose" for a bound, "unit" for a wrong unit, "hypothesis" if one is missing or not
-        needed, or "over-reading".
+      kind: "loose" for a bound, "unit" for a wrong unit, "hypothesis" if a hypothesis is missing or
+        not needed, or "over-reading".
       text: The note, in one or two sentences.
     """
 
@@ -159,7 +159,7 @@ class Result(NamedTuple):
       ours: A sentence with our number, its uncertainty and the number of runs; or a function that
         makes this sentence from the contents of `page`, so no number is written twice.
       printed: The number of the paper.
-      page: The file of numbers, as a path from the root of the repository.
+      page: The JSON file with our numbers, as a path from the root of the repository.
     """
 
     ours: str | Callable[[Any], str]
@@ -171,8 +171,8 @@ class Result(NamedTuple):
 class Claim:
     """A statement with its checks.
 
-    These methods add checks; `equal`, `at_most` and `rate` are decorators of the function that
-    computes the numbers: `equal`, `at_most`, `rate`, `mean`, `variance`.
+    These methods add checks: `equal`, `at_most`, `rate`, `mean`, `variance`. The first three are
+    decorators of the function that computes the numbers.
 
     Attributes:
       paper: Short title of the paper.
@@ -245,7 +245,7 @@ class Claim:
     def rate(
         self, what: str, exponent: float, *, tolerance: float = 0.1, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """Check that an error's exponent, which the function fits, is within `tolerance`."""
+        """Check that the exponent of an error, which the function fits, is within `tolerance`."""
         return self._computed(what, "limit", exponent, tolerance, form)
 
     def mean(

@@ -16,11 +16,11 @@ def activation_step(
     *,
     terms: int | None = None,
 ) -> Float[Array, "n n"]:
-    """Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation, z Gaussian of covariance `gram`.
+    """Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation φ; z has covariance `gram`.
 
-    The result is exact for samples of any norms: it is the series of `kernel_map`, in which each
+    The result is exact for samples of any norms. It is the series of `kernel_map`, in which each
     sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`. To compute a
-    layer with a part of batch norm, first apply the norm to the Gram matrix:
+    layer with a part of batch norm, first apply the normalization to the Gram matrix:
 
         neither                activation_step(gram, φ)
         recentering            activation_step(recenter_gram(gram), φ)
@@ -29,15 +29,16 @@ def activation_step(
         RMS or layer norm      activation_step(rms_norm_gram(gram), φ), over features
         residual branch        gram + scale² · activation_step(...)
 
-    Over a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by
-    the mean size instead, which is the limit for many samples of many directions. For ReLU,
-    `rescale_rms_step` and `standardize_step` are exact. All other rows are exact for any batch.
+    In a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by the
+    mean size instead, which is the limit for many samples of many directions. For ReLU,
+    `rescale_rms_step` and `standardize_step` are exact. All other rows of this table are exact for
+    any batch.
 
     Args:
-      activation: The same as for `kernel_map`, like `kinks` and `terms`.
+      activation: The activation φ; `activation`, `kinks` and `terms` are as in `kernel_map`.
 
     Raises:
-      ValueError: As `kernel_map`, or `gram` is not a Gram matrix.
+      ValueError: The same as for `kernel_map`, or `gram` is not a Gram matrix.
 
     Example:
       >>> gram = jnp.array([[1.0, 0.5], [0.5, 2.0]])
@@ -50,7 +51,7 @@ def activation_step(
 
 
 def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix of the batch scaled to a mean squared norm of 1. Zeros remain zeros.
+    """Gram matrix of the batch scaled to a mean squared norm of 1; zeros remain zero.
 
     Example:
       >>> print(rescale_gram(jnp.diag(jnp.array([1.0, 3.0]))))
@@ -63,10 +64,10 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix of samples that are each scaled to norm 1: their cosines. Zeros remain zeros.
+    """Gram matrix of samples that are each scaled to norm 1, their cosines; zeros remain zero.
 
-    The function is RMS norm over features. For preactivations it is also layer norm, because their
-    mean over features vanishes at infinite width. For layer norm of activations, see
+    This is RMS norm over features. For preactivations this is also layer norm, because the mean of
+    preactivations over features vanishes at infinite width. For layer norm of activations, see
     `layer_norm_map`.
 
     Example:

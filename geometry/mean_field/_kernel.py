@@ -1,7 +1,7 @@
-"""Computes a random ReLU layer on a Gram matrix, on average or at infinite width.
+"""The action of a random ReLU layer on a Gram matrix, in the mean or at infinite width.
 
-A layer has Gaussian weights of variance 2/width ("He"), which keeps squared norms in the mean.
-Gram matrices are (n, n), of the n samples of a batch.
+A layer has Gaussian weights of variance 2/width ("He"), which keeps the mean of squared norms. Gram
+matrices are (n, n) for a batch of n samples.
 """
 
 import math
@@ -20,10 +20,10 @@ _LONG_SUM = 10_000
 def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix expected after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
 
-    With ρ the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
-    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal is unchanged. K ≥ x·y, with
-    equality for positively parallel vectors, a case that the paper leaves out. For opposite
-    vectors, K is zero. A zero vector has a row of zeros. Gradients are finite everywhere.
+    If ρ is the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
+    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal is unchanged. K is at least
+    x·y. The two are equal for positively parallel vectors, a case that the paper leaves out. For
+    opposite vectors, K is zero. A zero vector has a row of zeros. Gradients are finite everywhere.
 
     Example:
       >>> print(arccosine_kernel(jnp.eye(2)).round(4))
@@ -36,8 +36,8 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
-    Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. H G H with H = I − 11ᵀ/n is
-    the Gram matrix of the recentred batch. Two points are at a right angle after one step.
+    This is Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The Gram matrix of
+    the recentred batch is H G H with H = I − 11ᵀ/n. Two points are at a right angle after one step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
@@ -62,12 +62,13 @@ def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def expected_norm_factor(width: int) -> float:
     """Mean growth E ‖ReLU(W x)‖ / ‖x‖ of a norm in a layer of `width` d, weights N(0, 2/d).
 
-    √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³): the mean of a
-    chi variable whose degrees of freedom j are Binomial(d, 1/2). Theorem 14 of Nachum et al. has 1,
-    which is right only for the squared norm. Computed on the host in double precision.
+    The formula is √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³).
+    It is the mean of a chi variable with a Binomial(d, 1/2) number j of degrees of freedom. Theorem
+    14 of Nachum et al. has a growth of 1, which is right only for the squared norm. The function
+    runs on the host in double precision.
 
     Raises:
-      ValueError: `width` is not a whole number, or below 1.
+      ValueError: `width` is not an integer, or is below 1.
 
     Example:
       >>> round(expected_norm_factor(100), 5)
@@ -93,8 +94,8 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    The formula holds at infinite width. ρ is a number or an array in [−1, 1]. The slope is 0 at −1
-    and 1 at 1. Angles fall to 0 like 3π divided by the number of layers.
+    This function κ holds at infinite width. ρ is a number or an array in [−1, 1]. The slope of κ is
+    0 at −1 and 1 at 1. After t layers, angles are about 3π/t.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
@@ -109,7 +110,7 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
 
 
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`arccosine_kernel` of a Gram matrix that needs no check. NaN entries stay NaN."""
+    """`arccosine_kernel` of a Gram matrix that needs no check. NaN elements stay NaN."""
     diagonal = jnp.eye(len(g), dtype=bool)
     squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # works for rows of any sharding
     squares = jnp.where(squares <= 0, 0, squares)

@@ -1,7 +1,7 @@
 """Maps the correlation of two samples through a layer of any activation φ at infinite width.
 
-The preactivations of a neuron at two samples are Gaussian, of one standard deviation and of
-correlation ρ. With aₖ the coefficients of φ in the normalized Hermite polynomials,
+The preactivations of a neuron at two samples are Gaussian with equal standard deviation and
+correlation ρ. If aₖ are the coefficients of φ in the normalized Hermite polynomials,
 
     E φ(u) φ(v) = Σ aₖ² ρᵏ.
 
@@ -39,26 +39,27 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-_RADIUS = 12.0  # beyond this point, a Hermite function times the root of the density is below 1e-15
+# beyond this point, a Hermite function times the square root of the density is below 1e-15
+_RADIUS = 12.0
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class KernelMap:
-    """κ(ρ), the correlation of two samples after a layer, as a function to call.
+    """The map κ(ρ), the correlation of two samples after a layer, as a function to call.
 
     The argument is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap` is a
     pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`. `jax.grad(kernel)`
-    is its slope. If φ has kinks, the second derivative at ±1 is infinite, but is computed as a
-    large finite number.
+    is the slope of κ. If φ has kinks, the second derivative of κ at ±1 is infinite, but is computed
+    as a large finite number.
 
     Attributes:
       powers: Coefficients of ρᵏ, without the coefficients of the ramps.
       kinks: Positions of the kinks, in standard deviations of the preactivations.
       jumps: Change of the slope at each kink, divided by the root mean square of the activations.
-      mean_square: E φ(u)², the mean square of the activations.
-      slope: κ′(1) = E φ′(u)² E u²/E φ(u)²: the growth of squared small angles.
+      mean_square: The mean square of the activations, E φ(u)².
+      slope: The slope κ′(1) = E φ′(u)² E u²/E φ(u)², by which squared small angles grow.
       tail: Sum of the coefficients that the series omits, about the largest error of κ.
     """
 
@@ -84,8 +85,9 @@ class FixedPoint(NamedTuple):
 
     Attributes:
       cosine: The fixed point.
-      slope: κ′ at the fixed point. A layer multiplies small deviations from the fixed point by it.
-      depth_scale: −1/log|slope|, the number of layers after which deviations are e times smaller.
+      slope: The slope κ′ at the fixed point. A layer multiplies small deviations from the fixed
+        point by this slope.
+      depth_scale: The number of layers after which deviations are e times smaller, −1/log|slope|.
     """
 
     cosine: Float[Array, ""]
@@ -94,7 +96,7 @@ class FixedPoint(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Hermite coefficients of x ↦ φ(std x), and of the ramps in it."""
+    """Hermite coefficients of φ(std x), and of the ramps at its kinks."""
 
     coefficients: Float[Array, " terms"]
     ramps: Float[Array, " terms"]
@@ -113,26 +115,26 @@ def kernel_map(
 ) -> KernelMap:
     """The function that a layer of infinite width applies to the correlation of two samples.
 
-    κ(ρ) = E φ(u) φ(v)/E φ(u)² for Gaussian u and v of standard deviation `std` and correlation ρ,
-    the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al. (2016).
-    For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no coefficient is negative. With
-    RMS norm or layer norm of the preactivations, `std` is the scale of the norm. Without a norm,
-    `std` is the square root of the variance v that the layers keep: the fixed point of v ↦
-    weight_variance · `mean_square` + bias_variance.
+    For Gaussian u and v of standard deviation `std` and correlation ρ, κ(ρ) = E φ(u) φ(v)/E φ(u)².
+    This is the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al.
+    (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no coefficient is negative.
+    With RMS norm or layer norm of the preactivations, `std` is the scale of the norm. Without a
+    norm, `std` is the square root of the variance v that the layers keep. This v is the fixed point
+    of v ↦ weight_variance · `mean_square` + bias_variance.
 
     In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
-    for ELU and SELU. `tail` estimates the error; more `terms` reduce the error.
+    for ELU and SELU. `tail` estimates the error. More `terms` reduce the error.
 
     Args:
-      activation: φ, continuous, and differentiable except at the kinks.
+      activation: The function φ, continuous, and differentiable except at the kinks.
       kinks: Positions at which the slope of φ or another derivative jumps, in ascending order.
-      std: Standard deviation of the preactivations; may be traced and differentiated.
-      terms: Terms of the series: by default 128, and 1,024 for functions with kinks.
+      std: Standard deviation of the preactivations, which may be traced and differentiated.
+      terms: Number of terms of the series: by default 128, or 1,024 for functions with kinks.
 
     Raises:
       TypeError: `activation` is not a function.
-      ValueError: Kinks are not finite or do not ascend, or `activation` jumps at one; there are
-        fewer than 3 terms; `std` is not positive.
+      ValueError: Kinks are not finite or do not ascend, `activation` is discontinuous at a kink,
+        there are fewer than 3 terms, or `std` is not positive.
 
     Example:
       >>> relu = kernel_map(jax.nn.relu, (0.0,))
@@ -171,7 +173,7 @@ def mixed_map(
       bias: The share of the biases in the variance of the preactivations.
 
     Raises:
-      ValueError: A share is negative, or both exceed 1.
+      ValueError: A share is negative, or the sum of both exceeds 1.
 
     Example:
       >>> kernel = mixed_map(kernel_map(jax.nn.relu, (0.0,)), skip=0.5)
@@ -200,10 +202,10 @@ def mixed_map(
 def layer_norm_map(kernel: KernelMap) -> KernelMap:
     """The map κ of a layer that applies layer norm to its activations over features.
 
-    At infinite width, layer norm subtracts E φ(u). The subtraction removes the constant term of the
-    series, and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations does not change κ.
-    RMS norm and layer norm of the preactivations do not change κ either, because the mean of
-    preactivations over features is zero.
+    At infinite width, layer norm subtracts the mean activation E φ(u). The subtraction removes the
+    constant term of the series, and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the
+    activations does not change κ. RMS norm and layer norm of the preactivations do not change κ
+    either, because the mean of preactivations over features is zero.
 
     Example:
       >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))
@@ -224,13 +226,13 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 def fixed_point(kernel: KernelMap) -> FixedPoint:
     """The stable fixed point of κ in [0, 1], to which correlations in [0, 1) tend.
 
-    κ is convex on [0, 1] and κ(1) = 1, so κ′(1) decides. If κ′(1) ≤ 1, the fixed point is 1 and
-    samples become alike ("ordered"). If κ′(1) > 1, the result is the only fixed point below 1
-    ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite series that
-    every correlation in [0, 1) tends to this fixed point. The depth scale is defined by Schoenholz
-    et al. (2017). At κ′(1) = 1, the depth scale is infinite; angles fall like 1/(c layers) if there
-    are kinks, with c = `cubic_term`, and like 1/√layers otherwise. The result can be differentiated
-    by the parameters of κ.
+    The slope κ′(1) decides, because κ is convex on [0, 1] and κ(1) = 1. If κ′(1) ≤ 1, the fixed
+    point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result is the only fixed
+    point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite
+    series that every correlation in [0, 1) tends to this fixed point. The depth scale is defined by
+    Schoenholz et al. (2017). At κ′(1) = 1, the depth scale is infinite. Angles then fall like 1/(c
+    layers) if there are kinks, where c is `cubic_term`, and like 1/√layers otherwise. The result
+    can be differentiated with respect to the parameters of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -273,7 +275,8 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
 def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
     """The coefficient c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
 
-    c is Σ jumps² exp(−kinks²/2)/(6π). For ReLU, c is 1/(3π); without kinks, c is zero.
+    The coefficient c equals Σ jumps² exp(−kinks²/2)/(6π). For ReLU, c is 1/(3π). Without kinks, c
+    is zero.
 
     Example:
       >>> print(f"{cubic_term(kernel_map(jax.nn.relu, (0.0,))):.4f}")
@@ -342,7 +345,7 @@ def ramp_kernel(
 
 
 def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """ρ clipped to the inside of (−1, 1), where arcsin has a slope, with the gradient of ρ."""
+    """ρ clipped to the inside of (−1, 1), where arcsin has a slope; the gradient is that of ρ."""
     limit = 1 - float(jnp.finfo(rho.dtype).eps)
     constant = jax.lax.stop_gradient(rho)
     return jnp.clip(constant, -limit, limit) + (rho - constant)
@@ -351,7 +354,7 @@ def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def jump(
     activation: Activation, kinks: tuple[float, ...], dtype: jnp.dtype
 ) -> Float[Array, " kinks"]:
-    """Jumps of the slope at the kinks; an error in them only changes the last terms' remainder."""
+    """Jumps of the slope at the kinks; errors in jumps change only the last terms' remainder."""
     t = jnp.asarray(kinks, dtype)
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
     (low, below), (high, above) = (
@@ -387,7 +390,7 @@ def leggauss(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Float[Array, ""]:
-    """Σ powersₖ ρᵏ in blocks of √terms: two short loops instead of a long loop."""
+    """The sum Σ powersₖ ρᵏ in blocks of √terms: two short loops instead of a long loop."""
     block = math.isqrt(powers.size)
     rows = jnp.pad(powers, (0, -powers.size % block)).reshape(-1, block)
     return _horner(_horner(rows.T, rho), rho**block)
@@ -396,7 +399,7 @@ def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Floa
 def _horner(
     coefficients: Float[Array, "terms *rest"], x: Float[Array, ""]
 ) -> Float[Array, "*rest"]:
-    """Σ coefficientsₖ xᵏ; unlike with powers, derivatives of every order are finite at 0."""
+    """The sum Σ coefficientsₖ xᵏ, whose derivatives of every order are finite at 0."""
     total = coefficients[-1]
     for coefficient in coefficients[-2::-1]:
         total = total * x + coefficient

@@ -1,8 +1,8 @@
 """Computes random layers that rescale at infinite width, exactly for any n samples.
 
 The activities z of a neuron over the batch are Gaussian, and their covariance is the batch's Gram
-matrix G. If the activities are divided by their size over the batch, they are no longer Gaussian.
-The identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian
+matrix G. After division by their size over the batch, the activities are no longer Gaussian. The
+identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian
 covariances,
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
@@ -27,16 +27,16 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
 
-_STEP = 0.4  # step of log a at which the error of the trapezoidal rule is 1e-9
+_STEP = 0.4  # at this step of log a, the error of the trapezoidal rule is 1e-9
 _BLOCK = 2**26  # memory in bytes for matrices, one matrix for each node
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after rescaling about zero and ReLU: `jaxnorm.rescale_rms`, no recentering.
 
-    If all angles of many samples are equal, repeated layers lead to 58.75° (`rms_angle`). The scale
-    of the batch does not matter. A Gram matrix of zeros gives NaN. In float32, cosines above 0.9999
-    are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
+    If all angles of many samples are equal, repeated layers lead to the angle 58.75° (`rms_angle`).
+    The scale of the batch does not matter. A Gram matrix of zeros gives NaN. In float32, cosines
+    above 0.9999 are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -49,8 +49,9 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
-    `rescale_rms_step` of the recentred batch H G H. A batch of equal norms and angles is at
-    `recentred_angle(n)` after one layer and remains there. Equal samples give NaN.
+    The function applies `rescale_rms_step` to the recentred batch H G H. A batch of equal norms and
+    angles has the angle `recentred_angle(n)` after one layer, and keeps this angle. Equal samples
+    give NaN.
 
     Example:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
@@ -62,8 +63,9 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after rescaling about the mean and ReLU: `jaxnorm.rescale`, no recentering.
 
-    Angles collapse as with ReLU alone. The expectation is finite if the recentred batch has at
-    least three dimensions; otherwise the result has no meaning or is NaN.
+    Repeated layers make all angles fall to zero, as with ReLU alone. The expectation is finite if
+    the recentred batch has at least three dimensions; otherwise the result has no meaning or is
+    NaN.
 
     Raises:
       ValueError: There are fewer than 4 samples.
@@ -85,11 +87,10 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`rescale_rms_step` of infinitely many samples of one norm and one cosine in [0, 1).
 
-    The next cosine is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and
-    D = E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where m = √(ρ/(1 − ρ)) ξ is the mean of a neuron
-    over the batch, ξ standard normal. Orthogonal samples have the angles 71.44° after one layer,
-    63.64° after two, and 59.05° after five. The gradient at 0 is zero. A cosine of at least 1 gives
-    NaN.
+    Let m = √(ρ/(1 − ρ)) ξ with a standard normal ξ be the mean of a neuron over the batch. The next
+    cosine is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) + m φ(m)) / (m² +
+    1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64° after two layers,
+    and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least 1 gives NaN.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
@@ -112,14 +113,15 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 def rms_angle() -> float:
     """The angle, in radians, that `rms_cosine_step` leaves unchanged: 58.75 degrees.
 
-    Figure 5 of Nachum et al. has 60 degrees. The paper does not say whether the figure rescales
-    about zero.
+    Figure 5 of Nachum et al. has 60 degrees instead of 58.75. The paper does not say whether the
+    figure rescales about zero.
 
     Example:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    with jax.ensure_compile_time_eval():  # makes the value a constant inside a traced function
+    # inside a traced function, this makes the value a constant
+    with jax.ensure_compile_time_eval():
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
             cosine = step(cosine)
@@ -134,7 +136,7 @@ class _Spectrum(NamedTuple):
 
 
 class _Resolvent(NamedTuple):
-    """(I + a C)⁻¹, C (I + a C)⁻¹ and log det(I + a C)."""
+    """The matrices (I + a C)⁻¹ and C (I + a C)⁻¹, and log det(I + a C)."""
 
     inverse: Float[Array, "n n"]
     shrunk: Float[Array, "n n"]
@@ -165,7 +167,7 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
     """`gram` divided by its trace.
 
-    Results do not depend on the scale of `gram`, and gradients would be lost at a small scale.
+    Results do not depend on the scale of `gram`, and at a small scale gradients would underflow.
     """
     g = replicate(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))
@@ -179,7 +181,7 @@ def _about_zero(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _integral(
     c: Float[Array, "n n"], covariance: Callable[[Array, _Resolvent], Array]
 ) -> Float[Array, "n n"]:
-    """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da by the trapezoidal rule in log a.
+    """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da, integrated by the trapezoidal rule in log a.
 
     The last node is the largest a at which I + a C can be inverted. The integral beyond this node
     is left out; its share is ε^(3r/8), where r is the rank of C.

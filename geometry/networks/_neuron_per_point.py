@@ -1,8 +1,9 @@
 """Makes one neuron for each sample, the initialization in the Discussion of Nachum et al.
 
-A neuron ReLU(x w + b) fires for only one sample. Such a neuron exists if and only if the sample is
-a vertex of the convex hull of the batch. The functions decide this on the host in double precision,
-by a linear program if simpler directions fail. The functions cannot be traced.
+The neuron ReLU(x w + b) of a sample fires for this sample only. Such a neuron exists if and only if
+the sample is a vertex of the convex hull of the batch. The functions check this condition on the
+host in double precision, by a linear program if simpler directions fail. The functions cannot be
+traced.
 """
 
 from collections.abc import Callable
@@ -23,9 +24,10 @@ _MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its directio
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     """Mask of the samples that are vertices of the convex hull of all samples.
 
-    A sample that occurs twice is not a vertex. The margin of the best direction decides. This
-    direction is one of a few candidates or the solution of a linear program. A margin below 1e-9 of
-    the size of the batch counts as zero.
+    A sample that occurs twice is not a vertex. A sample is a vertex if its margin is positive: the
+    margin by which it exceeds all others along its best direction. The best direction is one of a
+    few candidates or the solution of a linear program. A margin below 1e-9 of the size of the batch
+    counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
@@ -73,15 +75,15 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
 def point_initializers(
     key: Key[Array, ""], x: Float[Array, "n k"], *, gain: float = 1.0
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
-    """Initializers of kernel and bias of an `nnx.Linear` of k inputs: `neuron_per_point` of `x`.
+    """Initializers of kernel and bias of an `nnx.Linear` with k inputs: `neuron_per_point` of `x`.
 
     With more neurons than samples, the other neurons have He's initialization and bias 0. With
-    fewer neurons, `key` chooses the samples that get a neuron. Use them as
+    fewer neurons, `key` chooses the samples that get a neuron. Use the two initializers as
     `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
       key: Key that chooses the samples; the layer's own keys draw the other neurons.
-      x: Samples, all of them vertices of their convex hull.
+      x: Samples that are all vertices of their convex hull.
       gain: Activity of each neuron at its sample.
 
     Raises:
@@ -119,7 +121,7 @@ def point_initializers(
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each sample, the direction of its largest margin over all other samples, and the margin.
 
-    Directions are unit vectors, margins relative to the largest distance from the mean.
+    Directions are unit vectors. Margins are relative to the largest distance from the mean.
     """
     n, k = x.shape
     if n == 1:
@@ -140,7 +142,8 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
     """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ); 0 is feasible."""
-    import scipy.optimize  # this import takes longer than the rest of the package
+    # imported here, because the import takes longer than the rest of the package
+    import scipy.optimize
 
     n, k = x.shape
     others = np.arange(n) != i

@@ -48,17 +48,17 @@ def random_network(
     recorded statistics are gathered.
 
     Args:
-      key: Draws the weights.
+      key: Random key of the weights.
       x: The batch, samples in rows.
       depth: Number of layers, at least 1.
       width: Number of neurons of each layer.
-      normalization: Acts on (n, width): `jaxnorm.recenter`, `rescale` (about the mean),
-        `rescale_rms` (about zero), `standardize` (both parts), or the identity.
-      nonlinearity: Acts on the normalized batch.
+      normalization: A function of an array (n, width): `jaxnorm.recenter`, `rescale` (about the
+        mean), `rescale_rms` (about zero), `standardize` (both parts), or the identity.
+      nonlinearity: A function of the normalized batch, such as ReLU.
       homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and without
-        rescaling. If so, the batch is divided by its root mean squared norm after every layer, so
-        no number under- or overflows, and `log_scale` records the factor. Otherwise the batch is
-        not scaled and `log_scale` is 0.
+        rescaling. If true, the batch is divided by its root mean squared norm after every layer, so
+        no number under- or overflows. `log_scale` records this factor. If false, the batch is not
+        scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
       layers: The layers after which the statistic is recorded, ascending from 1 to `depth`; by
         default all.
@@ -123,9 +123,9 @@ def random_network(
 
 
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
-    """`x` at root mean squared norm 1, and the logarithm of the factor that restores it."""
+    """`x` at root mean squared norm 1, and the logarithm of the factor that restores `x`."""
     largest = jnp.max(jnp.abs(x))
-    zero = largest == 0  # false for NaN, so NaN remains NaN
+    zero = largest == 0  # this comparison is false for NaN, so NaN remains NaN
     safe = jnp.where(zero, 1, largest)
     h = x / safe
     square = jnp.where(zero, 1, jnp.square(h).sum() / len(x))

@@ -1,10 +1,10 @@
 """Theorems 13 and 14 of Nachum et al., about an invariant batch in a recentred ReLU layer.
 
-A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is
-α = 1; the theorems choose another α, called `gain` here. Both theorems are right for expected Gram
-matrices and squared norms. However, the theorems are stated for expected entries and norms, where
-they are wrong. Sample 1 of the theorems is the first row. `is_invariant` and `next_layer` gather
-sharded arrays.
+A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
+= 1. The theorems choose another α, which this module calls `gain`. Both theorems are right for
+expected Gram matrices and squared norms. However, the theorems speak of expected elements and
+norms, for which they are wrong. Sample 1 of the theorems is the first row. `is_invariant` and
+`next_layer` gather sharded arrays.
 """
 
 import math
@@ -30,8 +30,8 @@ class NextLayer(NamedTuple):
     """Expectations after the layer of Theorem 14.
 
     Attributes:
-      radius: R = ‖x₁ − ν‖ before the layer, with ν the mean of the other samples.
-      gain: α = n²/((n − 1)² R²).
+      radius: The distance R = ‖x₁ − ν‖ before the layer, where ν is the mean of the other samples.
+      gain: The factor α = n²/((n − 1)² R²) of the weights' variance.
       gram: Expected Gram matrix of the n samples and, last, of the image of ν.
     """
 
@@ -44,8 +44,9 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12, the longest sample is orthogonal to all others; the others are equal and n − 1
-    times shorter. The Gram matrix is divided by its largest entry. Then each entry may differ from
-    the Gram matrix of Definition 12 by at most `tolerance`. The result is false for zeros.
+    times shorter. The given Gram matrix is divided by its largest element. Then each element may
+    differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is false for a
+    Gram matrix of zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -68,12 +69,12 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
 def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     """Expectations after the layer of Theorem 14, whose gain depends on the batch.
 
-    The first sample must differ from the mean ν of the others; otherwise the Gram matrix is NaN.
-    Squared norms 1 and 1/(n − 1)² of the first sample and of the image of ν, and their inner
-    product 0, are exact (items 1 to 3, where the paper has norms; see `expected_norm_factor`).
-    Distances between the others do not grow if R ≥ n/(n − 1) (item 4). No invariant representation
-    reaches this R, because its R² is (n² − 2n + 2)/(n − 1)². Relative to R, squared distances grow
-    by `cluster_growth`.
+    The first sample must differ from the mean ν of the other samples; otherwise the Gram matrix is
+    NaN. Three expectations are exact: the squared norm 1 of the first sample, the squared norm 1/(n
+    − 1)² of the image of ν, and their inner product 0 (items 1 to 3, where the paper has norms; see
+    `expected_norm_factor`). Distances between the other samples do not grow if R ≥ n/(n − 1) (item
+    4). No invariant representation has such an R, because its R² is (n² − 2n + 2)/(n − 1)².
+    Relative to R, squared distances grow by `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -103,7 +104,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
 def expected_entries(
     x: Float[Array, "n d"], *, width: int, gain: int | float | Float[Array, ""] = 1.0
 ) -> Float[Array, " n"]:
-    """Expected activity of every neuron of the layer at each sample: √(α/(π width)) ‖xᵢ − μ‖.
+    """Expected activity of every neuron at each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
     The expected activity is the same for all neurons, so the expected batch has rank one and its
     samples are parallel. The expected batch is therefore never an invariant representation, in
@@ -112,7 +113,7 @@ def expected_entries(
     Raises:
       TypeError: `width` is not an `int`.
       ValueError: `width` is below 1, or the number `gain` is negative. A negative element of an
-        array gives NaN.
+        array gives NaN instead.
 
     Example:
       >>> print(expected_entries(jnp.array([[1.0], [-1.0]]), width=1).round(4))

@@ -15,8 +15,8 @@ class OddPoint(NamedTuple):
 
     Attributes:
       index: The index of the longest sample; the first index if several samples are equally long.
-      norm_ratio: Norm of the longest sample over the mean norm of the others, n − 1 in the
-        invariant representation.
+      norm_ratio: Norm of the longest sample over the mean norm of the others. In the invariant
+        representation, this ratio is n − 1.
       second_ratio: The second largest norm divided by the largest norm.
       angle: Mean angle between the longest sample and the others, in radians.
       spread: Mean angle between two of the others, in radians.
@@ -32,10 +32,10 @@ class OddPoint(NamedTuple):
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
     """The longest of the n samples with Gram matrix `gram`, and how odd it is.
 
-    Any batch has a longest sample; `is_odd` decides whether it is an odd point.
-    Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved; `angles` of the samples resolves
-    them. A zero vector makes both angles NaN; (anti)parallel samples contribute no gradient.
-    A Gram matrix that is sharded over Explicit mesh axes is gathered.
+    Any batch has a longest sample; `is_odd` decides whether it is an odd point. Angles below 3e-4
+    (float32) or 1e-8 (float64) are not resolved; `angles` of the samples resolves them. A zero
+    vector makes both angles NaN. Parallel and antiparallel samples contribute no gradient. A Gram
+    matrix that is sharded over Explicit mesh axes is gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.
@@ -89,8 +89,9 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
     """Definition 12 of Nachum et al.: a unit vector and n − 1 copies of a short one.
 
-    x₁ = (1, 0, ...), all others (0, 1/(n − 1), 0, ...). Recentering, Gaussian weights of variance
-    2 n²/((n² − 2n + 2) width) and ReLU leave its expected Gram matrix as it is (Theorem 13).
+    The first sample is (1, 0, ...), and all others are (0, 1/(n − 1), 0, ...). A layer of
+    recentering, Gaussian weights of variance 2 n²/((n² − 2n + 2) width) and ReLU does not change
+    the expected Gram matrix (Theorem 13).
 
     Raises:
       ValueError: There are fewer than 2 samples or dimensions.

@@ -1,8 +1,9 @@
 """Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
-The map is `mean_field_step`. If all samples except one are exchangeable before the map, they are
-exchangeable after the map, and the Gram matrix has only four different entries. Functions compute
-Python numbers in double precision on the host, and cannot be traced. Angles are in radians.
+The map of one layer is `mean_field_step`. If all samples except one are exchangeable before the
+map, they are exchangeable after the map, and the Gram matrix has only four different entries.
+Functions compute Python numbers in double precision on the host, and cannot be traced. Angles are
+in radians.
 """
 
 import math
@@ -16,7 +17,7 @@ from jaxnorm.internal import host_only
 
 
 class OddState(NamedTuple):
-    """A fixed point of one odd sample and a cluster of n − 1.
+    """A fixed point with one odd sample and a cluster of n − 1 samples.
 
     Attributes:
       norm_ratio: Norm of the odd sample over the norm of the others.
@@ -54,12 +55,13 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """Growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
-    The spread is relative to the odd sample. The growth is above 1, so the invariant
+    The spread is measured relative to the odd sample. The growth is above 1. So the invariant
     representation, in which the cluster is a point, is unstable, although Theorem 14 of Nachum et
-    al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by the same number.
+    al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by n² / (n² − 2n +
+    2), too.
 
     Raises:
-      ValueError: n is not a whole number, or below 2.
+      ValueError: n is not an integer, or is below 2.
 
     Example:
       >>> round(cluster_growth(10), 4)
@@ -77,13 +79,13 @@ def cluster_growth(n: int) -> float:
 def odd_state(n: int) -> OddState:
     """The stable state of n samples at infinite width: one odd sample and a cluster of the others.
 
-    For large n the norms have ratio n − 1, the odd sample is orthogonal, and the cluster keeps a
-    spread of 3π/n: the corrected form of Theorem 14 of Nachum et al. The function solves three
-    equations by Newton's method. `odd_stability` finds this state for any activation, with the
-    rates at which deviations decay.
+    For large n, the norms have ratio n − 1, the odd sample is orthogonal to the cluster, and the
+    cluster keeps a spread of 3π/n. This is the corrected form of Theorem 14 of Nachum et al. The
+    function solves three equations by Newton's method. `odd_stability` finds this state for any
+    activation, with the rates at which deviations decay.
 
     Raises:
-      ValueError: n is not a whole number, or n is below 7, where no odd state exists.
+      ValueError: n is not an integer, or is below 7, where no odd state exists.
 
     Example:
       >>> state = odd_state(10)
@@ -102,12 +104,12 @@ def odd_state(n: int) -> OddState:
 def escape_ratio(n: int) -> float:
     """The norm ratio above which one longer sample of a symmetric batch becomes odd.
 
-    The n − 1 others have one norm, and all angles are `recentred_angle(n)`. The escape ratio is
-    about 1 + 1.15/n. The excess of the ratio over 1 is accurate to four digits, by bisection in
-    O(n) operations. A smaller ratio returns to 1.
+    The n − 1 other samples have one norm, and all angles are `recentred_angle(n)`. The escape ratio
+    is about 1 + 1.15/n. The excess of this ratio over 1 is accurate to four digits, by bisection in
+    O(n) operations. A norm ratio below the escape ratio returns to 1.
 
     Raises:
-      ValueError: n is not a whole number, or n is below 7, where every ratio returns to 1.
+      ValueError: n is not an integer, or is below 7, where every ratio returns to 1.
 
     Example:
       >>> round(escape_ratio(10), 3)
@@ -136,8 +138,8 @@ def escape_ratio(n: int) -> float:
 def escape_step(norm_ratio: float) -> float:
     """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
 
-    A ratio above 1 grows, in the end by a factor √1.467 in each layer. A ratio below 1 returns to
-    1.
+    A norm ratio above 1 grows, in the end by a factor √1.467 in each layer. A norm ratio below 1
+    returns to 1.
 
     Raises:
       ValueError: `norm_ratio` is not finite.
@@ -152,7 +154,7 @@ def escape_step(norm_ratio: float) -> float:
 
 
 def _angle_after_relu(cosine: float) -> float:
-    """arccos κ(ρ): `cosine_step` in double precision, whatever the default dtype is."""
+    """The angle arccos κ(ρ): `cosine_step` in double precision, whatever the default dtype is."""
     kappa = (math.sqrt(1 - cosine * cosine) + (math.pi - math.acos(cosine)) * cosine) / math.pi
     return math.acos(kappa)
 
@@ -165,7 +167,7 @@ def _layer(n: int, state: OddState) -> OddState:
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
     inside = math.cos(state.spread)
-    # The mean of each row of the Gram matrix, and the mean of the whole matrix.
+    # the mean of each row of the Gram matrix, and the mean of the whole matrix
     first = (a + others * odd) / n
     other = (odd + 1 + (others - 1) * inside) / n
     mean = (first + others * other) / n
@@ -180,7 +182,8 @@ def _layer(n: int, state: OddState) -> OddState:
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
-    import scipy.optimize  # this import takes longer than the rest of the package
+    # imported here, because the import takes longer than the rest of the package
+    import scipy.optimize
 
     def step(values: np.ndarray) -> list[float]:
         before = OddState(*map(float, values))

@@ -31,12 +31,12 @@ class Stability(NamedTuple):
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
-      family: Growth, in one layer, of deviations that keep the n − 1 samples exchangeable, as
-        absolute values of eigenvalues.
+      family: Growth, in one layer, of deviations that keep the n − 1 samples exchangeable. The
+        growth is the absolute value of an eigenvalue.
       single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
         others.
       pairs: Growth of deviations that change only the angles between pairs of samples.
-      radius: The largest growth; below 1 the fixed point is stable.
+      radius: The largest growth. If it is below 1, the fixed point is stable.
     """
 
     state: OddState
@@ -50,10 +50,10 @@ class SpreadDistribution(NamedTuple):
     """The cluster's spread at finite width, a Gamma variable to first order in n/width.
 
     Attributes:
-      mean: Mean of the spread: `cluster_spread` at infinite width.
+      mean: Mean of the spread, which is `cluster_spread` at infinite width.
       shape: Shape of the Gamma distribution; the standard deviation is mean/√shape.
-      drift: Mean change of the logarithm of a small spread in a layer.
-      noise: Variance of the change of its logarithm in a layer.
+      drift: Mean change, in a layer, of the logarithm of a small spread.
+      noise: Variance, in a layer, of the change of the spread's logarithm.
     """
 
     mean: float
@@ -66,15 +66,15 @@ class SpreadDistribution(NamedTuple):
 def odd_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability | None:
-    """The state of one odd sample beside a cluster of n − 1, and its stability; None without one.
+    """The state of an odd sample and a cluster of the others, and its stability; None without one.
 
-    The function iterates the map for 40 n layers, from a sample n − 1 times as long as the others,
-    and then solves for the fixed point by Newton's method. If the norms at the end differ by less
-    than 1 %, there is no odd state. For ReLU the state is `odd_state`. The preactivations have the
-    root mean square `std`. `kinks` are as in `kernel_map`.
+    The function iterates the map for 40 n layers, from a sample n − 1 times as long as the others.
+    Then Newton's method finds the fixed point. If the norms at the end differ by less than 1 %,
+    there is no odd state. For ReLU, the result is `odd_state`. The preactivations have the root
+    mean square `std`. The option `kinks` is as in `kernel_map`.
 
     Raises:
-      ValueError: n is not a whole number, or below 5.
+      ValueError: n is not an integer, or is below 5.
 
     Example:
       >>> found = odd_stability(10, jax.nn.relu, (0.0,))
@@ -104,12 +104,12 @@ def symmetric_stability(
 ) -> Stability:
     """The state of one norm and one angle (`recentred_angle(n)` for ReLU), and its stability.
 
-    If this state is stable, a sample becomes odd only if it is longer than the others by a finite
-    ratio at the start (for ReLU `escape_ratio`). If it is unstable, any deviation grows. Options
-    are those of `odd_stability`.
+    If this symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
+    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, any deviation grows.
+    Options are as for `odd_stability`.
 
     Raises:
-      ValueError: n is not a whole number, or below 5.
+      ValueError: n is not an integer, or is below 5.
 
     Example:
       >>> print(f"{symmetric_stability(10, jax.nn.relu, (0.0,)).radius:.3f}")
@@ -128,15 +128,15 @@ def cluster_spread(
 ) -> float | None:
     """The spread of the cluster by an expansion at correlation one: κ′ (1 − 1/g)/(2 c).
 
-    A layer multiplies the squared spread of a collapsed cluster by g (`cluster_growth`, for ReLU
-    n²/(n² − 2n + 2)), and a squared spread θ² by g (1 − 2 c θ/κ′). κ′ and c are from the expansion
-    1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n the spread is 3π/n. If g ≤ 1,
-    the cluster collapses to a point, and the result is 0. If g > 1 and c is 0 or too small, no kink
-    limits the growth at a small angle: the next term is of fourth order, the spread is not small,
-    and the result is None. Options are those of `odd_stability`.
+    A layer multiplies the squared spread of a collapsed cluster by g (`cluster_growth`; for ReLU
+    n²/(n² − 2n + 2)), and a squared spread θ² by g (1 − 2 c θ/κ′). Here κ′ and c are the
+    coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n
+    the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result is 0. If g > 1
+    and c is 0 or too small, no kink limits the growth at a small angle. The next term is of fourth
+    order, the spread is not small, and the result is None. Options are as for `odd_stability`.
 
     Raises:
-      ValueError: n is not a whole number, or below 5.
+      ValueError: n is not an integer, or is below 5.
 
     Example:
       >>> print(f"{1000 * cluster_spread(1000, jax.nn.relu, (0.0,)) / (3 * math.pi):.3f}")
@@ -160,17 +160,17 @@ def spread_distribution(
     """The distribution of the spread at a finite width; None if `cluster_spread` is None.
 
     The logarithm of the spread θ is a random walk. A layer adds the drift ½ log g + (Var D − Var
-    N)/(4 width) to log θ, subtracts c θ/κ′, and adds noise of variance Var(N − D)/(4 width). N and
-    D are the contributions of one neuron to the squared spread and to the squared distance of the
-    odd sample, divided by their means. The stationary distribution of θ is then Gamma. For ReLU and
-    large n, its shape is 1 + width/n, so the spread is close to 3π/n only at widths much above n. θ
-    is n times the root mean square distance of two samples of the cluster, divided by the distance
-    of the odd sample from the cluster. For 30 samples, the measured standard deviation was above
-    this theory by 5 % at width 1,000 and by 14 % at width 300. Options are those of
-    `odd_stability`.
+    N)/(4 width) to log θ, subtracts c θ/κ′, and adds noise of variance Var(N − D)/(4 width). Here N
+    is the contribution of one neuron to the squared spread, and D is its contribution to the
+    squared distance of the odd sample. Both are divided by their means. The stationary distribution
+    of θ is then Gamma. For ReLU and large n, its shape is 1 + width/n, so the spread is close to
+    3π/n only at widths much above n. The spread θ is n times the root mean square distance of two
+    samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
+    samples, the measured standard deviation was above this theory by 5 % at width 1,000 and by 14 %
+    at width 300. Options are as for `odd_stability`.
 
     Raises:
-      ValueError: n is not a whole number, or below 5; or `width` is below 1.
+      ValueError: n is not an integer, or is below 5; or `width` is below 1.
 
     Example:
       >>> found = spread_distribution(100, 1000, jax.nn.relu, (0.0,))
@@ -199,7 +199,7 @@ def _size(n: int) -> int:
 
 
 def _entries(ratio: float, spread: float) -> Float[Array, "4"]:
-    """The four entries for an odd sample at a right angle to the others."""
+    """The four elements of the Gram matrix for an odd sample at a right angle to the others."""
     return jnp.asarray([ratio**2, 0.0, 1.0, math.cos(spread)])
 
 
@@ -231,9 +231,9 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     )
 
     def layer(g: Array, n: Array, std: Array) -> Array:
-        """The four entries after a layer, given the four entries before the layer.
+        """The four elements of the Gram matrix after a layer, given those before the layer.
 
-        A common factor does not matter.
+        A common factor of the four elements does not matter.
         """
         odd, both, other, pair = _recentred(g, n, std)[0]
         rows = [[odd, both, both], [both, other, pair], [both, pair, other]]
@@ -252,9 +252,9 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 
 
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
-    """The four entries of the recentred and rescaled batch, and the factor of the rescaling."""
+    """The four elements of the recentred and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
-    # The mean of each row of the Gram matrix, and the mean of the whole matrix.
+    # the mean of each row of the Gram matrix, and the mean of the whole matrix
     first = (odd + (n - 1) * both) / n
     rest = (both + other + (n - 2) * pair) / n
     mean = (first + (n - 1) * rest) / n

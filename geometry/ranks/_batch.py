@@ -1,11 +1,11 @@
 """Measures how many dimensions a batch fills, and how far its samples are from orthogonal.
 
 Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
-of the shorter side of `x`, with min(n, features) rows. The gaps are functions of a Gram matrix, so
-they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of
-the input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
+of the shorter side of `x`, with min(n, features) rows. The gap functions take a Gram matrix, so
+they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of the
+input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
 `ValueError`. On Explicit mesh axes, the matrix whose singular values or eigenvalues are needed is
-gathered. This is `x` for `numerical_rank`, and a Gram matrix for all other functions.
+gathered. This matrix is `x` for `numerical_rank`, and a Gram matrix for all other functions.
 """
 
 import jax
@@ -18,11 +18,11 @@ from jaxnorm.internal import replicate, safe_sqrt
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
-    """Number of singular values above max(n, d) · ε times the largest, ε of the dtype of `x`.
+    """Number of singular values above max(n, d) · ε times the largest; ε is that of the dtype.
 
     `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count in the same way. The function
-    uses the singular values of `x` itself, because a Gram matrix has their squares and loses values
-    below √ε. Zeros have rank 0. Under `jit`, samples with a NaN also have rank 0.
+    uses the singular values of `x` itself. A Gram matrix has their squares and loses values below
+    √ε. A batch of zeros has rank 0. Under `jit`, samples with a NaN also have rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))
@@ -33,10 +33,10 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 
 
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]: small singular values barely count.
+    """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]; small singular values barely count.
 
-    The effective rank is a lower bound of the rank, after Daneshmand et al. (2020). n orthogonal
-    samples of one length have effective rank n, and zeros have 0.
+    The effective rank is a lower bound of the rank, after Daneshmand et al. (2020). A batch of n
+    orthogonal samples of one length has effective rank n, and zeros have effective rank 0.
 
     Example:
       >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))
@@ -47,10 +47,11 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Stable rank ‖x‖²_F / σ₁², in [1, rank], with σ₁ the largest singular value.
+    """Stable rank ‖x‖²_F / σ₁², in [1, rank], where σ₁ is the largest singular value.
 
     The definition is by Rudelson and Vershynin (2007). The stable rank is at most `effective_rank`,
-    because Σσ⁴ ≤ σ₁² Σσ². Zeros give 0. The gradient is finite if singular values coincide.
+    because Σσ⁴ ≤ σ₁² Σσ². A batch of zeros has stable rank 0. The gradient is also finite if
+    singular values coincide.
 
     Example:
       >>> print(stable_rank(jnp.diag(jnp.array([2.0, 1.0, 1.0]))))
@@ -81,8 +82,8 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """The distance of a Gram matrix G to orthogonality: ‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)].
 
     The gap is 0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling
-    makes the gap small in deep linear networks. The gradient at 0 is zero. A Gram matrix of zeros
-    gives NaN.
+    makes the gap small in deep linear networks. The gradient at gap 0 is zero. A Gram matrix of
+    zeros gives NaN.
 
     Example:
       >>> print(orthogonality_gap(jnp.ones((4, 4))).round(3))
@@ -94,9 +95,9 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
-    """Gram matrix of the shorter side of `x` over its largest entry."""
+    """Gram matrix of the shorter side of `x` over its largest element."""
     h = as_samples(x)
-    # Results do not depend on this factor.
+    # results do not depend on this factor
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
     h = h / jnp.where(largest == 0, 1, largest)
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
@@ -108,5 +109,5 @@ def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
-    """a/b, or 0 where b is zero."""
+    """The quotient a/b, or 0 where b is zero."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))

@@ -1,9 +1,9 @@
 """The number of ReLU neurons that make samples linearly independent (Nachum et al., Section I).
 
-The representation of samples x by neurons w is ReLU(x wᵀ). Batch norm before the ReLU replaces x by
-the recentred batch and multiplies neurons by positive numbers. Such factors do not change a rank,
-so for batch norm pass `jaxnorm.recenter(x)` to these functions. Samples that are sharded over
-Explicit mesh axes are gathered.
+The representation of samples x by neurons w is ReLU(x wᵀ). A batch norm before the ReLU replaces x
+by the recentred batch and multiplies neurons by positive numbers. Positive factors do not change a
+rank. So for batch norm, pass `jaxnorm.recenter(x)` to these functions. Samples that are sharded
+over Explicit mesh axes are gathered.
 """
 
 import math
@@ -24,14 +24,14 @@ from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicat
 def rows_needed(
     key: Key[Array, ""], x: Float[Array, "n d"], *, max_rows: int = 10_000
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Draw Gaussian neurons until the n samples have rank n; returns their number and the rank.
+    """Draw Gaussian neurons until the n samples have rank n; return their number and the rank.
 
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
     false, the rank is always below n. The tolerance of ranks is about 64 n ε, relative to each
     neuron.
 
     Raises:
-      ValueError: `max_rows` is below 1, or not below 2³¹.
+      ValueError: `max_rows` is below 1, or is 2³¹ or more.
 
     Example:
       >>> rows, rank = rows_needed(jax.random.key(0), jnp.eye(4))
@@ -70,13 +70,13 @@ def rows_needed(
 
 
 def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
-    """Whether ReLU neurons can make the samples linearly independent at all.
+    """Whether ReLU neurons can make the samples linearly independent.
 
     The result is true if and only if three conditions hold: no sample is zero, no two samples are
     positively parallel, and the directions of the antiparallel pairs are linearly independent. The
-    last condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
+    third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
     samples of x are collinear; it should require that no two samples of the recentred batch are
-    collinear. Angles below 64 ε count as zero. Under `jit`, the answer for samples with a NaN has
+    collinear. Angles below 64 ε count as zero. Under `jit`, the result for samples with a NaN has
     no meaning.
 
     Example:
@@ -100,11 +100,11 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
     The r given neurons must have rank n − 1 on the first n − 1 samples, and also on all samples.
-    Then there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations; a neuron breaks
-    it in the cells where Σ aⱼ xⱼ over active j is not 0. The probability is at least 2γ(x): if two
-    cells differ in one sample with aⱼ ≠ 0, at least one of the two cells breaks the relation, and
-    its opposite cell breaks it too. The lemma has γ. Under `jit`, the result is NaN if samples are
-    not finite.
+    Then there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations yⱼ. A neuron
+    breaks the relation in the cells where Σ aⱼ xⱼ over active j is not 0. The probability is at
+    least 2γ(x): if two cells differ in one sample with aⱼ ≠ 0, at least one of the two cells breaks
+    the relation, and so does its opposite cell. The lemma has γ instead of 2γ. Under `jit`, the
+    result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -125,7 +125,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     w = jnp.stack([jnp.cos(turn), jnp.sin(turn)])
     active = (h @ w > 0).astype(h.dtype)
     change = jnp.einsum("nc,n,nd->cd", active, relation, h)
-    # The threshold below which a sum is zero up to rounding in float64.
+    # the threshold below which a sum is zero up to rounding in float64
     breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
     probability = jnp.sum(cell_volumes_2d(h), where=breaks)
     return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(x.dtype)
@@ -135,11 +135,12 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """Upper bound n/(2γ) of the mean of `rows_needed`, for n ≥ 2.
 
-    Theorem 3 has n/γ, which is right for n = 1. The bound is loose: n equally spaced points in the
-    plane need about n + 2 neurons, and the bound is n². Computed on the host.
+    Theorem 3 has the bound n/γ, which is right for n = 1. The bound is loose: n equally spaced
+    points in the plane need about n + 2 neurons, while the bound is n². The bound is computed on
+    the host.
 
     Raises:
-      ValueError: n is not a whole number or below 1, or γ not in (0, 1/2].
+      ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].
 
     Example:
       >>> mean_rows_bound(5, 0.1), mean_rows_bound(1, 0.5)
@@ -153,14 +154,14 @@ def mean_rows_bound(n: int, gamma: float) -> float:
 
 @host_only()
 def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
-    """Lower bound of P(rank n) of ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
+    """Lower bound of P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
-    1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]), and 1 − exp(−n (α − 1 − log α))
-    for all γ. α > 1 is enough; the paper requires 2. The result is never above `rank_tail`.
-    Computed on the host.
+    The bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]) for one γ, and 1 −
+    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2. This
+    bound is never above the bound `rank_tail`. The bound is computed on the host.
 
     Raises:
-      ValueError: n is not a whole number or below 1, α not in (1, ∞), or γ not in [0, 1/2].
+      ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
 
     Example:
       >>> f"{rank_tail_bound(5, 3.0, 0.1):.4f} {rank_tail_bound(5, 3.0, 0.0):.4f}"
@@ -177,14 +178,14 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 
 @host_only()
 def rank_tail(n: int, gamma: float, rows: int) -> float:
-    """Lower bound of P(rank n) of `rows` neurons: P(n successes), each of probability γ.
+    """Lower bound of P(rank n) for `rows` neurons: P(n successes), each of probability γ.
 
     This bound is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥ 2,
     the bound also holds with 2γ in place of γ, by `full_rank_probability`. The bound is computed on
     the host.
 
     Raises:
-      ValueError: n or rows is not a whole number or below 1, or γ not in [0, 1].
+      ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].
 
     Example:
       >>> round(rank_tail(5, 0.1, 150), 3)
@@ -193,7 +194,8 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     _check(n, gamma, 1.0)
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    import scipy.stats  # this import takes longer than the rest of the package
+    # imported here, because the import takes longer than the rest of the package
+    import scipy.stats
 
     return float(scipy.stats.binom.sf(n - 1, whole_number(rows, "rows"), gamma))
 

@@ -1,9 +1,9 @@
 """Computes Monte Carlo estimates together with their standard errors.
 
-A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
-Therefore, up to rounding, results do not depend on the devices or on `batch_size`, which only sets
-the memory. Functions compile once for each function object `draw`, shape of the parameters and
-number of draws in memory.
+A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`. So
+results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only sets the
+memory. Functions compile once for each function object `draw`, shape of the parameters and number
+of draws in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -53,26 +53,27 @@ def monte_carlo(
     caller.
 
     Args:
-      draw: Any function of a key; its result may have any shape, and be Boolean or an integer.
+      draw: Any function of a key. Its result may have any shape, and may be Boolean or an integer.
       key: Key of the whole estimate.
       samples: Number of draws, at least 2.
-      parameters: Trees of arrays, passed to `draw` after the key. New values do not recompile.
+      parameters: Trees of arrays, passed to `draw` after the key. New values of parameters do not
+        recompile the program.
       batch_size: Draws that a device holds at a time; by default at most 16,384.
       draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. A
-        key takes as long as a random number, so one key for each number doubles the time.
+        key takes as long as a random number, so one key for each random number doubles the time.
       devices: Devices that share the draws; by default all devices of all hosts, or the devices of
         the mesh that `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` if every standard error is at most this number.
-        The errors are checked after 1,000 keys, and then whenever the number of keys has grown by a
-        quarter.
+        The standard errors are checked after 1,000 keys, and then whenever the number of keys has
+        grown by a quarter.
 
     Raises:
       TypeError: `draw` is not a function or returns no array, `key` is not a random key, or a
         number of draws is not an `int`.
-      ValueError: `samples` is below 2, `batch_size` below 1, `draws_per_key` no divisor of
-        `samples` or not the number of draws that `draw` returns, or `target_stderr` not positive;
-        or the key or a parameter is traced and `target_stderr` is given; or `devices` are several
-        and not those of the mesh that `jax.set_mesh` has set.
+      ValueError: `samples` is below 2; `batch_size` is below 1; `draws_per_key` does not divide
+        `samples` or is not the number of draws that `draw` returns; `target_stderr` is not
+        positive, or is given although the key or a parameter is traced; or there are several
+        `devices` that are not those of the mesh of `jax.set_mesh`.
 
     Example:
       >>> import jax
@@ -97,10 +98,10 @@ def monte_carlo_moments(
 ) -> SampleMoments:
     """`monte_carlo` together with the variance of the draws and its standard error.
 
-    The standard error of the variance is √((m₄ − m₂²)/n) with the central moments m of the draws,
-    merged as in Pébay (2008). This standard error is accurate if the eighth moment is finite and n
-    is large compared with m₄/m₂². It is NaN or ∞ if fourth powers of the draws overflow, in float32
-    beyond 10⁹. Arguments and errors are the same as for `monte_carlo`.
+    The standard error of the variance is √((m₄ − m₂²)/n), where m₂ and m₄ are the central moments
+    of the draws, merged as in Pébay (2008). This standard error is accurate if the eighth moment is
+    finite and n is large compared with m₄/m₂². If fourth powers of the draws overflow, in float32
+    beyond 10⁹, this standard error is NaN or ∞. Arguments and errors are as for `monte_carlo`.
 
     Example:
       >>> import jax

@@ -34,13 +34,14 @@ class Sampler(NamedTuple):
     """The function to draw, the number of draws at a time, and the devices.
 
     Attributes:
-      draw: Function of a key and of the parameters.
-      parameters: Trees of arrays.
+      draw: A function of a key and of the parameters.
+      parameters: Trees of arrays, passed to `draw` after the key.
       batch_size: Draws that a device holds at a time.
-      draws_per_key: Draws of one key, on the leading axis; None for one draw without that axis.
-      devices: Devices that share the keys; None for all of them, or for a traced caller's.
-      highest: The highest power whose moments are computed, 2 or 4. Higher moments are zero,
-        because powers of large draws overflow.
+      draws_per_key: Number of draws from one key, on the leading axis; None for one draw without
+        this axis.
+      devices: Devices that share the keys; None for all devices, or for those of a traced caller.
+      highest: The highest power whose moments are computed, 2 or 4. Moments above this power are
+        zero, because powers of large draws overflow.
     """
 
     draw: Callable[..., Array]
@@ -58,7 +59,7 @@ class Program(NamedTuple):
       size: Keys that a device holds at a time.
       mesh: Mesh whose devices share the keys; None for the devices of a traced caller, or a single
         device.
-      highest: The same as for `Sampler`.
+      highest: The highest power whose moments are computed, as for `Sampler`.
     """
 
     draw: Callable[..., Array]
@@ -128,7 +129,7 @@ def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
 
 
 def empty(program: Program, inputs: Inputs) -> CentralMoments:
-    """The state of no draws."""
+    """The state before any draw."""
     shape = jax.eval_shape(partial(_chunk, program), inputs, 0, 0)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
 
@@ -190,7 +191,7 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device; device k mod n computes chunk k, with n the number of devices."""
+    """The state of one device; of n devices, device k mod n computes chunk k."""
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 
@@ -221,7 +222,7 @@ def _chunk(
 
 
 def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[Any, ...]) -> Array:
-    """The draw for a key; raises unless it is an array."""
+    """The draw for a key; raise unless it is an array."""
     drawn = draw(key, *parameters)
     if not isinstance(drawn, jax.Array | np.ndarray | np.generic | int | float):
         raise TypeError(f"draw must return an array; got {type(drawn).__name__}")

@@ -1,8 +1,8 @@
 """Numbers of any size, stored as a floating mantissa and a whole exponent of two.
 
-The value is mantissa · 2**exponent. An array has one exponent for all elements, or exponents that
-broadcast to its elements. Powers of two are exact; only operations on mantissas round. Derivatives
-treat exponents as constants.
+The value of a number is mantissa · 2**exponent. An array has one exponent for all elements, or
+exponents that broadcast to its elements. Powers of two are exact; only operations on mantissas
+round. Derivatives treat exponents as constants.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ _LOWEST = -(2**30)
 
 
 class FloatExp(NamedTuple):
-    """mantissa · 2**exponent."""
+    """The value mantissa · 2**exponent."""
 
     mantissa: Float[Array, "*shape"]
     exponent: Int[Array, "*ones"]

@@ -2,9 +2,9 @@
 
 A neuron is stable if it takes at most three values; then its descendants are also stable. In the
 limit of depth, the largest and the smallest sample are orthogonal and all others merge into one
-cluster. Relative to the two ends, the cluster's length and angles depend on one number r of the
-first batch. r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that are
-sharded over Explicit mesh axes are gathered. Bounds that depend on n alone are Python numbers,
+cluster. The cluster's length and angles relative to the two ends depend on one number r of the
+first batch. The number r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that
+are sharded over Explicit mesh axes are gathered. Bounds that depend on n alone are Python numbers,
 computed on the host.
 """
 
@@ -47,14 +47,14 @@ class EndBounds(NamedTuple):
 def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     """A depth from which all neurons of the tree are stable: Theorem 10 made explicit.
 
-    (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the range of all
-    samples except the two ends, and D is the smallest gap between neighbours among them.     Only
-    the two outer gaps of a neuron shrink. Each shrinks at least by the factor (n − 3)/n, and only
-    while it is above 2D/(n − 3). Observed depths are at most 0.67 of this bound. No bound depends
-    on n alone. The bound is ∞ if inner samples coincide.
+    The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
+    range of all samples except the two ends, and D is the smallest gap between neighbours among
+    these samples. Only the two outer gaps of a neuron shrink. Each outer gap shrinks at least by
+    the factor (n − 3)/n while the gap is above 2D/(n − 3). Observed depths are at most 0.67 of this
+    bound. No bound depends on n alone. If inner samples coincide, the bound is ∞.
 
     Raises:
-      ValueError: There are fewer than 4 samples, where all neurons are stable from the start.
+      ValueError: There are fewer than 4 samples. For these, all neurons are stable from the start.
 
     Example:
       >>> print(depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
@@ -68,7 +68,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
         )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
-    coincide = gap == 0  # false for NaN, so NaN remains NaN
+    coincide = gap == 0  # this comparison is false for NaN, so NaN remains NaN
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
     ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
@@ -76,12 +76,12 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
-    """The ratio r of n distinct samples in any order at `depth`; it tends to a limit in (0, ∞).
+    """The ratio r of n distinct samples in any order at `depth`; r tends to a limit in (0, ∞).
 
-    If r < 1, the smallest sample becomes the longest; if r > 1, the largest sample does. Both ends
-    are longer than the cluster if r is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0
-    or ∞. If r would be 0/0, the result is 1, as for a symmetric batch. The gradient is zero where r
-    is 1 or ∞.
+    If r < 1, the smallest sample becomes the longest. If r > 1, the largest sample becomes the
+    longest. Both ends are longer than the cluster if r is in [1/(n − 1)², (n − 1)²]. If samples
+    coincide, r may be 0 or ∞. If r would be 0/0, the result is 1, as for a symmetric batch. The
+    gradient is zero where r is 1 or ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
@@ -103,15 +103,15 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 
 
 def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
-    """Limits of Theorem 11 for n distinct samples with this r, exactly.
+    """The limits of Theorem 11 for n distinct samples with the ratio r, exactly.
 
     With m = (n − 1)², the norm ratios are √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)), and the
-    cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds them; see
+    cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds these limits; see
     `end_bounds`.
 
     Raises:
-      ValueError: n is not a whole number, or below 3; or r is a negative number. Negative elements
-        of an array give NaN.
+      ValueError: n is not an integer, or is below 3; or r is a negative number. Negative elements
+        of an array give NaN instead.
 
     Example:
       >>> ends = limits(5, jnp.ones(()))
@@ -135,11 +135,11 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
 def end_bounds(n: int) -> EndBounds:
     """Sharp constants of Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
 
-    Here m = (n − 1)². Samples that are symmetric about their mean have r = 1 and attain these
+    Here m is (n − 1)². Samples that are symmetric about their mean have r = 1 and attain these
     bounds.
 
     Raises:
-      ValueError: n is not a whole number, or below 3.
+      ValueError: n is not an integer, or is below 3.
 
     Example:
       >>> print(f"{end_bounds(5).norm_ratio:.3f}, {math.degrees(end_bounds(5).angle):.2f}")

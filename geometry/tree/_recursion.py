@@ -44,8 +44,8 @@ class State(NamedTuple):
     Attributes:
       slots: Neurons of three or more values.
       sums: Sums of squared heights of two-valued neurons for each p. Row 0 is for neurons that are
-        positive on the first p samples and zero after. Row 1 is for neurons that are zero on the
-        first p samples and positive after.
+        positive on the first p samples and zero on the others. Row 1 is for neurons that are zero
+        on the first p samples and positive on the others.
       power: n**depth, a factor that the heights of slots do not include.
     """
 
@@ -159,7 +159,7 @@ def _slot_children(
 
 
 def _two_valued_children(sums: FloatExp) -> FloatExp:
-    """A layer multiplies a height by p/n or (n − p)/n; the factors p and n − p here are exact."""
+    """Heights after a layer, times p/n or (n − p)/n; the factors p and n − p are exact."""
     total = sums.mantissa.sum(0)
     square = jnp.square(_index(len(total))).astype(total.dtype)
     return sums._replace(mantissa=jnp.stack([square[::-1] * total, square * total]))

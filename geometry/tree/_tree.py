@@ -1,9 +1,9 @@
 """The recentering tree, in which every neuron has two children, above and below its mean.
 
-The deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples are rows of
-x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram matrix of the n
-samples at any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons take only two
-values. Bounds of the depth are in `geometry.tree._limits`.
+The tree is the deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples
+are rows of x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram
+matrix of the n samples at any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons
+take only two values. Bounds of the depth are in `geometry.tree._limits`.
 """
 
 import math
@@ -24,7 +24,7 @@ from jaxnorm.internal import check_array, replicate
 class TreeGram(NamedTuple):
     """Gram matrix of the tree, divided by exp(2 log_scale), as are the squared distances.
 
-    `squared_distances` are sums of squares, and resolve the distances of merging samples long after
+    `squared_distances` are sums of squares. For samples that merge, they keep digits long after
     rounding makes gᵢᵢ + gⱼⱼ − 2gᵢⱼ useless.
     """
 
@@ -36,7 +36,8 @@ class TreeGram(NamedTuple):
 def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
     """One layer of the tree: all positive children, then all negative children (Definition 5).
 
-    The children are ReLU(x − μ) and ReLU(μ − x), with μ the mean over the samples (Eqs. 9 and 10).
+    The children of a neuron are ReLU(x − μ) and ReLU(μ − x), where μ is the mean over the samples
+    (Eqs. 9 and 10).
 
     Example:
       >>> print(step(jnp.array([[0.0], [1.0], [5.0]])))
@@ -54,8 +55,8 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
     Samples may be sharded.
 
     Raises:
-      ValueError: `depth` is not a whole number from 0 on, or gives more than 2³⁰ numbers; `x` is no
-        vector or matrix, or outside `jit` not finite.
+      ValueError: `depth` is not an integer of at least 0, or gives more than 2³⁰ numbers; `x` is
+        not a vector or matrix, or is not finite outside `jit`.
 
     Example:
       >>> neurons(jnp.array([0.0, 1.0, 5.0]), depth=3).shape
@@ -79,9 +80,9 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     The result is exact up to rounding, and takes O(n log n) operations for each layer and O(n³)
     once. The algorithm is a recursion over split positions. If a neuron is zero on p of n samples
     and c on the other samples, one child is c p/n on the other samples, and the other child is c (n
-    − p)/n on the p samples. Each coordinate has its own tree, and the Gram matrices add.
-    Differentiable except where a sample equals a mean. Depth 0 is `x` itself; a constant `x` has a
-    Gram matrix of zeros from depth 1. Computed in at least float32.
+    − p)/n on the p samples. Each coordinate has its own tree, and the Gram matrices add. The result
+    is differentiable except where a sample equals a mean. Depth 0 is `x` itself. A constant `x` has
+    a Gram matrix of zeros from depth 1. The result is computed in at least float32.
 
     Run this function on a CPU: each layer is tens of small kernels, and a TPU or GPU would spend
     most of the time on launching kernels. Samples that are sharded over Explicit mesh axes are
@@ -92,7 +93,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
       depth: Number of layers.
 
     Raises:
-      ValueError: `depth` is not a whole number from 0 on, or `x` is not a vector or matrix, or is
+      ValueError: `depth` is not an integer of at least 0, or `x` is not a vector or matrix, or is
         not finite outside `jit`.
 
     Example:
@@ -109,7 +110,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Every layer was computed n times too large; whole powers of two cancel exactly.
+    # Every layer was computed n times too large; powers of two cancel exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(

@@ -26,7 +26,7 @@ def check_floating(x: Any, name: str) -> None:
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is an array that JAX reads; a list or a number is no array."""
+    """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array."""
     if not hasattr(x, "dtype"):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
     if isinstance(x, np.ndarray | np.generic) and (x.dtype.kind in "OSUMm" or x.dtype.names):
@@ -39,20 +39,20 @@ def check_array(x: Any, name: str) -> None:
 
 
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
-    """Raise `ValueError` for a number outside [0, highest]; checks nothing under `jit`."""
+    """Raise `ValueError` for a number outside [0, highest]; under `jit`, check nothing."""
     check_numeric(x, name)
     if not is_traced(x) and not 0 <= x <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
 
 def check_eps(eps: Any, name: str = "eps") -> Any:
-    """`eps` as a float; raises unless it is finite and not negative."""
+    """`eps` as a float; raise unless `eps` is finite and not negative."""
     check_range(eps, name)
     return _finite(eps, name)
 
 
 def check_positive(x: Any, name: str) -> Any:
-    """`x`, an integer as a float; raises unless it is positive and finite, outside `jit`."""
+    """The integer `x` as a float; outside `jit`, raise unless `x` is positive and finite."""
     check_numeric(x, name)
     if not is_traced(x) and not x > 0:
         raise ValueError(f"{name} must be positive; got {x}")
@@ -96,10 +96,11 @@ def check_whole(**numbers: Any) -> None:
 
 
 def check_finite(x: Array, name: str) -> None:
-    """Raise `ValueError` unless all elements of `x` are finite; checks nothing under `jit`."""
+    """Raise `ValueError` unless all elements of `x` are finite; under `jit`, check nothing."""
     if is_traced(x):
         return
-    with jax.ensure_compile_time_eval():  # makes the value a constant inside a traced function
+    # inside a traced function, this makes the value a constant
+    with jax.ensure_compile_time_eval():
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:
         raise ValueError(f"{name} must be finite; {bad} of {x.size} elements are not")

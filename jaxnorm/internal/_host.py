@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Make a function raise `TypeError` for traced arguments, because it needs values.
+    """Make a function raise `TypeError` for traced arguments, because the function needs values.
 
     Args:
-      instead: What to use under `jit`, as the end of the message.
+      instead: The end of the message: what to use under `jit`.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -41,6 +41,6 @@ def is_traced(tree: Any) -> bool:
 
 
 def check_on_host(name: str, *args: Any, instead: str) -> None:
-    """Raise if an argument is traced, as under jit, vmap or grad; `instead` is the cure."""
+    """Raise if an argument is traced, as under jit, vmap or grad; `instead` ends the message."""
     if is_traced(args):
         raise TypeError(f"{name} runs on the host and takes no traced arguments; {instead}")

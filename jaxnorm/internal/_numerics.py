@@ -1,4 +1,4 @@
-"""Floating-point functions for all packages, such as sums, and square roots at zero."""
+"""Floating-point functions for all packages, such as precise sums and safe square roots."""
 
 import math
 import sys
@@ -18,7 +18,7 @@ Number = Any  # a Python number or an array of floats
 
 
 def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
-    """`x` in at least float32, the precision of all sums."""
+    """`x` in at least float32, the dtype in which sums are computed."""
     check_floating(x, name)
     return x.astype(np.promote_types(x.dtype, np.float32))
 
@@ -40,18 +40,18 @@ def matmul(a: Array, b: Array) -> Array:
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """√square; where `square` is zero, the result and its gradient are 0."""
-    nonzero = square != 0  # true for NaN, so NaN remains NaN
+    nonzero = square != 0  # this comparison is true for NaN, so NaN remains NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """1 / √square; where `square` is zero, the result is 1 and its gradient 0."""
-    zero = square <= 0  # false for NaN, so NaN remains NaN
+    zero = square <= 0  # this comparison is false for NaN, so NaN remains NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
 
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A unit in which squares of numbers up to `largest` fit the dtype; NaN if it is infinite.
+    """A unit that keeps squares of numbers up to `largest` within the dtype; NaN if it is infinite.
 
     The unit is at most a 64th of the largest float. XLA multiplies by the inverse of the unit, and
     on most devices a subnormal inverse is zero. The unit is constant in gradients.
@@ -62,13 +62,13 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
-    """Euclidean norm along `axis`, which keeps size 1; gradient zero at the origin.
+    """Euclidean norm along `axis`, kept as an axis of size 1; the gradient at the origin is zero.
 
-    The norm is computed relative to the largest entry, so no square overflows or underflows. It is
-    infinite if an entry is infinite.
+    The norm is computed relative to the largest element, so no square overflows or underflows. The
+    norm is infinite if an element is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
-    nonzero = largest != 0  # NaN remains NaN
+    nonzero = largest != 0  # this comparison is false for NaN, so NaN remains NaN
     scale = unit_of(jnp.where(largest == math.inf, 1, largest))
     square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
     return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
@@ -77,8 +77,8 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
-    The first entry is subtracted before the mean is computed. A constant then has no rounding
-    error, and a large mean does not lose digits. The gradient is the gradient of x − mean(x).
+    The first element is subtracted before the mean is computed. So a constant has no rounding
+    error, and a large mean loses no digits. The gradient is the gradient of x − mean(x).
     """
     axes = axis_tuple(x, axis)
     h = x - jax.lax.stop_gradient(first_along(x, axes))
@@ -86,7 +86,7 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 
 
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
-    """The axes in `axis`, counted from the front; raises if an axis has no sample."""
+    """The axes in `axis`, counted from the front; raise if an axis has no sample."""
     given: tuple[Any, ...] = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     if not all(isinstance(i, int) for i in given):
         raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")
@@ -99,17 +99,17 @@ def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
 
 
 def chi_mean(dims: int) -> float:
-    """E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2) of a standard normal vector in d = `dims` dimensions."""
+    """Mean norm E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2) of a standard normal vector z with d = `dims`."""
     return math.sqrt(dims - 2 * chi_defect(dims))
 
 
 def chi_defect(dims: Number) -> Number:
     """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
 
-    R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms. After eight such
-    steps, R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise, with y = 2d − 1 and Euler's numbers E₂ₖ.
-    The constants are the coefficients of the expansion in y⁻². Python numbers remain Python
-    numbers.
+    The recursion R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms.
+    After eight such steps, the series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise, where y = 2d −
+    1 and E₂ₖ are Euler's numbers. The constants in the code are the coefficients of this series in
+    y⁻². For a Python number, the result is a Python number.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y
@@ -125,7 +125,7 @@ def chi_defect(dims: Number) -> Number:
 
 
 class CentralMoments(NamedTuple):
-    """Mean of `count` samples, and the mean second to fourth powers of deviations from the mean."""
+    """Mean of `count` samples, and the mean second, third and fourth powers of the deviations."""
 
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Float[Array, "*s"]
@@ -135,7 +135,7 @@ class CentralMoments(NamedTuple):
 
 
 def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
-    """Count and mean of the union of two sets of samples, given as tuples with both.
+    """Count and mean of the union of two sets of samples; each set is a tuple (count, mean).
 
     The result also has the share of `b` in the union, and the deviations of the means of `a` and
     `b` from the mean of the union. A set without samples has deviation 0 for any mean.
@@ -153,7 +153,7 @@ def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoment
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
 
     def about_union(part: CentralMoments, delta: Array) -> Array:
-        """Moments of `part` about the union's mean, which is `delta` away from the part's mean."""
+        """Moments of `part` about the mean of the union; the means differ by `delta`."""
         second = part.second + delta * delta
         third = part.third + 3 * delta * part.second + delta**3
         fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4

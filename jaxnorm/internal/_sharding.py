@@ -23,11 +23,11 @@ Result = TypeVar("Result")
 
 
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function`, in which the compiler chooses shardings, with replicated results.
+    """`function` with replicated results; the compiler chooses all shardings inside.
 
-    This is for functions that sort, multiply or index along axes that may be sharded. On Explicit
-    axes, such functions then run as on Auto axes. Arrays in the closure of `function` must not be
-    on the mesh.
+    Use this wrapper for functions that sort, multiply or index along axes that may be sharded. On
+    Explicit axes, such functions then run as on Auto axes. Arrays in the closure of `function` must
+    not be on the mesh.
     """
 
     @wraps(function)
@@ -70,9 +70,9 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
     """The entries of `x` at index 0 of `axes`; these axes keep size 1 and may be sharded.
 
-    The function uses a gather, because on an Explicit mesh a slice cannot take one entry of a
-    sharded axis. The last axis is indexed first, so that as little data as possible crosses devices
-    along the batch.
+    A gather is needed, because on an Explicit mesh a slice cannot take one element of a sharded
+    axis. The last axis is indexed first, so that as little data as possible crosses devices along
+    the batch.
     """
     x = jnp.asarray(x)
     for axis in sorted(axes, reverse=True):
@@ -86,16 +86,16 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 128th sample of `x`, at least 2, spread evenly over all axes but the last.
+    """About every 128th sample of `x`, but at least 2, spread evenly over all axes but the last.
 
-    Spatial axes are sliced first, because usually the batch is sharded. A slice of a sharded axis
-    needs no communication if its stride divides the samples of each device.
+    Spatial axes are sliced before the batch axis, because usually the batch is sharded. A slice of
+    a sharded axis needs no communication if its stride divides the samples of each device.
     """
     sharding = jax.typeof(x).sharding
     strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
     for axis in (*range(1, x.ndim - 1), 0):
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
-        # With Auto axes the placement is unknown, and the axis may be split over all devices.
+        # On Auto axes the sharding is unknown, and the axis may be split over all devices.
         if axis == 0 and devices == 1:
             devices = jax.device_count() if size % jax.device_count() == 0 else 1
         strides[axis] = _stride(min(rest, size), size, devices)
@@ -104,7 +104,7 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
 
 
 def _stride(largest: int, size: int, devices: int) -> int:
-    """The largest stride that divides the number of entries on each device; any on one device."""
+    """The largest stride that divides the number of elements on each device; any on one device."""
     strides = range(max(largest, 1), 0, -1)
     return next(s for s in strides if devices == 1 or size % (s * devices) == 0)
 
@@ -117,9 +117,9 @@ def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
     """The first axis of `x` as (groups, n / groups); either part may carry the sharding.
 
-    On an Explicit mesh, the groups are sharded if the devices divide their number. Otherwise the
-    samples of every group are sharded if the devices divide this number. Otherwise nothing is
-    sharded.
+    On an Explicit mesh, the groups are sharded if the number of devices divides the number of
+    groups. Otherwise the samples of every group are sharded if the number of devices divides their
+    number. Otherwise nothing is sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
@@ -134,7 +134,7 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
 
 
 def join_batch(x: Shaped[Array, "groups rest *shape"], like: Array) -> Shaped[Array, "n *shape"]:
-    """The first two axes of `x` as one, sharded like `like`, from which it was split."""
+    """The first two axes of `x` merged, with the sharding of `like`, which had been split."""
     return jax.lax.reshape(x, like.shape, out_sharding=jax.typeof(like).sharding)
 
 

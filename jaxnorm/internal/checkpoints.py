@@ -18,7 +18,7 @@ def manager(
     create: bool = True,
     when_written: Callable[[], None] | None = None,
 ) -> Any:
-    """A context manager that writes and reads the steps of a folder.
+    """A context manager that writes and reads the steps of a checkpoint folder.
 
     Args:
       folder: Absolute path of a local folder or of a folder in a bucket.
@@ -86,7 +86,7 @@ def read_tree(path: Path) -> Any:
     import orbax.checkpoint as ocp
 
     with warnings.catch_warnings():
-        # Orbax warns that shardings are unknown; arrays are read to the host.
+        # Orbax warns of unknown shardings; here arrays are read to the host.
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         try:

@@ -21,8 +21,8 @@ HE_NORMAL = nnx.initializers.he_normal()
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
     """Convolution without bias, centered on every `stride`-th pixel from the first.
 
-    With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of an
-    even side.
+    With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of a
+    side of even length.
     """
     return nnx.Conv(
         channels,
@@ -39,14 +39,14 @@ def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rng
 def biased_conv(
     channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs
 ) -> nnx.Conv:
-    """Convolution with bias and the padding of Keras and Flax, `"SAME"`."""
+    """Convolution with bias and `"SAME"` padding, as in Keras and Flax."""
     return nnx.Conv(channels, width, (size, size), strides=stride, kernel_init=HE_NORMAL, rngs=rngs)
 
 
 def stages(
     block: Block, channels: int, widths: Sequence[int], counts: Sequence[int]
 ) -> list[Callable[..., Array]]:
-    """The blocks of all stages: stage i has `counts[i]` of `widths[i]`, and stride 2 if i > 0."""
+    """Blocks of all stages, `counts[i]` of `widths[i]` channels in stage i; stride 2 if i > 0."""
     blocks = []
     for stage, (width, count) in enumerate(zip(widths, counts, strict=True)):
         for position in range(count):
@@ -57,7 +57,7 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """Normalization, ReLU and 3×3 convolution, twice, and a shortcut: He et al. (2016b).
+    """Twice normalization, ReLU and 3×3 convolution, and a shortcut: He et al. (2016b).
 
     Where the shape changes, the shortcut is a 1×1 convolution of the block's raw input.
     """
@@ -86,10 +86,10 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """Normalization, ReLU and convolution, of 1×1, 3×3 and 1×1, and a shortcut: He et al. (2016b).
+    """Three times normalization, ReLU and convolution, and a shortcut: He et al. (2016b).
 
-    The stride lies in the first convolution. Where the shape changes, the shortcut is a 1×1
-    convolution of the block's raw input.
+    The kernels are 1×1, 3×3 and 1×1. The first convolution has the stride. Where the shape changes,
+    the shortcut is a 1×1 convolution of the block's raw input.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Projection(nnx.Module):
 class Identity(nnx.Module):
     """Shortcut without parameters: option A of He et al. (2016a).
 
-    The shortcut takes every `stride`-th pixel, and adds half of the missing channels on each side
+    The shortcut takes every `stride`-th pixel. Half of the missing channels are added on each side
     as zeros.
     """
 

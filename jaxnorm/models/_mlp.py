@@ -71,7 +71,7 @@ class MLP(nnx.Module):
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
         """The output of the last normalization, before a ReLU; samples are flattened."""
         check_array(x, "x")
-        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # also works for zero samples
+        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # `-1` would fail for zero samples
         if x.shape[1] != (inputs := self.layers[0].kernel.shape[0]):
             raise ValueError(f"a sample of x must have {inputs} elements; got {x.shape[1]}")
         before, after = (

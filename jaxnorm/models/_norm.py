@@ -13,7 +13,7 @@ Norm = Callable[..., Callable[..., Array]]
 
 
 def check_norm(norm: Any) -> None:
-    """Raise `TypeError` unless `norm` can be called; the name of a layer cannot."""
+    """Raise `TypeError` unless `norm` can be called; the name of a layer cannot be called."""
     check_function(norm, "norm", "jaxnorm.nnx.BatchNorm")
 
 

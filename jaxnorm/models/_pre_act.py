@@ -18,7 +18,7 @@ class PreActResNet(nnx.Module):
     is 6k + 2. With bottlenecks, the depth is 9k + 2, and stages end in 64, 128 and 256 channels.
 
     Args:
-      depth: 20, 110, or any other 6k + 2; 164, or any other 9k + 2, with `bottleneck`.
+      depth: 6k + 2, such as 20 or 110; with `bottleneck` 9k + 2, such as 164.
       classes: Number of outputs.
       channels: Channels of the images.
       bottleneck: Whether blocks have 1×1, 3×3 and 1×1 convolutions instead of two 3×3 convolutions.

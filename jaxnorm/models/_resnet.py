@@ -31,12 +31,12 @@ BLOCKS = {
 class ResNet(nnx.Module):
     """ResNet for ImageNet, He et al. (2016a), Table 1.
 
-    The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and four stages of
-    blocks, which are bottlenecks from depth 50 on. Convolutions have no biases.
+    The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and then four stages
+    of blocks. The blocks are bottlenecks from depth 50 on. Convolutions have no biases.
 
     With `pre_activation`, the blocks are as in He et al. (2016b). Shortcuts and the output of the
-    last block are then not normalized, as in the unitization paper, section 4.3. The unitization
-    paper does not say whether ReLU follows the last block; here ReLU follows.
+    last block are then not normalized, as in section 4.3 of the unitization paper. The unitization
+    paper does not say whether ReLU follows the last block. Here, ReLU follows the last block.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
@@ -88,7 +88,7 @@ class ResNet(nnx.Module):
         x = nnx.pool(x, -jnp.inf, lax.max, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for block in self.blocks:
             x = block(x)
-        # Only pre-activation blocks leave negative outputs.
+        # only pre-activation blocks have negative outputs
         return self.head(nnx.relu(x).mean((1, 2)))
 
 
@@ -100,7 +100,7 @@ class CifarResNet(nnx.Module):
     stage begins, a shortcut takes every second pixel and adds zero channels on both sides.
 
     Args:
-      depth: 20, 56, 110, or any other 6k + 2.
+      depth: 6k + 2, such as 20, 56 or 110.
       classes: Number of outputs.
       channels: Channels of the images.
       norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.

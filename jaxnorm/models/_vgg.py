@@ -24,13 +24,14 @@ class VGG(nnx.Module):
 
     The network has five stages of 3×3 convolutions with bias, then dense layers. ReLU follows each
     convolution, and a 2×2 max pooling follows each stage. The paper's dense layers have dropout;
-    these layers have none.
+    the dense layers here have none.
 
     Args:
       depth: 11, 13, 16 or 19.
       classes: Number of outputs.
-      hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs.
-        For smaller images pass `()`; then one dense layer maps the mean of the map to the outputs.
+      hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs. For
+        smaller images pass `()`. Then one dense layer maps the mean of the last feature map to the
+        outputs.
       norm: Constructor of the normalization between convolution and ReLU, called as
         `norm(num_features, rngs=rngs)`; `None` gives the paper's network, which has no
         normalization.

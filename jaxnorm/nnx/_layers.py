@@ -154,7 +154,7 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # The value is not set by `[...]`, because JAX before 0.12 would then walk the whole trace
+        # `[...]` does not set the value, because JAX before 0.12 would then walk the whole trace
         # for every layer.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
@@ -167,38 +167,39 @@ class BatchNorm(RunningNorm):
     The layer replaces `flax.nnx.BatchNorm` and has the same arguments, but by default the result
     has the dtype of the input. Statistics are in at least float32, and running statistics in
     float32, in training and inference. Running statistics are exponential averages of the batches'
-    means and unbiased variances. A batch without any chosen sample does not change them.
+    means and unbiased variances. A batch without any chosen sample does not change the running
+    statistics.
 
     Args:
       num_features: Channels of the input, along `axis`.
       use_running_average: True for inference, False for training. `model.eval()` and
         `model.train()` set this option, and a call may override it. If None, each call must pass a
         value.
-      axis: The feature axis, which is not the first.
+      axis: The feature axis, which must not be the first axis.
       momentum: Weight of the old running statistics, in [0, 1].
       epsilon: Added to the variance.
       dtype: The dtype of the result, by default the input's.
       param_dtype: The dtype of scale and bias.
       use_bias: Whether a bias is learned and added.
-      use_scale: Whether a scale is learned and multiplied by.
+      use_scale: Whether a scale is learned and applied.
       bias_init: Initializer of bias.
       scale_init: Initializer of scale.
       axis_name: Mapped axes over which the batch is spread.
       axis_index_groups: Groups of indices along `axis_name`; each group is a separate batch.
-      recentering: Whether the mean is subtracted.
-      rescaling: Whether the standard deviation divides.
+      recentering: Whether to subtract the mean.
+      rescaling: Whether to divide by the standard deviation.
       correction: Factor by which the variance is multiplied in training, as in `batch_norm`.
-      running_correction: Factor by which the variance is multiplied before it enters the running
-        variance.
+      running_correction: Factor by which the variance is multiplied before the update of the
+        running variance.
       groups: Number of ghost batches in training, as in `batch_norm`; the average of their
         statistics enters the running statistics.
-      update_running_average: Whether to update the running statistics. If None, they are updated
-        only when they are not used. If True, a batch can be normalized by the running statistics
-        and then update them.
+      update_running_average: Whether to update the running statistics. If None, running statistics
+        are updated only if the batch is not normalized by them. If True, a batch can be normalized
+        by the running statistics and still update them.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
-      eps: The name of `epsilon` in the functions. If given, `eps` replaces `epsilon`.
+      eps: Another name of `epsilon`, as in the functions. If given, `eps` replaces `epsilon`.
 
     Example:
       >>> layer = BatchNorm(3, rngs=nnx.Rngs(0))
@@ -228,10 +229,11 @@ class UnitizedBatchNorm(RunningNorm):
     Args:
       alpha_init: Initializer of alpha, one per channel. The default is 0, which gives batch norm.
       alpha_metadata: Metadata of alpha's variable.
-      pixels: The constant of line 9; by default the number of pixels of the input.
-      per_pixel: Whether each pixel is divided by its own norm, Figure 1(b), instead of the norm of
-        the sample.
-      factor: `interpolated`, Eq. 10; or `bounded`, Eq. 9, or any function of alpha and s + eps.
+      pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input.
+      per_pixel: Whether each pixel is divided by its own norm, as in Figure 1(b), instead of the
+        norm of the sample.
+      factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or any function of alpha and a squared
+        norm.
       epsilon: Added to the variance and to the squared norms.
 
     All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
@@ -287,14 +289,14 @@ class UnitizedBatchNorm(RunningNorm):
 class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
-    In training, r and d are computed from the running statistics before the batch. The paper trains
-    its first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max` are attributes, and each new
-    value compiles a new program. If a schedule changes them at every step, call the function
-    `batch_renorm` instead.
+    In training, r and d of `batch_renorm` are computed from the running statistics before the
+    batch. The paper trains the first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max` are
+    attributes, and each new value compiles a new program. If a schedule changes `r_max` and `d_max`
+    at every step, call the function `batch_renorm` instead.
 
     Args:
-      r_max: The same as for `batch_renorm`.
-      d_max: The same as for `batch_renorm`.
+      r_max: Upper limit of r, as in `batch_renorm`.
+      d_max: Upper limit of |d|, as in `batch_renorm`.
 
     All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
 

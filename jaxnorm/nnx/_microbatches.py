@@ -21,25 +21,25 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     """The `loss` of a whole batch, computed in microbatches; the result is equal up to rounding.
 
     With the usual accumulation of gradients, each microbatch is normalized by its own statistics.
-    Here all microbatches are normalized by the statistics of their union, merged as in Chan, Golub
-    and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
-    depend on the layers before it. So L batch norms take L passes over the batch, and the loss one
-    more; the gradient takes as many passes again. If the whole batch fits into memory with
-    `nnx.remat`, use `nnx.remat`, which is faster. The running statistics are updated once, with the
-    statistics of the whole batch.
+    Here all microbatches are normalized by the statistics of the whole batch, merged as in Chan,
+    Golub and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
+    depend on the layers before it. So a model with L batch norms takes L passes over the batch for
+    the statistics and one pass for the loss. The gradient takes as many passes again. If the whole
+    batch fits into memory with `nnx.remat`, use `nnx.remat`, which is faster. The running
+    statistics are updated once, with the statistics of the whole batch.
 
     Args:
       loss: A function of a model in training and a batch that returns a mean over the samples of
-        the batch. The function must call every batch norm once. Random numbers of the model, such
-        as dropout masks, are the same for every microbatch.
+        the batch. `loss` must call every batch norm once. Random numbers of the model, such as
+        dropout masks, are the same for every microbatch.
       microbatches: Number of parts, each with the same number of consecutive samples.
 
     Returns:
       A function of the model and the batch, to be called and differentiated like `loss`.
 
     Raises:
-      ValueError: `microbatches` is less than 1 or does not divide the number of samples. A batch
-        norm is a Flax layer, has groups, or is not called exactly once in training.
+      ValueError: `microbatches` is less than 1 or does not divide the number of samples. The model
+        has a batch norm of Flax, with groups, or not called exactly once in training.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm
@@ -70,7 +70,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             for norm in norms
         ]
         given = merged(state, unsettled)
-        # Each pass finishes the layers whose predecessors are finished.
+        # each pass computes the statistics of the layers whose predecessors have their statistics
         given, _ = jax.lax.scan(
             lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
         )
@@ -82,7 +82,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     return whole
 
 
-@cache  # cached for each kind of layer, because JAX keeps every module class forever
+@cache  # The classes are cached, because JAX keeps every module class forever.
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
     """A batch norm class that uses given statistics and records the statistics of its batch."""
 

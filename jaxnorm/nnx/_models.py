@@ -10,15 +10,14 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
-    """An NNX filter for scale, bias and alpha of every batch norm in `model`.
+    """An NNX filter that selects scale, bias and alpha of every batch norm in `model`.
 
     The filter finds our layers and Flax's by their current paths, so make a new filter after you
     change the model. To train all other parameters, pass `nnx.All(nnx.Param,
     nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`. To choose
     the norms of one part of the model, combine the filter with `nnx.PathContains("encoder")` in
     `nnx.All`. Running statistics are not parameters. To freeze running statistics, call
-    `model.set_attributes(BatchNorm, use_running_average=True)`, and call it again after each
-    `model.train()`.
+    `model.set_attributes(BatchNorm, use_running_average=True)` after each `model.train()`.
 
     Args:
       model: Any module; without a batch norm the filter selects nothing.
@@ -45,12 +44,12 @@ def layer_outputs(
 ) -> dict[str, Float[Array, "n *features"]]:
     """Outputs of the submodules `layers` by name, while `model` runs on `x`.
 
-    A name is the path of attributes and indices, joined by dots, as "norms.10". The model runs in
-    its current mode; for inference pass `nnx.view(model, use_running_average=True)`. Under `jit`,
-    outputs that are not used are not computed.
+    A name is the path of attributes and indices, joined by dots, such as "norms.10". The model runs
+    in its current mode; for inference pass `nnx.view(model, use_running_average=True)`. Under
+    `jit`, outputs that are not used are not computed.
 
     Args:
-      model: Any module. The function does not change it or its running statistics.
+      model: Any module. The function does not change the model or its running statistics.
       layers: Names of submodules that the model calls once.
       x: One batch.
 
@@ -67,7 +66,7 @@ def layer_outputs(
     """
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
-    model = nnx.merge(*nnx.split(model), copy=True)  # a copy, because capturing marks the model
+    model = nnx.merge(*nnx.split(model), copy=True)  # copied, because capturing marks the model
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {
         ".".join(map(str, path[:-1])): leaf.get_value()

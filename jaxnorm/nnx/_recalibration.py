@@ -38,16 +38,16 @@ def recalibrate(
 ) -> None:
     """Replace the running statistics of `model` by the statistics of all samples of `batches`.
 
-    Use it for a network whose weights were pruned, averaged or otherwise changed. Every batch norm
-    of the model, ours or Flax's, gets the mean and the biased variance of all its inputs. The
-    inputs are computed with each batch normalized by its own statistics. If a layer is called
-    twice, its last call counts. Other layers do not change. If a batch fails, the model does not
-    change.
+    Use this function for a network whose weights were pruned, averaged or otherwise changed. Every
+    batch norm of the model, ours or Flax's, gets the mean and the biased variance of all its
+    inputs. The inputs are computed with each batch normalized by its own statistics. If a layer is
+    called twice, its last call counts. Other layers do not change. If a batch fails, the model does
+    not change.
 
     Args:
       model: A model with at least one batch norm.
-      batches: Inputs of the model. In every layer, the weight of a batch is the number of elements
-        that the layer averages, without masked elements. Batches of one shape are compiled once.
+      batches: Inputs of the model. In every layer, each batch has the weight of its unmasked
+        elements. Batches of one shape are compiled once.
       call: A function of the model and a batch that calls the model.
 
     Raises:
@@ -108,7 +108,7 @@ def _last_statistics(
     return seen, nnx.state(model)
 
 
-@cache  # cached for each kind of layer, because JAX keeps every module class forever
+@cache  # The classes are cached, because JAX keeps every module class forever.
 def _counting(kind: type[Any]) -> type[Any]:
     """A batch norm class that also records how many elements its last batch had."""
 

@@ -46,14 +46,14 @@ class Stateless(Affine):
 class DyT(Stateless):
     """A dynamic tanh layer: `dyt` with one learned `alpha`, and learned `scale` and `bias`.
 
-    Training and inference are the same, and there are no statistics.
+    The layer has no statistics, so training and inference are the same.
 
     Args:
       num_features: Features of the input, along its last axis.
       dtype: The dtype of the result, by default the input's.
       param_dtype: The dtype of the parameters.
       use_bias: Whether a bias is learned and added.
-      use_scale: Whether a scale is learned and multiplied by.
+      use_scale: Whether a scale is learned and applied.
       bias_init: Initializer of bias.
       scale_init: Initializer of scale.
       alpha_init: Initializer of alpha: 0.5 by default, as in the paper.
@@ -123,9 +123,8 @@ class Unitization(Stateless):
     initialize the scale by √features with `scale_init`.
 
     Args:
-      alpha_init: Initializer of alpha, one per feature. The default is 1, which gives the unit
-        vector.
-      transform: `unitize`, Eq. 10, by default; or `unitize_bounded`, Eq. 9, whose outputs are
+      alpha_init: Initializer of alpha, one per feature. The default, 1, gives unit vectors.
+      transform: `unitize` (Eq. 10, the default) or `unitize_bounded` (Eq. 9), whose outputs are
         bounded for alpha in (0, 1].
 
     All other arguments are the same as for `DyT`.

@@ -39,21 +39,22 @@ def replace_batch_norm(
     If the model is itself a batch norm, its replacement is returned.
 
     Without `layer` the new layers are plain batch norms, `jaxnorm.nnx.BatchNorm`. For unitized
-    layers call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
+    layers, call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
     The function replaces Flax's layers and ours, unitized or not. A new layer has the variables and
-    the options of the old layer, so outputs do not change. A new alpha is 0, which makes unitized
-    batch norm equal to batch norm. A `BatchNorm` that replaces a unitized layer loses alpha. As in
-    Flax, the running variance of a replaced Flax layer is an average of biased variances.
+    the options of the old layer, so outputs do not change. The alpha of a new unitized layer is 0,
+    which makes unitized batch norm equal to batch norm. A `BatchNorm` that replaces a unitized
+    layer loses alpha. As in Flax, the running variance of a replaced Flax layer is an average of
+    biased variances.
 
-    A unitized layer has a new parameter, alpha. An optimizer that was made before the replacement
-    has no state for alpha, and its update fails: make a new optimizer after the replacement.
-    Without new parameters the old optimizer remains valid.
+    A unitized layer adds a new parameter, alpha. An optimizer that was made before the replacement
+    has no state for alpha, and its update fails: make a new optimizer after the replacement. If the
+    replacement adds no parameters, the old optimizer remains valid.
 
     Args:
       model: A model with at least one batch norm as an attribute, or in an `nnx.List` or
         `nnx.Dict`. A layer in the closure of a plain function is not found.
-      layer: `BatchNorm`, `UnitizedBatchNorm`, or one of them with options of its own, such as
+      layer: `BatchNorm`, `UnitizedBatchNorm`, or one of these classes with options, such as
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
@@ -71,7 +72,7 @@ def replace_batch_norm(
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")
-    # If a layer is used twice, its replacement is also one layer.
+    # If the model uses a layer twice, the replacement is also one layer.
     new = {id(old): _replacement(old, layer) for old in replaced}
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
@@ -109,7 +110,7 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply this correction themselves
+    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply this correction themselves.
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
     for name in (*PARTS, "alpha"):
@@ -123,8 +124,8 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
     Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
     images of another size, its layers should use the number of pixels of training; otherwise the
-    scale of outputs would change with the size of the image. Layers with a given `pixels`, or with
-    a norm for each pixel, do not depend on the size and do not change.
+    scale of outputs would change with the size of the image. A layer with a given `pixels`, or with
+    a norm for each pixel, does not depend on the image size and does not change.
 
     Args:
       model: A model with any layers, which is not changed. The variables of the model may be only
@@ -132,8 +133,8 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
       x: A batch with images of the training size, or its shape; the values do not matter.
 
     Raises:
-      ValueError: A unitized layer without given pixels is called on images of two sizes, or is not
-        called.
+      ValueError: A unitized layer without given `pixels` is called on images of two sizes, or is
+        never called.
 
     Example:
       >>> model = nnx.Sequential(UnitizedBatchNorm(3, rngs=nnx.Rngs(0)))
@@ -169,16 +170,16 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
 
     The kernel is multiplied by scale / √(var + eps), with the running variance, and the bias
     changes accordingly. Kernel and bias keep their dtype and metadata. `layer` and `norm` do not
-    change. A unitized layer cannot be folded, because it divides each sample by the norm of this
-    sample.
+    change. A unitized layer cannot be folded, because unitization divides each sample by the norm
+    of this sample.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.
-      norm: The batch norm that directly follows, ours or Flax's, along the last axis.
+      norm: The batch norm that directly follows `layer`, ours or Flax's, along the last axis.
 
     Raises:
       TypeError: `norm` is not a batch norm, or `layer` is not a convolution or dense layer.
-      ValueError: Their features differ, or `norm` acts along another axis.
+      ValueError: The features of `layer` and `norm` differ, or `norm` acts along another axis.
 
     Example:
       >>> layer, norm = nnx.Linear(2, 3, rngs=nnx.Rngs(0)), BatchNorm(3, rngs=nnx.Rngs(0))

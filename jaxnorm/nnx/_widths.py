@@ -11,11 +11,11 @@ from jaxnorm.nnx._surgery import batch_norms
 def fit_widths(model: nnx.Module) -> nnx.Module:
     """Set the features of each layer of `model` to the sizes of its arrays; returns `model`.
 
-    Use it for a model whose arrays were replaced by smaller arrays, as by
+    Use this function for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store
-    their old sizes. A depthwise convolution, which has one input in each group, gets as many groups
-    as it has outputs. Other convolutions keep their number of groups. A group norm keeps the size
-    of its groups.
+    their old sizes. A depthwise convolution has one input channel in each group, and gets as many
+    groups as its kernel has outputs. Other convolutions keep their number of groups. A group norm
+    keeps the size of its groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
@@ -71,7 +71,7 @@ def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
 
 
 def _group_norm(layer: nnx.GroupNorm) -> None:
-    """Adapt a group norm that lost whole groups; the size of a group does not change."""
+    """Adapt a group norm that lost whole groups; the size of each group does not change."""
     layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
 
 
@@ -82,7 +82,7 @@ def _channels(layer: nnx.Module, default: int) -> int:
 
 
 def _attention(layer: nnx.MultiHeadAttention) -> None:
-    """Adapt attention by its projections, (inputs, heads, head features) or the reverse order."""
+    """Adapt attention to its projections' shapes, (inputs, heads, head features) or reversed."""
     layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
     layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape
     layer.qkv_features = layer.num_heads * layer.head_dim

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from jaxnorm.internal import check_key, check_positive, promote_to_float32
 from jaxnorm.shift._pairs import train, train_and_test_pairs
 
-Params = list[tuple[Array, Array]]  # kernel and bias of each layer
+Params = list[tuple[Array, Array]]  # the kernel and the bias of each layer
 
 CHANNELS, STRIDES, LEARNING_RATE = (64, 64, 128, 128), (2, 1, 2, 1), 5e-5
 
@@ -33,18 +33,19 @@ def emd_critic(
 
     The critic is as in appendix B.1: 3×3 convolutions of 64, 64, 128 and 128 channels with strides
     2, 1, 2 and 1, each followed by ReLU, then a dense layer and a sigmoid, with He initialization.
-    Every step is a gradient ascent on a minibatch and clips all parameters to ±`clip`. The paper
+    Every step ascends the gradient on a minibatch and clips all parameters to ±`clip`. The paper
     names no optimizer; we use RMSProp, as for Wasserstein GANs.
 
-    The value is not an estimate of the distance. The sigmoid keeps it in (−1, 1) for any distance,
-    and the Lipschitz constant of the clipped critic is unknown and not reached. So the value is
-    only 10⁻⁶ to 10⁻⁴ of the distance, and this factor changes with distance, direction and shape.
-    `emd_lower_bound` has the same arguments, and its result is a lower bound of the distance.
+    The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
+    distance. The Lipschitz constant of the clipped critic is unknown and not reached. So the result
+    is only 10⁻⁶ to 10⁻⁴ of the distance, and this fraction changes with distance, direction and
+    shape. `emd_lower_bound` has the same arguments, and its result is a lower bound of the
+    distance.
 
     Args:
-      key: Decides initialization and minibatches.
+      key: Random key for initialization and minibatches.
       x_train: (n, h, w, c) images. Samples of any other shape are used as one pixel. Row i of
-        `y_train` comes from the same input.
+        `x_train` and row i of `y_train` come from the same input.
       y_train: Outputs for the same inputs, before or after a change of the weights.
       x_test: Samples that are not used in training.
       y_test: Outputs for the inputs of `x_test`, like `y_train`.
@@ -53,8 +54,8 @@ def emd_critic(
       clip: The bound on every parameter.
 
     Raises:
-      ValueError: Samples do not fit together as for `emd_1d`, or are not paired; `steps`,
-        `batch_size` or `clip` is not positive.
+      ValueError: The samples do not match as for `emd_1d`, or are not paired; `steps`, `batch_size`
+        or `clip` is not positive.
     """
     check_key(key)
     clip = check_positive(clip, "clip")
@@ -74,7 +75,7 @@ def emd_critic(
 
 
 def _init_convolutional(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Params:
-    """Kernels (9 c_in, c_out), biases, and the dense layer, for samples of that shape."""
+    """Kernels (9 c_in, c_out), biases, and the dense layer, for samples of the given shape."""
     height, width, channels = _as_images(shape)[1:]
     fans = []
     for features, stride in zip(CHANNELS, STRIDES, strict=True):
@@ -105,7 +106,8 @@ def _as_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 def _convolve(
     x: Float[Array, "n h w c"], kernel: Float[Array, "9*c d"], stride: int
 ) -> Float[Array, "n i j d"]:
-    # XLA's CPU compiler is slow at convolutions in a loop: 50 steps on vectors take 2.3 s, not 0.6.
+    # XLA's CPU compiler is slow for convolutions in a loop: 50 steps on vectors take 2.3 s instead
+    # of 0.6 s.
     return jax.lax.platform_dependent(
         x,
         kernel,
@@ -121,7 +123,7 @@ def _convolve(
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n i j 9*c"]:
-    """3×3 neighbourhoods with zero padding, so a convolution is a matrix product."""
+    """3×3 neighbourhoods with zero padding, which turn a convolution into a matrix product."""
     height, width = x.shape[1:3]
     pads = jax.lax.padtype_to_pads((height, width), (3, 3), (stride, stride), "SAME")
     padded = jnp.pad(x, [(0, 0), *pads, (0, 0)])

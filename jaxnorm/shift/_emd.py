@@ -1,4 +1,4 @@
-"""Earth mover distances of joint outputs, exact and by projections."""
+"""Earth mover distances of joint outputs, exact or by projections."""
 
 import math
 from typing import NamedTuple
@@ -22,8 +22,8 @@ from jaxnorm.internal import (
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
-# The number of costs that the device holds at a time, and the largest number of unknowns of the
-# linear program.
+# the number of costs on the device at a time, and the largest number of unknowns of the linear
+# program
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
 
 
@@ -37,24 +37,23 @@ def emd(
 ) -> float:
     """Earth mover distance W₁ of two samples in any dimension, exact, in the unit of `x`.
 
-    Computed on the host; under `jit` use `emd_1d` and `emd_sliced`. Equal numbers of samples are
-    matched one to one by SciPy's assignment solver; the n² costs are computed on the device in
-    float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If
-    sizes differ or weights are given, SciPy solves a linear program of n m unknowns, as in
-    `transport_plan`.
+    `emd` runs on the host; under `jit` use `emd_1d` and `emd_sliced`. SciPy's assignment solver
+    matches equal numbers of samples one to one. The device computes the n² costs in float64, some
+    rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If sizes differ or
+    weights are given, SciPy solves a linear program with n m unknowns, as in `transport_plan`.
 
-    The distance of two samples from one distribution is not zero: it decreases like n^(−1/d). So
+    Two samples of one distribution have a distance above zero, which decreases like n^(−1/d). So
     also report the distance between two halves of one sample.
 
     Args:
-      x: Samples on the first axis; each is one vector, whatever its shape.
+      x: Samples on the first axis; each sample is flattened to a vector.
       y: Samples of the same features.
       x_weights: Weight of each sample of `x`, by default equal weights.
       y_weights: Weight of each sample of `y`, by default equal weights.
 
     Raises:
-      ValueError: A sample is empty or not finite, features or weights do not fit, or sizes differ
-        and n m exceeds 1,000,000; weights are negative, not finite or all zero.
+      ValueError: A sample is empty or not finite; features or weights do not match; sizes differ
+        and n m exceeds 1,000,000; or weights are negative, not finite or all zero.
       TypeError: An argument is traced.
 
     Example:
@@ -76,12 +75,13 @@ def transport_plan(
     x_weights: Float[Array, " n"] | None = None,
     y_weights: Float[Array, " m"] | None = None,
 ) -> Float[np.ndarray, "n m"]:
-    """The plan with the cost `emd`, which says how much mass moves from sample i to sample j.
+    """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
 
-    Rows sum to the shares of `x_weights` and columns to the shares of `y_weights`; the total is
-    one. Equal numbers of samples are matched one to one; otherwise a linear program is solved by
-    SciPy's HiGHS in float64: a million unknowns take some ten seconds. If several plans have the
-    same cost, the result is one of them. Arguments and errors are the same as for `emd`.
+    Row i sums to the share of weight i of `x_weights`, and column j to the share of weight j of
+    `y_weights`. The total is one. Equal numbers of samples are matched one to one. Otherwise
+    SciPy's HiGHS solves a linear program in float64: a million unknowns take about ten seconds. If
+    several plans have the same cost, the result is one of them. Arguments and errors are the same
+    as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -97,7 +97,7 @@ def transport_plan(
 
 
 class Moves(NamedTuple):
-    """The masses that a plan moves, and the rows where each mass starts and ends."""
+    """The masses that a transport plan moves, and the rows where each mass starts and ends."""
 
     start: np.ndarray
     end: np.ndarray
@@ -140,7 +140,7 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
             f"got {len(a):,} times {len(b):,}: use samples of equal size without weights, or "
             "emd_sliced"
         )
-    from scipy.optimize import linprog  # this import takes a second
+    from scipy.optimize import linprog  # imported here, because the import takes a second
     from scipy.sparse import eye_array, kron, vstack
 
     ones = np.ones((1, len(a))), np.ones((1, len(b)))
@@ -193,21 +193,21 @@ def emd_sliced(
 ) -> Sliced:
     """Mean W₁ of the samples projected on random directions, with its standard error.
 
-    Every projection is a lower bound of the exact W₁, so `largest` is certainly a lower bound. The
-    mean divided by `mean_projection(d)` is also a lower bound, up to its standard error. If y is a
-    translation of x, the quotient equals W₁. The function works under `jit`, `vmap` and `grad`. If
-    all projections are equal, the gradient of the standard error is zero. For a single projection,
-    the standard error is NaN.
+    Every projection gives a lower bound of the exact W₁, so the largest of them, `largest`, is
+    certainly a lower bound. The mean divided by `mean_projection(d)` is also a lower bound, up to
+    the standard error. If y is a translation of x, the quotient equals W₁. The function works under
+    `jit`, `vmap` and `grad`. If all projections are equal, the gradient of the standard error is
+    zero. For a single projection, the standard error is NaN.
 
     Args:
-      key: Decides the directions.
-      x: Samples on the first axis; each is one vector, whatever its shape.
+      key: Random key for the directions.
+      x: Samples on the first axis; each sample is flattened to a vector.
       y: Samples of the same features, in any number.
       projections: Number of directions.
 
     Raises:
-      TypeError: The key is missing, or no random key.
-      ValueError: `projections` is below 1, or the samples do not fit together as for `emd_1d`.
+      TypeError: The key is missing, or is not a random key.
+      ValueError: `projections` is below 1, or the samples do not match as for `emd_1d`.
 
     Example:
       >>> x = jax.random.normal(jax.random.key(0), (100, 3))
@@ -238,9 +238,11 @@ def emd_sliced(
 
 @host_only()
 def mean_projection(dims: int) -> float:
-    """Mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)). On the host.
+    """Mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)).
 
-    The factor is about √(2/(π d)).
+    The function runs on the host.
+
+    This mean is about √(2/(π d)).
 
     Raises:
       ValueError: `dims` is below 1, or not finite.

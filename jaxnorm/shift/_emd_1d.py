@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # numbers that are sorted at a time: 2 MB fit into a core's cache
-NARROWEST = 64  # minimum number of columns; with fewer columns, vector units are idle
+CACHED = 2**19  # how many elements are sorted at a time: 2 MB fit into a core's cache
+NARROWEST = 64  # minimum number of columns; with fewer columns, vector units would be idle
 
 
 @auto_sharded
@@ -25,24 +25,24 @@ def emd_1d(
     """Earth mover distance W₁ of two samples, exact, feature by feature.
 
     In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: the
-    function sorts both samples and pairs their quantiles. Samples may differ in number. The
-    distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, NaN
-    in a feature gives NaN for this feature.
+    function sorts both samples and pairs their quantiles. The two samples may have different sizes.
+    The distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`,
+    NaN in a feature gives NaN for this feature.
 
-    This is the shift of Huang and Yu, Eq. 2, for one channel at a time. The distance of a channel
-    is a lower bound of the distance of the joint outputs. To measure many layers in one call, use
+    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. The distance of a channel is a lower
+    bound of the distance of all channels together. To measure many layers in one call, use
     `jax.tree.map` under `jit`.
 
     Args:
       x: Samples on the first axis.
       y: Samples of the same features.
-      x_weights: Weight of each sample of `x`, by default equal weights. Only ratios matter;
-        none may be negative, and a sum of zero gives NaN.
+      x_weights: Weight of each sample of `x`, by default equal weights. Only the ratios of weights
+        matter. No weight may be negative, and weights that sum to zero give NaN.
       y_weights: Weight of each sample of `y`, by default equal weights.
 
     Raises:
-      ValueError: One of the two holds no sample, features or weights do not fit, or, outside
-        `jit`, an element is not finite.
+      ValueError: A sample is empty, features or weights do not match, or, outside `jit`, an element
+        is not finite.
 
     Example:
       >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))
@@ -63,8 +63,8 @@ def emd_1d(
 
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs of order statistics of n and m samples with common quantiles, and their shares."""
-    # The steps of both quantile functions are whole multiples of 1/(n m).
+    """Pairs of order statistics of two samples at common quantiles, and each pair's share."""
+    # The steps of both quantile functions are at integer multiples of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
 
@@ -86,7 +86,7 @@ def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) 
 
 @jax.custom_jvp
 def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
-    """`x` in ascending order along its first axis; NaN may be at any place."""
+    """`x` in ascending order along its first axis; NaN may appear anywhere."""
     return jax.lax.platform_dependent(
         x, cpu=lambda x: _sorting_network(x)[0], default=lambda x: jnp.sort(x, 0)
     )
@@ -113,9 +113,9 @@ def _sorting_network(
 ) -> tuple[Array, ...]:
     """`x` sorted along its first axis, and `followers` in the same order as `x`.
 
-    XLA's CPU back end sorts column by column with a comparison function; minima and maxima of rows
-    run on vector units, ten times as fast where there are some tens of features. Columns are sorted
-    in blocks that stay in the cache during all comparisons.
+    XLA's CPU back end sorts column by column with a comparison function. Minima and maxima of whole
+    rows run on vector units, which is ten times as fast if there are some tens of features. Columns
+    are sorted in blocks that stay in the cache during all comparisons.
     """
     n, features = len(x), math.prod(x.shape[1:])
     columns = min(max(NARROWEST, CACHED // n), max(features, 1))
@@ -134,16 +134,16 @@ def _sorting_network(
 def _sorted_columns(
     x: Float[Array, "n c"], *followers: Shaped[Array, "n c"]
 ) -> tuple[Shaped[Array, "n c"], ...]:
-    """`_sorting_network` by Batcher's bitonic network, one comparison of whole rows at a time."""
+    """`_sorting_network` by Batcher's bitonic network, which compares whole rows."""
     n, size = len(x), 1 << (len(x) - 1).bit_length()
-    # Next to a NaN, samples may be swapped with padding rows, which must then be NaN, too.
+    # A NaN may be swapped with a padding row, which must then also be NaN.
     last = jnp.where(jnp.isnan(x).any(0, keepdims=True), math.nan, math.inf)
     arrays = [
         jnp.concatenate([a, jnp.broadcast_to(fill.astype(a.dtype), (size - n, a.shape[1]))])
         for a, fill in [(x, last), *((a, jnp.zeros((1, 1))) for a in followers)]
     ]
     for k in (2**i for i in range(1, size.bit_length())):
-        # Two sorted halves, the second read backwards, form one bitonic sequence.
+        # Two sorted halves, the second in reverse order, form one bitonic sequence.
         arrays = _compared([a.reshape(size // k, 2, k // 2, -1) for a in arrays], flip=True)
         for j in (2**i for i in reversed(range(k.bit_length() - 2))):
             arrays = _compared([a.reshape(size // (2 * j), 2, j, -1) for a in arrays])

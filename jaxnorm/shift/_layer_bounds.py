@@ -1,13 +1,15 @@
-"""Bounds of the earth mover distance from a layer's parameters, which hold for all inputs.
+"""Bounds of the earth mover distance that hold for all inputs, from a layer's parameters.
 
 The bounds are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs of a layer are in a ball
 of radius M around its bias, and the distance of two outputs is at most L times the distance of
-their inputs. If the parameters are the same at two moments, W₁ of the outputs is therefore at most
-min(2M, L W), where W is W₁ of the inputs. Vectors are along the last axis: features of a sample, of
-a pixel or of a token. A sample of P such vectors has the radius √P M and the same L.
+their inputs. If the parameters are the same at two moments of training, W₁ of the outputs is
+therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors are along the last axis:
+features of a sample, of a pixel or of a token. A sample of P such vectors has the radius √P M and
+the same L.
 
-M and L are the smallest numbers that hold for all inputs, unless a function says otherwise. `scale`
-is γ, one number per feature. The bias moves all outputs equally and does not matter.
+M and L are the smallest numbers that hold for all inputs, unless a docstring says otherwise.
+`scale` is the factor γ, one number per feature. The bias moves all outputs equally, so the bounds
+do not depend on the bias.
 """
 
 import math
@@ -24,7 +26,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
 
 class LayerBounds(NamedTuple):
-    """M (`radius`), the largest distance of outputs to the bias, and the Lipschitz constant L."""
+    """The radius M, the largest distance of outputs from the bias, and the Lipschitz constant L."""
 
     radius: Float[Array, ""]
     lipschitz: Float[Array, ""]
@@ -36,12 +38,12 @@ def certified_upper_bound(
     """The largest possible W₁ of a layer's outputs when W₁ of its inputs is W: min(2M, L W).
 
     Both bounds are attained: 2M if outputs move to the opposite point of the ball, and L W where
-    the layer is steepest. If the mean of the outputs is the bias at both moments, √2 M is also a
-    bound.
+    the slope of the layer is largest. If the mean of the outputs is the bias at both moments, √2 M
+    is also a bound.
 
     Args:
       bounds: Bounds of the layer, which must not change between the two moments of training.
-      distance: W; by default the bound is for any W.
+      distance: W₁ of the inputs; by default the bound is for any inputs.
 
     Example:
       >>> bounds = rms_norm_bounds(jnp.ones(4), eps=1e-2)
@@ -57,13 +59,13 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
 
-    s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. s² lies between the two
-    largest γ² and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is this γ².
-    Outputs approach the bound M as the variance grows beyond eps, and the slope approaches L as the
-    variance vanishes. With one feature every output is the bias: M = L = 0.
+    Here s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies
+    between the two largest γ² and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s²
+    equals both. Outputs approach the bound M as the variance grows beyond eps, and the slope
+    approaches L as the variance vanishes. With one feature every output is the bias: M = L = 0.
 
     Args:
-      scale: γ.
+      scale: The factor γ of each feature.
       eps: Added to the variance; if eps is 0, L is infinite.
 
     Example:
@@ -85,7 +87,7 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
     the mean square vanishes.
 
     Args:
-      scale: γ.
+      scale: The factor γ of each feature.
       eps: Added to the mean square; if eps is 0, L is infinite.
 
     Example:
@@ -104,8 +106,8 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     with α = 0 do not count.
 
     Args:
-      alpha: α.
-      scale: γ.
+      alpha: The factor α inside tanh.
+      scale: The factor γ of each feature.
 
     Example:
       >>> bounds = dyt_bounds(0.5, jnp.array([3.0, 4.0]))
@@ -121,8 +123,8 @@ def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     Outputs approach the bound M where every |α x| is large, and the slope is L where α x = −s.
 
     Args:
-      alpha: α.
-      scale: γ.
+      alpha: The factor α inside erf.
+      scale: The factor γ of each feature.
 
     Example:
       >>> bounds = derf_bounds(0.5, jnp.array([3.0, 4.0]))
@@ -138,14 +140,14 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     `unitize_bounded` is Eqs. 8 and 9, and γ is a scale.
 
     Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
-    is infinite at α = 0, and L at α = 1. M and L are NaN for α outside [0, 1]. If α differs between
-    features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest constant. Then the Jacobian is Γ
-    (I − A)⁻¹ (I − C) (I − C w wᵀ) with Γ, A and C diagonal, C within [0, 1) and w a unit vector,
-    and C (I − C) w is no longer than 1/4.
+    is infinite if an α is 0, and L is infinite if an α is 1. M and L are NaN for α outside [0, 1].
+    If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest constant.
+    In this case, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A and C are diagonal, C
+    is within [0, 1), and w is a unit vector; the norm of C (I − C) w is at most 1/4.
 
     Args:
-      alpha: α.
-      scale: γ.
+      alpha: The parameter α of unitization.
+      scale: The factor γ of each feature.
 
     Example:
       >>> bounds = unitized_bounds(0.5, jnp.array([3.0, 1.0]))
@@ -176,11 +178,12 @@ def _pointwise(alpha: Alpha, scale: Float[Array, " d"], slope: float) -> LayerBo
 
 
 def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
-    """The largest of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, D = `square`.
+    """The maximum of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, where D is `square`.
 
-    At λ the vector is uᵢ ∝ 1/(Dᵢ − λ). In units of the gap g = D₁ − D₂ of the two largest, with
-    λ = D₁ − t g, each other entry of u is −t/(gapᵢ/g − t) times the first entry. For one t in [0,
-    1/2], these factors sum to −1. The quotient at u has the gradient of λ, because u is stationary.
+    If the maximum is λ, it is attained at a vector u with uᵢ ∝ 1/(Dᵢ − λ). Let g = D₁ − D₂ be the
+    gap between the two largest Dᵢ, and λ = D₁ − t g. Then each other element of u is −t/(gapᵢ/g −
+    t) times the first element. For one t in [0, 1/2], these factors sum to −1. The value Σ Dᵢ uᵢ²
+    at this u has the gradient of λ, because u is a stationary point.
     """
     if square.size == 1:
         return jnp.zeros_like(square[0])

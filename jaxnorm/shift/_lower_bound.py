@@ -1,4 +1,4 @@
-"""A lower bound of the earth mover distance by a critic that is 1-Lipschitz by construction."""
+"""A lower bound of the earth mover distance by a critic with Lipschitz constant 1."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3  # for samples with a spread of 1
+CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3  # these values are for samples with a spread of 1
 
 
 def emd_lower_bound(
@@ -30,19 +30,19 @@ def emd_lower_bound(
 ) -> Float[Array, ""]:
     """A lower bound of the exact earth mover distance of the test samples, in their unit.
 
-    The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with
-    trained apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. So f
-    is 1-Lipschitz for every τ, a and b, without clipping or division by a constant. As τ tends to
-    0, the optimum of Eq. 3 on finitely many samples has this form. There are three critics: one
-    from x to y, one from y to x, and one that is linear along the difference of the training means.
-    The function takes the best of the three on the training samples, and returns its mean
-    difference on the test samples. Up to rounding (10⁻⁶ of the spread of float32 samples), the
-    result is at most the distance of the test samples, even if training failed. On average it is
-    below the distance of the distributions.
+    The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
+    apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. So the critic
+    f has Lipschitz constant 1 for every τ, a and b, without clipping or division by a constant. As
+    τ tends to 0, this form includes the optimal critic of Eq. 3 for finitely many samples. Three
+    critics are trained: one from x to y, one from y to x, and one that is linear along the
+    difference of the training means. The function takes the best of the three on the training
+    samples, and returns its mean difference on the test samples. Up to rounding (10⁻⁶ of the spread
+    of float32 samples), the result is at most the distance of the test samples, even if training
+    failed. On average, the result is below the distance of the distributions.
 
     Args:
-      key: Decides the minibatches.
-      x_train: Samples on the first axis; each sample is used as one vector. Row i of `y_train`
+      key: Random key for the minibatches.
+      x_train: Samples on the first axis; each sample is flattened to a vector. Row i of `y_train`
         comes from the same input as row i of `x_train`.
       y_train: Outputs for the same inputs, before or after a change of the weights.
       x_test: Samples that are not used in training.
@@ -51,7 +51,7 @@ def emd_lower_bound(
       batch_size: Samples of each side in a step.
 
     Raises:
-      ValueError: Samples do not fit together as for `emd_1d`, or are not paired; `steps` or
+      ValueError: The samples do not match as for `emd_1d`, or are not paired; `steps` or
         `batch_size` is not positive.
 
     Example:
@@ -99,13 +99,13 @@ def emd_lower_bound(
 
 
 def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Root mean square length, in the unit of the largest entry, so no square overflows."""
+    """Root mean square length, computed relative to the largest element, so no square overflows."""
     unit = unit_of(jnp.abs(h).max())
     return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-    """Apexes at samples of y, where f should be small, and an apex at the centre; zero heights."""
+    """Initial apexes at samples of y, where f should be small, and at the centre; zero heights."""
     apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)
 
@@ -120,7 +120,7 @@ def _cones(
 
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Fast distances; small distances have only three digits, which is enough for training."""
+    """Fast distances. Small distances have only three digits, which is enough for training."""
     product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))

@@ -3,8 +3,8 @@
 p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
 D is the distance of the means. A set of samples is used as the distribution that gives each row the
-same weight; for this distribution, every bound holds exactly. An input with NaN gives NaN. Vectors
-are in at least float32. Vectors of different lengths, or without elements, raise `ValueError`.
+same weight. For this distribution, every bound is exact. An input with NaN gives NaN. Vectors are
+in at least float32. Vectors of different lengths, or without elements, raise `ValueError`.
 """
 
 import jax.numpy as jnp
@@ -69,13 +69,13 @@ def normalized_upper_bound(
 ) -> Float[Array, ""]:
     """Eq. 4, Theorem 1 for outputs of a batch norm: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise the bound is 2d + 2, although the distance is never larger than √(2d).
+    Without noise, this bound is 2d + 2, although the distance is never larger than √(2d).
 
     Args:
-      mean_x: e, the mean after normalization by noisy statistics; zero without noise.
-      excess_x: v, the variance after this normalization, minus 1.
-      mean_y: e', the mean at another time of the training.
-      excess_y: v', the variance minus 1 at that time.
+      mean_x: The mean e after normalization by noisy statistics; zero without noise.
+      excess_x: The excess v of the variance after this normalization: the variance minus 1.
+      mean_y: The mean e' at another time of the training.
+      excess_y: The excess v' of the variance at this other time.
 
     Example:
       >>> zero = jnp.zeros(3)
@@ -92,7 +92,7 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
     """A lower bound, the distance of the means D = ‖μ − μ'‖. No transport plan costs less.
 
     The bound is attained if one distribution is a translation of the other. This bound is often the
-    best of the lower bounds. The paper does not have it.
+    best of the lower bounds. The paper does not have this bound.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -106,7 +106,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
     """Mean distance of x_i and y_i, outputs of the same input: the cost of one transport plan.
 
     Raises:
-      ValueError: The numbers of samples differ, or the samples do not fit together as for `emd_1d`.
+      ValueError: The numbers of samples differ, or the samples do not match as for `emd_1d`.
 
     Example:
       >>> print(paired_upper_bound(jnp.zeros((2, 2)), jnp.array([[3.0, 4.0], [0.0, 1.0]])))
@@ -142,8 +142,7 @@ def clipped_power(
     check_floating(x, "x")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
-    # Powers of x
-    # radius, so none overflows.
+    # Powers of x/radius do not overflow.
     return jnp.sum(jnp.clip(x / radius, -1, 1) ** p, -1) * (radius / (p * x.shape[-1] ** 0.5))
 
 
@@ -156,18 +155,18 @@ def moment_lower_bound(
 ) -> Float[Array, ""]:
     """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
 
-    The paper has p ≥ 2; the bound also holds for p = 1. A small value says nothing about the
-    distance.
+    The paper requires p ≥ 2; the bound also holds for p = 1. A small lower bound says nothing about
+    the distance.
 
     Args:
-      x: Samples on the first axis; each sample is used as one vector.
+      x: Samples on the first axis; each sample is flattened to a vector.
       y: Samples of the same features, in any number.
-      radius: C; larger values are clipped.
-      p: The power.
+      radius: The limit C; larger values are clipped.
+      p: The exponent.
 
     Raises:
-      ValueError: `radius` is not positive, `p` is below 1, or the samples do not fit together as
-        for `emd_1d`.
+      ValueError: `radius` is not positive, `p` is below 1, or the samples do not match as for
+        `emd_1d`.
 
     Example:
       >>> x = jnp.array([[0.0], [1.0]])
@@ -189,15 +188,15 @@ def normalized_lower_bound(
 ) -> Float[Array, ""]:
     """Eq. 5, Theorem 2 at p = 2 for outputs of a batch norm: |Σ (e² + v − e'² − v')| / (2 C √d).
 
-    The bound holds only if no output exceeds `radius`. Outputs that are normalized by their own
-    batch of m never exceed √(m − 1). Means whose squares overflow give NaN.
+    The bound requires that no output exceeds `radius`. Outputs that are normalized by their own
+    batch of m samples never exceed √(m − 1). If the squares of means overflow, the result is NaN.
 
     Args:
-      mean_x: e, the mean after normalization by noisy statistics.
-      excess_x: v, the variance after this normalization, minus 1.
-      mean_y: e', the mean at another time of the training.
-      excess_y: v', the variance minus 1 at that time.
-      radius: C, the largest |output|.
+      mean_x: The mean e after normalization by noisy statistics.
+      excess_x: The excess v of the variance after this normalization: the variance minus 1.
+      mean_y: The mean e' at another time of the training.
+      excess_y: The excess v' of the variance at this other time.
+      radius: The largest |output|, C.
 
     Raises:
       ValueError: `radius` is not positive.

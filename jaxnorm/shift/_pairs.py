@@ -1,4 +1,4 @@
-"""Pairs of samples, and critics that are trained to separate first samples from second samples."""
+"""Pairs of samples, and critics that are trained to separate the samples of a pair."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from jaxnorm.shift._samples import check_pair
 
 
 class Pairs(NamedTuple):
-    """Two sets of samples; row i of both came from the same input."""
+    """Two sets of samples; row i of both sets comes from the same input."""
 
     x: Array
     y: Array
@@ -76,7 +76,7 @@ def train(
         params, moments = state
         index = jax.random.randint(key, (batch_size,), 0, len(pairs.x))
         gradient = jax.grad(loss)(params, pairs.x[index], pairs.y[index])
-        with jax.numpy_dtype_promotion("standard"):  # optax raises to integer powers
+        with jax.numpy_dtype_promotion("standard"):  # because optax raises to integer powers
             updates, moments = optimizer.update(gradient, moments, params)
         return (project(optax.apply_updates(params, updates)), moments), None
 

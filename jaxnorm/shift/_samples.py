@@ -21,7 +21,7 @@ def check_pair(
     *,
     names: tuple[str, str] = ("x", "y"),
 ) -> None:
-    """The two samples; raises unless they are nonempty, of equal features, finite outside `jit`."""
+    """Raise unless both samples are nonempty, of equal features and, outside `jit`, finite."""
     for name, sample in zip(names, (x, y), strict=True):
         check_samples(sample, name)
         check_finite(sample, name)
@@ -58,7 +58,7 @@ def check_weights(weights: Array | None, x: Array, name: str) -> None:
 
 
 def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]:
-    """All arguments in at least float32; raises unless they are vectors of one length."""
+    """All arguments in at least float32; raise unless the arguments are vectors of one length."""
     for name, vector in vectors.items():
         check_floating(vector, name)
         if vector.ndim != 1 or vector.size == 0:

@@ -24,9 +24,9 @@ class LayerShift(NamedTuple):
     """Shift of one layer's outputs, in the unit of the outputs."""
 
     exact: float  # W₁ of the joint outputs
-    lower: float  # distance of the means, a lower bound
-    upper: float  # mean displacement of an output, an upper bound
-    baseline: float  # W₁ of two halves of the later outputs, the value without shift
+    lower: float  # distance of the means, which is a lower bound
+    upper: float  # mean displacement of an output, which is an upper bound
+    baseline: float  # W₁ of two halves of the later outputs, the value without any shift
     channels: Float[np.ndarray, " c"]  # W₁ of each channel
 
 
@@ -36,18 +36,19 @@ def layer_shift(
 ) -> LayerShift:
     """Shift of one layer between two moments of training, on the host.
 
-    Under `jit` use `emd_1d`, `mean_lower_bound` and `paired_upper_bound` instead.
+    `layer_shift` runs on the host; under `jit` use `emd_1d`, `mean_lower_bound` and
+    `paired_upper_bound`.
 
     Args:
       before: Outputs for some inputs, samples first, channels last.
       after: Later outputs for the same inputs.
       exact: Number of samples for the joint distance and its bounds; the first samples are used.
-        The time grows with the second to third power of this number: 400 samples take 30 ms, and
-        4,000 take some seconds. `baseline` compares two halves of these samples, so it is slightly
-        larger than a baseline from all samples.
+        The time grows with the second to third power of `exact`: 400 samples take 30 ms, and 4,000
+        samples take some seconds. `baseline` compares two halves of these samples, so it is
+        slightly larger than a baseline from all samples.
 
     Raises:
-      ValueError: `exact` is below 2, or the samples do not fit together as for `emd_1d`.
+      ValueError: `exact` is below 2, or the samples do not match as for `emd_1d`.
       TypeError: An argument is traced.
     """
     check_samples(before, "before")
@@ -78,8 +79,8 @@ def stream_moments(
     """Moments of every channel of every layer over all `batches`, one batch at a time.
 
     Args:
-      outputs: A function from a batch of inputs to the outputs of layers by name, channels last,
-        best compiled.
+      outputs: A function, best compiled, from a batch of inputs to a dictionary with the outputs of
+        each layer, channels last.
       batches: Inputs, in batches of any size.
 
     Raises:
@@ -104,20 +105,20 @@ class Tracker:
     """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
 
     A shift should come only from the weights. Outputs that are normalized by running averages also
-    change with the latest batches, about ten at momentum 0.9. After a drop of the learning rate,
-    nearly all of the measured shift can be noise from these batches. So let `outputs` normalize by
-    statistics of the whole training set, as in the example: `recalibrate` with the whole set as one
-    batch gives every layer its exact statistics. To see how much of a shift is noise, pass `frozen`
-    to `update`.
+    change with the latest batches, about ten batches at momentum 0.9. After a drop of the learning
+    rate, nearly all of the measured shift can be noise from these batches. So let `outputs`
+    normalize by statistics of the whole training set, as in the example: `recalibrate` with the
+    whole set as one batch gives every layer its exact statistics. To see how much of a shift is
+    noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside of the compiled step; inside a compiled step use `emd_1d`
     and `moments`. Between epochs it stores one set of the probe's outputs. `seconds` is the time
     that the tracker has taken so far.
 
     Args:
-      outputs: A function from a network's state and inputs to the outputs of chosen layers by name,
-        channels last, best compiled.
-      probe: Inputs that stay the same during training, and that training does not use.
+      outputs: A function, best compiled, from a network's state and inputs to a dictionary with the
+        outputs of the chosen layers, channels last.
+      probe: Inputs that stay the same during training. Training must not use these inputs.
       exact: Number of samples for the joint distance, as for `layer_shift`.
 
     Example:
@@ -157,9 +158,10 @@ class Tracker:
 
         Args:
           state: The current state of the network.
-          frozen: A state with the same weights and statistics of other batches. "floor" is the
-            distance between the outputs under `state` and under `frozen`. The floor measures noise,
-            because the weights of both states are equal. None without `frozen`.
+          frozen: A state with the same weights, but with the statistics of other batches. "floor"
+            is the distance between the outputs under `state` and under `frozen`. The floor measures
+            noise, because the weights of both states are equal. Without `frozen`, there is no
+            "floor".
         """
         start = time.perf_counter()
         after = _by_layer(self.outputs(state, self.probe))
@@ -191,7 +193,7 @@ def _merge(a: Moments, b: Moments, n: Float[Array, ""], m: Float[Array, ""]) -> 
 
 
 def _by_layer(outputs: Any) -> Layers:
-    """`outputs`, the result of the caller's function; raises unless it is a dictionary."""
+    """The result of the caller's function `outputs`; raise unless it is a dictionary."""
     if not isinstance(outputs, Mapping):
         raise TypeError(
             "outputs must return a dictionary from layers to arrays, as jaxnorm.nnx.layer_outputs "

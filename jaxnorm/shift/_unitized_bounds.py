@@ -25,18 +25,19 @@ def unitized_upper_bound(
     """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 
     The bound is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same
-    alpha at both moments. At min(alpha) = 0 the bound is E‖X‖ + E‖Y‖, plus 2 if there is an alpha
-    per feature; it is infinite if no samples are given. Unitization need not reduce the distance.
+    alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if there is an alpha
+    per feature. Without samples, the bound is then infinite. Unitization need not reduce the
+    distance.
 
     The bound does not hold for `unitize` (Eq. 10), the transformation that the paper trains. No
-    theorem covers Eq. 10, and `interpolation_counterexample` exceeds 2/alpha by any factor. Use
-    `interpolated_upper_bound`.
+    theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds 2/alpha by any
+    factor. For Eq. 10, use `interpolated_upper_bound`.
 
     Args:
       alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound, and the result
         is NaN.
       x: Outputs before unitization, needed only if min(alpha) is 0.
-      y: Such outputs at another time of the training.
+      y: Outputs before unitization at another time of the training.
 
     Example:
       >>> print(unitized_upper_bound(jnp.array([0.5, 1.0])))
@@ -58,9 +59,9 @@ def unitized_upper_bound(
 def sharp_unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"], y: Float[Array, "m d"]
 ) -> Float[Array, ""]:
-    """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) for X plus that for Y.
+    """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) for X plus the mean for Y.
 
-    m(r) = min_j (alpha_j r + 1 − alpha_j), and r = ‖X‖.
+    Here r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
 
     For `unitize_bounded` and alpha in [0, 1], this bound is never above the bounds of Theorems 3.2
     and 3.3, and it is continuous at 0. The bound is NaN for alpha outside [0, 1]. If an alpha is 1,
@@ -69,7 +70,7 @@ def sharp_unitized_upper_bound(
     Args:
       alpha: A scalar, or one number per feature.
       x: Outputs before unitization.
-      y: Such outputs at another time of the training.
+      y: Outputs before unitization at another time of the training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])
@@ -79,7 +80,7 @@ def sharp_unitized_upper_bound(
 
     def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
         divisor = a * r + (1 - a)
-        undefined = divisor <= 0  # false for NaN, so NaN remains NaN
+        undefined = divisor <= 0  # this comparison is false for NaN, so NaN remains NaN
         return jnp.where(undefined, 1, r / jnp.where(undefined, 1, divisor))
 
     return _mean_reach(reach, alpha, x, y)
@@ -97,7 +98,7 @@ def interpolated_upper_bound(
     Args:
       alpha: A scalar, or one number per feature.
       x: Outputs before unitization.
-      y: Such outputs at another time of the training.
+      y: Outputs before unitization at another time of the training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])
@@ -122,9 +123,9 @@ def interpolation_counterexample(
     because the theorems do not cover `unitize`.
 
     Args:
-      alpha: In (0, 1).
-      length: R, the norm of both outputs.
-      dims: d.
+      alpha: The parameter of unitization, in (0, 1).
+      length: The norm R of both outputs.
+      dims: The number of elements of each output.
 
     Raises:
       ValueError: `alpha` is not in (0, 1), `length` is not positive, or `dims` is below 1.
@@ -150,10 +151,10 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """Largest mean norm of outputs for inputs with the norms of `x`, plus the same for `y`.
+    """The largest mean norm of outputs for inputs with the norms of `x`, plus the same for `y`.
 
-    For norms above 1, the feature with the smallest alpha decides; below 1, the feature with the
-    largest alpha decides.
+    For norms above 1, the feature with the smallest alpha gives the largest output. For norms below
+    1, it is the feature with the largest alpha.
     """
     check_pair(x, y)
     alpha = _at_least_float32(alpha)

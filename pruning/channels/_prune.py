@@ -50,7 +50,7 @@ RESIZE = "with resize=True channels under a norm are removed, too, as in a uniti
 
 
 def macs_of(cost: Cost) -> int:
-    """Multiply-accumulates, the default cost of a budget."""
+    """Multiply-accumulates, the default cost for a budget."""
     return cost.macs
 
 
@@ -88,11 +88,12 @@ def prune(
         evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
-      ratios: Rising fractions. After each step, the next fraction of all channels is removed in
-        total: `[0.5]` removes half in one step. See also `iterative(0.5, steps=4)`.
-      budget: The largest cost of the result, in place of ratios. A number below 1 is a share of the
-        cost of the whole network; a number of 1 or more is the cost itself. For several steps, pass
-        a list of falling budgets.
+      ratios: Rising fractions of channels to remove. After each step, the next fraction of all
+        channels is removed in total. For example, `[0.5]` removes half of the channels in one step.
+        See also `iterative(0.5, steps=4)`.
+      budget: The largest allowed cost of the result; give either `ratios` or `budget`. A number
+        below 1 is a share of the cost of the whole network; a number of 1 or more is the cost
+        itself. For several steps, pass a list of falling budgets.
       cost: A function that reads one number from a `Cost`, such as `lambda cost: cost.parameters`.
         The default is multiply-accumulates at `inputs`.
       batch_sizes: Batch sizes at which the network is timed, such as `[32]` for `cost=lambda cost:
@@ -101,44 +102,46 @@ def prune(
         `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
       select: Chooses the channels to keep by their scores: `select_layerwise` for ratios,
         `select_within` for a budget, or another function, such as `partial(select_globally,
-        min_channels=8)`. If the `partial` sets `cost`, `price` or `round_to`, its values are used.
-      round_to: The number of kept channels of a group is a multiple of this number, or the group
-        keeps all channels. Pass one number, or numbers by the names of layers, such as `{"mlp":
-        128, "attention": 8}`.
+        min_channels=8)`. If this `partial` sets `cost`, `price` or `round_to`, its values are used.
+      round_to: A group keeps a multiple of this number of channels, or all its channels. Pass one
+        number, or a dictionary from names of layers to numbers, such as `{"mlp": 128, "attention":
+        8}`.
       equal_repeats: Whether groups that repeat keep the same number of channels, for checkpoint
-        formats with one width for all layers. Groups repeat if they have equal sizes and the names
+        formats with one width for all layers. Groups repeat if their sizes are equal and the names
         of their arrays differ only in numbers. `select` gets groups that repeat as one group, with
         the mean of their sorted scores.
-      exclude: Names of layers that keep all filters: whole parts of the paths of their arrays.
-      refine: A function that is called after `select` and maps `(apply, params, groups, keep)` to a
-        better `keep` with the same numbers of channels, such as `partial(swap_channels,
-        batches=[(images,), ...])`.
+      exclude: Names of layers that keep all filters. A name is one or more whole parts of a path.
+      refine: A function that improves the choice after `select`. The function maps `(apply, params,
+        groups, keep)` to a better `keep` with the same numbers of channels, such as
+        `partial(swap_channels, batches=[(images,), ...])`.
       fold: Whether the constant outputs of removed channels are added to the next biases.
-      repair: A function that replaces folding. The function maps `(apply, params, groups, keep)` to
-        a tree of the same shapes, from which the channels are then removed. An example is
+      repair: A function that replaces folding. `repair` maps `(apply, params, groups, keep)` to a
+        tree of the same shapes, from which the channels are then removed. One such function is
         `partial(least_squares, batches=[(images,), ...])`.
-      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Needed if
-        `apply` does not take its widths from `params`, or computes something else at new widths.
-      recalibrate: Maps the smaller tree to a tree with new running statistics, after each removal,
-        for example by `jaxnorm.nnx.recalibrate`.
-      fine_tune: Trains the smaller tree after each removal; its arguments are this tree and the
-        step, from 0. With `resize`, `recalibrate` and `fine_tune` get a `Pruned` as an additional
-        argument. Pass the `groups` and `keep` of the `Pruned` to `resized(train, groups, keep)`.
+      resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Set
+        `resize` if `apply` does not take its widths from `params`, or computes something else at
+        new widths.
+      recalibrate: A function, called after each removal, that maps the smaller tree to a tree with
+        new running statistics, for example by `jaxnorm.nnx.recalibrate`.
+      fine_tune: A function, called after each removal, that trains the smaller tree. Its arguments
+        are this tree and the number of the step, from 0. With `resize`, `recalibrate` and
+        `fine_tune` get a `Pruned` as an additional argument. With this `Pruned`, `resized(train,
+        pruned.groups, pruned.keep)` makes a training step of the smaller tree.
       callback: A function that is called after each step with the number of the step, from 0, and
         the current `Pruned`.
       checkpoint_dir: Folder for a checkpoint of the latest step, from which an interrupted run
-        resumes; `load_pruned` reads it.
+        resumes. `load_pruned` reads this checkpoint.
 
     Raises:
       TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a function
         takes other arguments.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
-        instead of running statistics. `ratios` do not rise or do not lie in (0, 1). Budgets do not
-        fall, are not positive, or are less than the cost of the network with the fewest channels.
-        No channel can be removed. A name of `exclude` or `round_to` matches no layer. A score is
-        NaN, or a group does not have one score for each channel. `apply` cannot be traced. Without
-        `resize`, `apply` does not take its widths from `params`, or computes something else at the
-        smaller widths. `recalibrate` or `fine_tune` returns a tree of other shapes.
+        instead of running statistics. The `ratios` do not rise or do not lie in (0, 1). Budgets do
+        not fall, are not positive, or are less than the cost of the network with the fewest
+        channels. No channel can be removed. A name of `exclude` or `round_to` matches no layer. A
+        score is NaN, or a group does not have one score for each channel. `apply` cannot be traced.
+        Without `resize`, `apply` does not take its widths from `params`, or computes something else
+        at the smaller widths. `recalibrate` or `fine_tune` returns a tree of other shapes.
         `checkpoint_dir` holds a run with other ratios or of another network.
 
     Example:
@@ -221,7 +224,7 @@ def _result(
 
 
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The masks of all channels, given earlier masks and masks of the channels that were left."""
+    """The masks of all channels, from earlier masks and the masks of the remaining channels."""
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
         mask[mask] = new
@@ -254,7 +257,7 @@ def _check_functions(
 def _groups(
     apply: Apply, params: Tree, inputs: Tree, exclude: Sequence[str], resize: bool
 ) -> tuple[ChannelGroup, ...]:
-    """The groups to prune; if there are no groups, an error gives the reasons."""
+    """The groups to prune; without groups, an error gives the reasons."""
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
@@ -281,7 +284,7 @@ def _shapes(params: Tree) -> list[tuple[int, ...]]:
 
 
 def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
-    """`params`, if it has the shapes of `given`; otherwise an error names the function."""
+    """`params`, if it has the shapes of `given`; otherwise raise and name the function."""
     if (found := _shapes(params)) != (shapes := _shapes(given)):
         got = "None" if params is None else f"{found}"
         raise ValueError(
@@ -325,7 +328,7 @@ def _costs(
     cost: Callable[[Cost], int | float],
     batch_sizes: Sequence[int],
 ) -> dict[str, Any]:
-    """The arguments of `select_within` about the cost."""
+    """The arguments of `select_within` that concern the cost."""
     at = cost_at(apply, params, groups, *inputs)
     if not batch_sizes:
         return {"cost": lambda widths: cost(at(widths))}

@@ -36,8 +36,8 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 class _Value:
     """Facts about a value: the parameters of its size, if the value depends on no others.
 
-    `is_reduced`: the value is computed from sums over activations, from parameters and from
-    numbers.
+    `is_reduced` says that the value is computed from sums over activations, from parameters and
+    from numbers.
     """
 
     size: int
@@ -47,7 +47,7 @@ class _Value:
 
 
 def _lost_averages(program: ClosedJaxpr, count: int) -> set[int]:
-    """Those of `count` arguments that are added to statistics in sums that no output needs."""
+    """Those of the first `count` arguments that are added to statistics in unread sums."""
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
     inputs = [_Value(size, is_active=True) for size in sizes[count:]]

@@ -1,6 +1,6 @@
 """Scores the filters of a layer, Table 2, and computes the geometric median of the filters.
 
-Filters are the rows of a matrix, `(filters, dims)`; scores are one number for each filter, and the
+Filters are the rows of a matrix, `(filters, dims)`. Scores are one number for each filter; the
 filters with the smallest scores are pruned first. `filter_matrix` makes the matrix of a layer's
 kernel.
 """

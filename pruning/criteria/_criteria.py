@@ -1,11 +1,11 @@
 """Criteria that score the filters of a layer, Table 2; the smallest scores are pruned first.
 
-Filters are rows, `(filters, dims)`. Scores are in at least float32 for any dtype of the filters,
-because bfloat16 would give many filters of a layer equal scores. Lengths have gradient zero at the
-zero vector, so all gradients are finite. Functions with loops are compiled here, because JAX would
-compile each loop again at every call outside of `jit`. Under `jit` the criteria of one layer share
-its Gram product. If a layer is not finite, all scores by `fermat` and `gm` are NaN. If a filter is
-not finite, its scores by the other criteria are not finite.
+Filters are rows, `(filters, dims)`. Scores are in at least float32 for any dtype of the filters. In
+bfloat16, many filters of a layer would have equal scores. The length of the zero vector has
+gradient zero, so all gradients are finite. Functions with loops are jitted in this module, because
+JAX would otherwise compile each loop at every call outside of `jit`. Under `jit` the criteria of
+one layer share its Gram product. If a layer is not finite, all scores by `fermat` and `gm` are NaN.
+If a filter is not finite, its scores by the other criteria are not finite.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,9 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    The distances are computed from the Gram product of the centred filters if this is accurate, and
+    The distances are computed from the Gram product of the centred filters if that is accurate, and
     otherwise from differences. The error is at most 64 units of rounding. If a weight is not
-    finite, there is no median, and all scores are NaN.
+    finite, the median does not exist, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -66,9 +66,9 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The summed distance of every filter to the others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
     Squared distances come from one Gram product of the centred filters. If a distance is below a
-    sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and the row is computed again from
-    differences. So the error is at most 64 units of rounding for all filters. If a weight is not
-    finite, all scores are NaN.
+    sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and the distances of this filter are
+    computed again from differences. So the error is at most 64 units of rounding for all filters.
+    If a weight is not finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -89,7 +89,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
 @gm.defjvp
 def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """The derivative of the sum of distances, row by row, to save memory and avoid cancellation."""
+    """The derivative of the sum of distances, row by row to save memory and avoid cancellation."""
 
     @auto_sharded
     def by_rows(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
@@ -103,9 +103,9 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The summed similarity of every filter to the others: Σₖ |cos(vⱼ, vₖ)|.
 
-    RePr's rank, Prakash et al. (2019), times the number of filters; in [0, n − 1]. RePr drops the
-    filters with the *largest* scores first, because other filters can express them. A zero filter
-    counts as orthogonal to all filters, and has gradient zero.
+    The score is the rank of RePr, Prakash et al. (2019), times the number of filters. It lies in
+    [0, n − 1]. RePr drops the filters with the *largest* scores first, because other filters can
+    express these filters. A zero filter counts as orthogonal to all filters, and has gradient zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)
@@ -114,7 +114,7 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
 
 
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
-    """The filters of a kernel as rows of a matrix; dims is cin times the size of the window.
+    """The filters of a kernel as rows of a matrix; dims is the product of cin and the window size.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
     `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay
@@ -143,8 +143,8 @@ CRITERIA = Criteria(l1=l1_norm, l2=l2_norm, fermat=fermat, gm=gm)
 
 @auto_sharded
 def scores(filters: Float[Array, "filters dims"]) -> dict[str, Float[Array, " filters"]]:
-    """The scores by all of `CRITERIA`, by name.
+    """The scores by all criteria of `CRITERIA`, by name.
 
-    `jax.jit(functools.partial(jax.tree.map, scores))(layers)` scores a network in one call.
+    To score a network in one call, use `jax.jit(functools.partial(jax.tree.map, scores))(layers)`.
     """
     return {name: criterion(filters) for name, criterion in CRITERIA.items()}

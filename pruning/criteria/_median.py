@@ -23,13 +23,13 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If this
     point is not exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does
     not halve the gradient, the best of two alternatives is used: shorter steps, or Weiszfeld's step
-    with the rule of Vardi and Zhang (2000). If a filter is itself the median, their condition finds
-    it, and the filter is returned exactly. The median of collinear filters is the middle filter, or
-    the midpoint of the middle two filters.
+    with the rule of Vardi and Zhang (2000). If a filter is itself the median, the condition of
+    Vardi and Zhang detects this, and the filter is returned exactly. The median of collinear
+    filters is the middle filter, or the midpoint of the middle two filters.
 
     Derivatives of any order are derivatives of the minimum, by the implicit function theorem. If
     the median is a filter or the midpoint of two filters, its derivative is the derivative of these
-    filters. This derivative can be wrong for a change that moves filters apart that were equal.
+    filters. If filters were equal and a change moves them apart, this derivative can be wrong.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -72,7 +72,7 @@ def optimality_gap(
 
 
 class Solution(NamedTuple):
-    """The place of the median: midway between two filters, or at x; the filters' mean is 0."""
+    """The place of the median, midway between two filters or at x, if the mean filter is 0."""
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
@@ -103,7 +103,7 @@ def _differentiable_jvp(
 
 @jax.jit
 def minimum(h: Filters, near: "Weiszfeld") -> Solution:
-    """The median of filters whose mean is 0, from the point that Weiszfeld's iteration reached."""
+    """The median of filters with mean 0, from the point that Weiszfeld's iteration reached."""
     collinear, first, last = _collinear_middle(h)
     end = _search(h, matmul(h.T, near.weights), collinear | near.settled)
     first = jnp.where(collinear, first, end.nearest)
@@ -112,7 +112,7 @@ def minimum(h: Filters, near: "Weiszfeld") -> Solution:
 
 
 class Weiszfeld(NamedTuple):
-    """A point Σ λⱼhⱼ with `weights` λ, its squared distances; `settled` if it is the median."""
+    """A point Σ λⱼhⱼ with `weights` λ and its squared distances; `settled` if it is the median."""
 
     weights: Float[Array, " filters"]
     square: Float[Array, " filters"]
@@ -120,11 +120,11 @@ class Weiszfeld(NamedTuple):
 
 
 def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
-    """The median of filters whose mean is 0, from their Gram matrix only.
+    """The median of filters with mean 0, from their Gram matrix only.
 
     Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖ runs for at most 100 rounds. The result is `settled` on
     three conditions: the remaining gradient is a rounding error, no filter is so near x that a
-    distance has lost digits, and the filters are clearly not on one line.
+    distance has lost digits, and the filters are clearly not collinear.
     """
     n, squares = len(gram), jnp.diagonal(gram)
     scale = squares.mean()
@@ -164,7 +164,7 @@ class _Search(NamedTuple):
 
 
 def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
-    """Minimise Σ ‖x − hⱼ‖ from `x`; `on_filter` if the minimum is the filter `nearest`."""
+    """Minimize Σ ‖x − hⱼ‖ from `x`; `on_filter` if the minimum is the filter `nearest`."""
     shares = 0.5 ** jnp.arange(10, dtype=h.dtype)
 
     def step(state: _Search) -> _Search:
@@ -189,10 +189,10 @@ def _tolerance(h: Float[Array, "filters _"]) -> float:
 
 
 def _slope(x: Point, h: Filters) -> Float[Array, ""]:
-    """Length of the smallest subgradient of Σ ‖x − hⱼ‖ at x: zero at the minimum and only there.
+    """Length of the smallest subgradient of Σ ‖x − hⱼ‖ at x, which is zero only at the minimum.
 
-    The directions of filters at x itself are zero here. k such filters can balance a gradient of
-    length up to k.
+    The directions of filters at x itself are zero here. If k filters are at x, they can balance a
+    gradient of length up to k.
     """
     directions, _, at_x = _directions(x, h)
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
@@ -209,7 +209,7 @@ def _weiszfeld_step(x: Point, h: Filters) -> Point:
 
 
 def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
-    """x − H⁻¹g, where g = Σ uⱼ and H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖; H = I unless `regular`."""
+    """The Newton step x − H⁻¹g: g = Σ uⱼ, H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖; H = I unless `regular`."""
     directions, inverse, _ = _directions(x, h)
 
     def hessian(y: Point) -> Point:
@@ -246,7 +246,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean, divided by the largest entry, and that entry."""
+    """The filters minus their mean, divided by the largest element, and that element."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 

@@ -1,6 +1,7 @@
 """Theory of Gaussian filters: moments, variances of ratios, and correlations of criteria.
 
-For filters whose weights have other tails and scales, there are correlations of l1 and l2.
+Two functions give the correlation of l1 and l2 for filters whose weights have other tails and
+scales.
 """
 
 from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap

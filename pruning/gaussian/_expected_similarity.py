@@ -19,10 +19,10 @@ from pruning.gaussian._moments import Parameter, chi_defect
 def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
     """Pearson's correlation of the l1 and l2 norm of a Gaussian filter, exact.
 
-    The direction of a filter is independent of its length, hence Cov(l1, l2)/(E l1 E l2) is the
-    squared coefficient of variation of l2, and the correlation is CV(l2)/CV(l1). The correlation
-    falls from 1 at dims = 1 to 1/√(π − 2) = 0.9359, so the rankings by l1 and l2 do not become
-    equal. An array with dims below 1 gives NaN.
+    The direction of a filter is independent of its length. Hence Cov(l1, l2)/(E l1 E l2) is the
+    squared coefficient of variation of l2, and the correlation is CV(l2)/CV(l1). As dims grows, the
+    correlation falls from 1 (dims = 1) to 1/√(π − 2) = 0.9359, so the rankings by l1 and l2 do not
+    become equal. An array with dims below 1 gives NaN.
 
     Example:
       >>> print(f"{l1_l2_correlation(9):.4f}")
@@ -37,27 +37,29 @@ def expected_spearman(
 ) -> Float[Array, "..."]:
     """Mean over Gaussian layers of Spearman's correlation of two criteria, in either order.
 
-    The scores of a pair are taken as N = `num_filters` draws of a normal pair of correlation ρ,
-    which has E Sp = 6 (asin ρ + (N − 2) asin(ρ/2)) / (π (N + 1)) exactly; with t = 1/ρ² − 1,
+    The scores by two criteria are approximated as `num_filters` = N draws of a normal pair of
+    correlation ρ. The mean of Spearman's correlation of such draws is exactly 6 (asin ρ + (N − 2)
+    asin(ρ/2)) / (π (N + 1)). With t = 1/ρ² − 1, the table gives ρ for each pair:
 
         l1, l2       t = 1/corr² − 1     ρ exact (`l1_l2_correlation`); the normal pair as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N
         l2, gm       t = 2/(N − 1)       as for distances to the centroid; to first order in 1/N
         fermat, gm   t = 1/(2 N dims)    to first order in 1/N and 1/dims
 
-    and ρ of l1 with fermat or gm is the ρ of l1 with l2 times the ρ of l2 with fermat or gm.
+    For l1 with fermat or gm, ρ is the ρ of l1 with l2 times the ρ of l2 with fermat or gm.
 
-    In layers drawn at random, 1 − Sp agreed with this to 6% for at least 16 filters of 27 dims
-    (fermat with gm: to 8%), and to 12% for 8 filters of 9 dims. As dims grows, only the last row
-    tends to 1. The other rows with fermat or gm tend to 1 for many filters, and l1 with l2 tends to
-    0.930. The gradient is finite except for l1 with l2 at dims = 1.
+    In layers drawn at random, 1 minus the mean correlation agreed with this formula to 6% for at
+    least 16 filters of 27 dims (fermat with gm: to 8%), and to 12% for 8 filters of 9 dims. As dims
+    grows, only the last row of the table tends to 1. As the number of filters grows, the other rows
+    with fermat or gm tend to 1, and l1 with l2 tends to 0.930. The gradient is finite except for l1
+    with l2 at dims = 1.
 
-    For a criterion of `CRITERIA` that is not in this table, the theory has no ρ and the result is
-    NaN. Elements of an array below 2 filters or 1 dim also give NaN.
+    For a criterion of `CRITERIA` that is not in the table, ρ is unknown and the result is NaN.
+    Elements of an array below 2 filters or 1 dim also give NaN.
 
     Raises:
-      ValueError: If `pair` is not two different names of `CRITERIA`, `num_filters` is below 2 or
-        `dims` below 1.
+      ValueError: `pair` is not two different names of `CRITERIA`, `num_filters` is below 2, or
+        `dims` is below 1.
 
     Example:
       >>> print(f"{expected_spearman(64, 576, ('l1', 'l2')):.4f}")
@@ -73,12 +75,13 @@ def expected_overlap(
 ) -> Float[Array, "..."]:
     """Expected overlap of the `ratio` lowest filters by two criteria in a large Gaussian layer.
 
-    Φ₂(z, z; ρ)/ratio with z the `ratio` quantile of N(0, 1), Φ₂ the bivariate normal distribution
-    and ρ as in `expected_spearman`, NaN where ρ is not known. At ratio ½, the overlap is ½ +
-    asin(ρ)/π. Independent rankings have the overlap `ratio`.
+    The overlap is Φ₂(z, z; ρ)/ratio, where z is the `ratio` quantile of N(0, 1), Φ₂ is the
+    bivariate normal distribution function and ρ is as in `expected_spearman`. The overlap is NaN if
+    ρ is not known. At ratio ½, the overlap is ½ + asin(ρ)/π. Independent rankings have the expected
+    overlap `ratio`.
 
     Raises:
-      ValueError: As `expected_spearman`, or `ratio` lies outside (0, 1].
+      ValueError: The same as for `expected_spearman`, or `ratio` lies outside (0, 1].
 
     Example:
       >>> print(f"{expected_overlap(256, 2304, ('l1', 'l2'), ratio=8 / 256):.2f}")
@@ -91,7 +94,7 @@ def spearman_of_noise(
     noise: Parameter, num_filters: Parameter, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
     """`expected_spearman` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
-    # asin ρ = π/2 − atan √t keeps digits that ρ = 1 − 10⁻⁸ would lose.
+    # asin ρ = π/2 − atan √t keeps digits that ρ = 1 − 10⁻⁸ would lose
     whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
     return sign * 6 / (jnp.pi * (num_filters + 1)) * (whole + (num_filters - 2) * half)
@@ -101,14 +104,14 @@ def overlap_of_noise(
     noise: Parameter, *, ratio: int | float, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
     """`expected_overlap` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
-    from scipy.special import ndtri  # this import takes half a second
+    from scipy.special import ndtri  # imported here, because the import takes half a second
 
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
     if ratio == 1:
         return jnp.ones_like(jnp.asarray(1.0 * noise))
     z = float(ndtri(ratio))
-    # Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ up to asin ρ, Plackett's identity.
+    # Plackett's identity: Φ₂ = Φ(z)² + 1/2π ∫ exp(−z²/(1 + sin θ)) dθ, with θ up to asin ρ.
     whole = sign * jnp.asarray(jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0))))
     nodes, weights = np.polynomial.legendre.leggauss(40)
     angles = jnp.multiply.outer(whole, jnp.asarray((nodes + 1) / 2, whole.dtype))
@@ -118,7 +121,7 @@ def overlap_of_noise(
 
 
 def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
-    """t = 1/ρ² − 1 of a pair's scores from the table of `expected_spearman`; NaN if not there."""
+    """t = 1/ρ² − 1 of a pair's scores, from the table of `expected_spearman`; else NaN."""
     (num_filters,), (dims,) = parameters(2, num_filters=num_filters), parameters(1, dims=dims)
     if len(set(pair) & set(CRITERIA)) != 2:
         names = ", ".join(CRITERIA)

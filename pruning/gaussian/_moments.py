@@ -1,8 +1,8 @@
 """Moments of the norms of Gaussian filters, exact.
 
-Filters are drawn independently from N(0, σ² I) in `dims` dimensions, σ being `std`. Parameters are
-numbers or floating arrays that broadcast against each other. With arrays, all functions can be
-differentiated, batched and traced. They compute no differences of log-gammas, so float32 is
+Filters are drawn independently from N(0, σ² I) in `dims` dimensions, where σ is `std`. Parameters
+are numbers or floating arrays that broadcast against each other. With arrays, all functions can be
+differentiated, batched and traced. No function computes a difference of log-gammas, so float32 is
 accurate up to dims = 10⁷ and beyond.
 """
 
@@ -22,7 +22,7 @@ Parameter = int | float | Float[Array, "..."]
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E|x|^order of a Gaussian weight: σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
 
-    Eqs. 14 and 15 are σ √(2/π) at order 1 and the variance σ² (1 − 2/π).
+    Eq. 14 is this moment at order 1, σ √(2/π). Eq. 15 is the variance σ² (1 − 2/π).
 
     Example:
       >>> print(f"{half_normal_moment(1.0, 1):.4f}")
@@ -34,12 +34,13 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
 
-    The order is any real number. The moment is ∞ for order ≤ −dims, and where it does not fit the
-    dtype. For the variance, use `chi_variance`: a difference of two moments loses one digit for
-    every factor of ten in dims.
+    The order is any real number. The moment is ∞ for order ≤ −dims, and if it overflows the dtype.
+    For the variance, use `chi_variance`. A difference of two moments would lose one digit for every
+    factor of ten in dims.
 
     Raises:
-      ValueError: The number `std` or `dims` is negative. In an array this gives NaN.
+      ValueError: The number `std` or `dims` is negative. Negative elements of an array give NaN
+        instead.
 
     Example:
       >>> print(f"{chi_moment(2.0, 3, 2):.1f}")
@@ -67,16 +68,16 @@ def amoroso_moment(
 ) -> Float[Array, "..."]:
     """Moment E x^order of the Amoroso distribution, Proposition 1: x = a + θ z^(1/β), z ~ Gamma(α).
 
-    E (x − a)^i = θ^i Γ(α + i/β) / Γ(α), and for a whole order j ≥ 0 the binomial formula gives E
-    x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. The moment is θ^j · ∞ where α + j/β ≤ 0: there the
-    integral diverges, although the printed formula still returns a number.
+    The central moments are E (x − a)^i = θ^i Γ(α + i/β) / Γ(α). For an integer order j ≥ 0, the
+    binomial formula gives E x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. If α + j/β ≤ 0, the integral
+    diverges and the moment is θ^j · ∞, although the printed formula still returns a number.
 
     Args:
-      order: A whole number, not negative; any real number if `a` is the number 0 and θ > 0.
+      order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: The order is not a whole number, and the moment for a ≠ 0 then has no closed form;
-        or β is 0.
+      ValueError: β is 0, or the order is not an integer. In the latter case, the moment for a ≠ 0
+        has no closed form.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
@@ -101,12 +102,12 @@ def amoroso_moment(
 def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, "..."]:
     """Mean distance of a Gaussian filter to a point F of norm `length`, which Theorem 2 minimizes.
 
-    The paper prints σ² √(π/2) L(−y) with y = ‖F‖²/2σ² and L the Laguerre function of degree ½ and
-    parameter dims/2 − 1. The unit shows that the factor must be σ, not σ². Given a Poisson variable
-    j of mean y, ‖F − v‖ is σ times a chi variable of dims + 2j degrees, so L is a sum of positive
-    terms. The mean distance grows with `length`; at 0 it is smallest and equals `chi_moment(std,
-    dims, 1)`. The result is NaN beyond 70σ, and for an array `std` that is not positive
-    or `dims` that is negative.
+    The paper prints the mean distance as σ² √(π/2) L(−y), where y = ‖F‖²/2σ² and L is the Laguerre
+    function of degree ½ and parameter dims/2 − 1. The unit of a distance shows that the factor must
+    be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of dims +
+    2j degrees. So L is a sum of positive terms. The mean distance grows with `length`. Its minimum,
+    at length 0, is `chi_moment(std, dims, 1)`. The result is NaN if `length` exceeds 70σ, if an
+    element of the array `std` is not positive, or if an element of the array `dims` is negative.
 
     Raises:
       ValueError: The number `std` is not positive, or `dims` negative.
@@ -124,7 +125,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
 def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
     """Mean of a chi variable of dims + 2j degrees, j Poisson of mean y; NaN beyond y = 2450."""
-    at_zero = y == 0  # false for NaN, so NaN remains NaN
+    at_zero = y == 0  # this comparison is false for NaN, so NaN remains NaN
     y = jnp.where(at_zero, 1, y)
     first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
     j = first + jnp.arange(1024, dtype=y.dtype)
@@ -139,12 +140,13 @@ def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[A
 def _gamma_moment(
     unit: Parameter, order: Parameter, x: Parameter, step: Parameter
 ) -> Float[Array, "..."]:
-    """unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
+    """The product unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
 
-    The recurrence gives ten factors; then Stirling's series of both are subtracted term by term.
-    The powers are multiplied in four equal parts, so no power overflows unless the result does.
+    The recurrence gives ten factors. Then Stirling's series of both gamma functions are subtracted
+    term by term. The powers are multiplied in four equal parts, so no power overflows unless the
+    result overflows.
     """
-    converges = ~jnp.asarray(x + step <= 0)  # true for NaN, which stays NaN
+    converges = ~jnp.asarray(x + step <= 0)  # this comparison is true for NaN, so NaN remains NaN
     large = jnp.asarray(step > 100)  # computed by logarithms, which lose digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0
@@ -163,7 +165,7 @@ def _gamma_moment(
 
 
 def _exponent(x: Parameter, step: Float[Array, "..."]) -> Float[Array, "..."]:
-    """log of Γ(x + 10 + step)/Γ(x + 10) minus step · log(x + 10 + step)."""
+    """The logarithm of Γ(x + 10 + step)/Γ(x + 10) minus step · log(x + 10 + step)."""
     x = x + 10
     return (x - 0.5) * jnp.log1p(step / x) - step + _stirling(x + step) - _stirling(x)
 

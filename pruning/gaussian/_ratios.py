@@ -1,8 +1,8 @@
 """Exact variances of ratios of norms, which Theorems 1 and 3 bound, and their leading terms.
 
 Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is first scaled to
-mean 1. No ratio depends on c. Arguments and results are Python numbers: the negative moments that
-some ratios need are integrals, evaluated on the host in float64.
+mean 1. No ratio depends on c. Arguments and results are Python numbers. Some ratios need negative
+moments, which are integrals, evaluated on the host in float64.
 """
 
 import math
@@ -23,14 +23,14 @@ class RatioVariances(NamedTuple):
 
 
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
-    """Variances of l1/l2 and l2/l1 of a Gaussian filter, l1 and l2 first scaled to mean 1.
+    """Variances of l1/l2 and l2/l1 of a Gaussian filter; l1 and l2 are first scaled to mean 1.
 
     Theorem 1 bounds these variances by 1/dims. This function computes the exact variances.
-    Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j, and with the squared
-    coefficients of variation of l1 and l2 Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1. Var(l2/l1) needs
-    negative moments of l1. The moments are integrals, evaluated on the host in float64 to about 12
-    digits. Both variances are below their common limit (π − 3)/(2 dims), which is fifteen times
-    smaller than the bound (π − 1)/(2 dims) in the proof.
+    Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j. Therefore Var(l1/l2) =
+    (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of variation of l1 and l2.
+    Var(l2/l1) needs negative moments of l1. These moments are integrals, evaluated on the host in
+    float64 to about 12 digits. Both variances are below (π − 3)/(2 dims), which they approach for
+    large dims. This is fifteen times smaller than the bound (π − 1)/(2 dims) in the proof.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
@@ -44,7 +44,8 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     if dims == 2:  # computed by the mean over the angle, because E l1⁻² diverges
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
-    # E X⁻ʲ for X = l/E l is 1 + excess; l2's from Γ, l1's by quadrature.
+    # For X = l/E l, E X⁻ʲ is 1 + excess. The moments of l2 come from Γ, and those of l1 from
+    # quadrature.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
     l1_first, l1_second = _inverse_excess(dims, 1)
     first = (l1_first - l2_first) / (1 + l2_first)
@@ -55,9 +56,9 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
 def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
     """`l1_l2_ratio_variance` to second order in 1/dims, for Theorem 1 at large dims.
 
-    The first order is (π − 3)/(2 dims) for both. The second order is (5/8 − π/4)/dims² for
-    Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms follow from the moments of
-    |x| up to the fourth.
+    The first-order term of both variances is (π − 3)/(2 dims). The second-order term is (5/8 −
+    π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms follow from
+    the first four moments of |x|.
 
     Example:
       >>> [f"{2304 * variance:.5f}" for variance in l1_l2_ratio_variance_limit(2304)]
@@ -72,13 +73,13 @@ def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
 def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     """Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3, exactly: F₁ = Σ‖aᵢ‖, F₂ = Σ‖aᵢ‖² over n vectors.
 
-    Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of Σ‖aᵢ‖². With m = n · dims and q − 1 the squared coefficient of
-    variation of ‖aᵢ‖, Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²), which writes the
-    printed difference of two numbers near 1 as a sum. Var(F₂/F₁) needs moments of 1/F₁. The
-    variances do not depend on c.
+    The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared
+    coefficient of variation of ‖aᵢ‖. Then Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m −
+    1)²). This formula avoids the printed difference of two numbers near 1. Var(F₂/F₁) needs moments
+    of 1/F₁. Neither variance depends on c.
 
     Raises:
-      ValueError: If n or dims is below 1, or n · dims at most 2, where Var(F₁/F₂) is infinite.
+      ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.
 
     Example:
       >>> [f"{2 * 10 * 9 * variance:.4f}" for variance in norm_sum_ratio_variance(10, 9)]
@@ -98,12 +99,12 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
 
 
 def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) -> RatioVariances:
-    """The leading terms of the variances of Theorem 3: 1/(2 n dims) for both.
+    """The leading term of both variances of Theorem 3, 1/(2 n dims).
 
     Args:
       shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Eq. 8. Theorem 3 does not
-        apply to such vectors. The leading term is then (1 + 3/n)/(8 dims), which does not vanish as
-        n grows.
+        cover vectors that share a filter. For such vectors, the leading term is (1 + 3/n)/(8 dims),
+        which does not vanish as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     leading = (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
@@ -118,10 +119,12 @@ def _check(function: str, **sizes: int) -> None:
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     """E X⁻¹ − 1 and E X⁻² − 1 for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors, in float64.
 
-    E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt for j = 1, 2 with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ; e^(−t) is
-    subtracted under the integral. Both integrals are sums over nodes that are denser at the ends.
+    For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
+    X⁻ʲ − 1, e^(−t) is subtracted under the integral. Both integrals are sums over nodes that are
+    denser at the ends.
     """
-    from scipy.special import expit, logsumexp  # this import takes half a second
+    # imported here, because the import takes half a second
+    from scipy.special import expit, logsumexp
 
     u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
     t = np.exp(np.pi / 2 * np.sinh(u))
@@ -130,12 +133,12 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     low, high = max(0.0, mean - 12), mean + 12
     share = expit(np.pi * np.sinh(u))
     r = low + (high - low) * share
-    # By logarithms, because in many dimensions the density at a short r underflows float64.
+    # by logarithms, because in many dimensions the density at a short r underflows float64
     log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
     log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
     log_density -= logsumexp(log_density)
     away = np.outer(t / (n * mean), r - mean)
-    # E e^(−a) − 1 for a of mean 0 as a sum of positive terms, if it does not overflow.
+    # E e^(−a) − 1 for a of mean 0, as a sum of positive terms if it does not overflow
     small = np.abs(away).max(1) < 30
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))

@@ -1,9 +1,9 @@
 """Similarity of the rankings by l1 and l2 for filters whose weights have other tails and scales.
 
-A weight is a scale of its filter, log-normal, times an independent generalized Gaussian variable:
-its density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and shape 2 the
-Gaussian density. The logarithms of the two norms are then nearly a normal pair, whose correlation
-decides all ranks.
+A weight is the product of the scale of its filter, which is log-normal, and an independent
+generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives
+Laplace's density, and shape 2 the Gaussian density. The logarithms of the two norms are then nearly
+a normal pair. The correlation of this pair decides all expected rank correlations.
 """
 
 from typing import NamedTuple
@@ -19,14 +19,14 @@ from pruning.weight_tests import fit_generalized_gaussian
 
 
 class FilterModel(NamedTuple):
-    """The filters of a layer in three numbers.
+    """Three numbers that describe the distribution of a layer's filters.
 
     Attributes:
       shape: Shape of the generalized Gaussian distribution of the weights, after each filter is
         divided by its scale.
       spread: Standard deviation of the logarithm of the filters' scales.
-      effective_dims: Number of independent weights that would give directions as different as those
-        of the filters.
+      effective_dims: Number of independent weights whose directions would differ as much as the
+        directions of the filters.
     """
 
     shape: Float[Array, ""]
@@ -41,15 +41,15 @@ def fit_filter_model(
     """Shape and spread of the scales of a layer's filters, and their effective dimension.
 
     The shape is the maximum-likelihood estimate for all weights, each divided by the root mean
-    square of its filter. The spread is the standard deviation of log l2 beyond the deviation that
-    filters of one scale have, and at least 0. For filters of covariance S, the effective dimension
+    square of its filter. The spread is the standard deviation of log l2 in excess of that of
+    filters with one scale, and is at least 0. For filters of covariance S, the effective dimension
     is (tr S)²/tr S². To first order, the effective dimension is the inverse of the mean squared
     cosine of two filters. The effective dimension lies between 1 and the number of weights of a
     filter. A filter of zeros has no scale and gives NaN.
 
     Args:
-      correlated: Whether the weights of a filter may be correlated. If not, the effective dimension
-        is the number of weights, and only two numbers are fitted.
+      correlated: Whether the weights of a filter may be correlated. If false, the effective
+        dimension is the number of weights, and only two numbers are fitted.
 
     Raises:
       ValueError: `filters` is not a matrix of at least 2 filters.
@@ -87,22 +87,24 @@ def scaled_l1_l2_correlation(
 ) -> Float[Array, "..."]:
     """Correlation of log l1 and log l2 of generalized Gaussian filters of log-normal scales.
 
-    (τ² + c)/√((τ² + a)(τ² + b)) with τ the spread, and of weights of one scale a and b the squared
-    coefficients of variation of l1 and l2 and c the relative covariance, to first order in 1/dims:
-    with mₖ = E|x|ᵏ = Γ((k + 1)/shape)/Γ(1/shape),
+    The correlation is (τ² + c)/√((τ² + a)(τ² + b)), where τ is the spread. For weights of one
+    scale, a and b are the squared coefficients of variation of l1 and l2, and c is their relative
+    covariance, to first order in 1/dims. With mₖ = E|x|ᵏ = Γ((k + 1)/shape)/Γ(1/shape), the
+    paragraph below gives a, b and c:
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
-    b and c as of a chi variable of as many degrees of freedom as give b. At shape 2 and spread 0 it
-    is `l1_l2_correlation`, exact. The error is about 1/dims times the kurtosis: 0.03 for shape 0.7
-    and 144 dims. If weights are correlated, b and c have `effective_dims` in place of dims,
-    and so has the part of a that is linear in x², the share c²/(a b); the rest of |x|, of higher
-    order in the correlations of Gaussian weights (Mehler), is taken as independent. The gradient is
-    finite for spreads above 0 and dims above 1.
+    Instead of the leading terms b and c, the code uses those of a chi variable, with the number of
+    degrees of freedom that gives b. At shape 2 and spread 0, the result equals the exact
+    `l1_l2_correlation`. The error is about the kurtosis divided by dims: 0.03 for shape 0.7 and 144
+    dims. If weights are correlated, `effective_dims` replaces dims in b, in c, and in the part of a
+    that is linear in x², the share c²/(a b). The rest of |x| has a higher order in the correlations
+    of Gaussian weights (Mehler) and is taken as independent. The gradient is finite for spreads
+    above 0 and dims above 1.
 
     Raises:
-      ValueError: The number `dims` or `effective_dims` is below 1, or `spread` is negative. In an
-        array this gives NaN.
+      ValueError: The number `dims` or `effective_dims` is below 1, or `spread` is negative. Such
+        elements of an array give NaN instead.
 
     Example:
       >>> for spread in (0.0, 0.1, 1.0):
@@ -120,10 +122,10 @@ def scaled_l1_l2_correlation(
 
 
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
-    """Mean of Spearman's ρ of draws of a normal pair: 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)).
+    """Mean Spearman's ρ of draws of a normal pair: 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)).
 
-    For many draws, the mean is 6/π asin(ρ/2). A ρ outside [−1, 1] and fewer than 2 filters in an
-    array give NaN.
+    For many draws N, the mean is 6/π asin(ρ/2). A correlation ρ outside [−1, 1], or an element
+    below 2 of an array of filter counts, gives NaN.
 
     Example:
       >>> print(f"{normal_spearman(0.95, 64):.4f} {normal_spearman(0.95, 1e9):.4f}")
@@ -137,9 +139,9 @@ def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Arr
 
 
 def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
-    """Mean of Kendall's τ of any number of draws of a normal pair: 2/π asin ρ.
+    """Mean Kendall's τ of any number of draws of a normal pair: 2/π asin ρ.
 
-    A ρ outside [−1, 1] gives NaN.
+    A correlation ρ outside [−1, 1] gives NaN.
 
     Example:
       >>> print(f"{normal_kendall(0.95):.4f}")
@@ -166,7 +168,7 @@ def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array
 
 
 def _noise(correlation: Parameter) -> Parameter:
-    """t = 1/ρ² − 1, infinite at 0, and NaN for |ρ| above 1."""
+    """t = 1/ρ² − 1, which is infinite at ρ = 0, and NaN for |ρ| above 1."""
     square = jnp.square(correlation)
     return jnp.where(square > 1, jnp.nan, (1 - square) / square)
 
@@ -174,12 +176,12 @@ def _noise(correlation: Parameter) -> Parameter:
 def _noises(
     shape: Parameter, dims: Parameter, effective_dims: Parameter
 ) -> tuple[Array, Array, Array]:
-    """a, b and c of `scaled_l1_l2_correlation`."""
+    """The numbers a, b and c of `scaled_l1_l2_correlation`."""
     m1, m2, m3, m4 = (amoroso_moment(0.0, 1.0, 1 / shape, shape, k) for k in (1, 2, 3, 4))
     one, two, mixed = m2 / m1**2 - 1, m4 / m2**2 - 1, m3 / (m1 * m2) - 1
     linear = mixed**2 / (one * two)
     first = one / dims * (1 + linear * (dims / effective_dims - 1))
-    # l2² has the squared coefficient of variation 2/ν of a chi-squared variable of ν degrees.
+    # l2² has the squared coefficient of variation 2/ν of a chi-squared variable of ν degrees
     degrees = 2 * effective_dims / two
     defect = chi_defect(degrees)
     second = 2 * defect / (degrees - 2 * defect)

@@ -13,8 +13,8 @@ from pruning import channels
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
     """The evaluation of a model as `apply(params, *inputs)`, and its `params`.
 
-    All functions of `pruning` accept this pair. `apply` sets the widths of the layers to the widths
-    of its arrays. The model is not changed, and may be in training mode.
+    All functions of `pruning` accept `apply` and `params`. `apply` sets the widths of the layers to
+    the widths of its arrays. The model is not changed, and may be in training mode.
 
     Example:
       >>> import jax.numpy as jnp
@@ -47,18 +47,19 @@ def prune(
     Args:
       model: A model in any mode; the function prunes the model in evaluation mode.
       inputs: Inputs of the model, such as a few images.
-      recalibrate: A function that changes the smaller model in place after each removal:
+      recalibrate: A function, called after each removal, that changes the smaller model in place:
         `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
-      fine_tune: A function of the smaller model and the step, from 0, that trains the model in
-        place after each removal.
-      callback: A function that is called after each step with its number and the smaller model.
+      fine_tune: A function, called after each removal, that trains the smaller model in place. Its
+        arguments are this model and the number of the step, from 0.
+      callback: A function that is called after each step with the number of the step and the
+        smaller model.
       options: The other options of `pruning.prune`, such as `ratios` or `budget`, but not `resize`.
         If a module computes something else at smaller widths, call `pruning.prune` on
         `evaluation(model)` with `resize=True`.
 
     Raises:
-      TypeError: As for `pruning.prune`, or if `resize` is given.
-      ValueError: As `pruning.prune`.
+      TypeError: The same as for `pruning.prune`, or `resize` is given.
+      ValueError: The same as for `pruning.prune`.
 
     Example:
       >>> import jax.numpy as jnp

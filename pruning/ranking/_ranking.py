@@ -1,8 +1,8 @@
 """Ranks the filters of a layer by scores, and measures the similarity of two rankings.
 
 Scores are one vector for each layer; the filters with the smallest scores are pruned first. All
-results depend only on the order of the scores, so gradients are zero. Other functions give the
-similarity of two rankings by chance, and for Gaussian filters.
+results depend only on the order of the scores, so gradients are zero. Two further functions give
+the similarity that two rankings have by chance, and in layers of Gaussian filters.
 """
 
 import itertools
@@ -24,7 +24,7 @@ PAIRS = tuple(itertools.combinations(CRITERIA, 2))
 
 
 class Similarity(NamedTuple):
-    """Spearman's ρ and the overlap of every pair of criteria in `PAIRS`, on the last axis."""
+    """Spearman's ρ and the overlap of every pair of criteria in `PAIRS`, along the last axis."""
 
     spearman: Float[Array, "*layers pairs"]
     overlap: Float[Array, "*layers pairs"]
@@ -34,7 +34,7 @@ class Similarity(NamedTuple):
 def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
     """Indices of the filters from the smallest score to the largest.
 
-    Equal scores keep the order of the filters; NaN comes last.
+    Filters with equal scores keep their order; NaN comes last.
 
     Example:
       >>> order(jnp.array([0.3, 0.1, 0.3, 0.2])).tolist()
@@ -52,7 +52,7 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
       ratio: The fraction to prune, in (0, 1], and large enough for one filter.
 
     Raises:
-      ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
+      ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
     """
     vectors(scores=scores)
     count = pruned_count(scores.size, ratio)
@@ -70,7 +70,7 @@ def overlap(
     small. The overlap is NaN if a score is NaN.
 
     Raises:
-      ValueError: If `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
+      ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0, 4.0]), jnp.array([1.0, 4.0, 3.0, 2.0])
@@ -86,9 +86,9 @@ def overlap(
 def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
 
-    With dᵢ the rank difference of filter i and no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)). Ties
-    share their mean rank, as in `scipy.stats.spearmanr`; a constant vector has no ranking and gives
-    NaN. A NaN among the scores also gives NaN.
+    If dᵢ is the rank difference of filter i and there are no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)).
+    Ties share their mean rank, as in `scipy.stats.spearmanr`; a constant vector has no ranking and
+    gives NaN. A NaN among the scores also gives NaN.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -104,7 +104,7 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Kendall's τ-b of two score vectors: concordant minus discordant pairs, in [−1, 1].
 
     The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`; a constant vector
-    gives NaN. A NaN among the scores also gives NaN. The function forms all n² pairs.
+    gives NaN. A NaN among the scores also gives NaN. The function compares all n² pairs.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -119,7 +119,8 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """The similarity of the rankings of a layer's filters by the pairs of criteria in `PAIRS`.
 
-    A criterion with equal scores has no ranking: Spearman's ρ with it is NaN.
+    If a criterion gives equal scores, there is no ranking, and Spearman's ρ with this criterion is
+    NaN.
 
     Args:
       scores: The result of `criteria.scores` for the filters.
@@ -134,14 +135,14 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
 def gaussian_similarity(
     key: Key[Array, ""], *, num_filters: int, dims: int, ratio: int | float, samples: int = 200
 ) -> Similarity:
-    """`similarity` of `samples` layers drawn from N(0, I), to compare trained layers with.
+    """`similarity` of `samples` layers drawn from N(0, I), for comparison with trained layers.
 
     Each layer has `num_filters` filters of `dims` weights; overlaps are at `ratio`.
     For many filters, the means of the results are `expected_spearman` and `expected_overlap`.
 
     Raises:
-      TypeError: A number is no `int`, or `key` is not a random key.
-      ValueError: `num_filters` is below 2, or another number below 1.
+      TypeError: A number is not an `int`, or `key` is not a random key.
+      ValueError: `num_filters` is below 2, or another number is below 1.
     """
     check_key(key)
     at_least(2, num_filters=num_filters)
@@ -162,8 +163,8 @@ def spearman_z_score(
     Args:
       observed: The `spearman` of the layer's `similarity`.
       gaussian: The `spearman` of `gaussian_similarity` for layers of the same shape, with at least
-        two samples. If all samples are equal, there is no z-score: the result is NaN, or infinite
-        if `observed` differs.
+        two samples. If all samples are equal, the result is NaN, or infinite if `observed` differs
+        from them.
     """
     observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
     if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
@@ -175,10 +176,10 @@ def spearman_z_score(
 
 
 def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, float]:
-    """Mean and variance of the overlap of two independent rankings: hypergeometric.
+    """Mean and variance of the overlap of two independent rankings, which is hypergeometric.
 
     With n filters and m = ⌊ratio · n⌋, the mean is m/n and the variance (1 − m/n)(n − m)/(n (n −
-    1)). Both are computed on the host from Python numbers.
+    1)). The function computes both on the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)
@@ -203,10 +204,10 @@ def permutation_p_value(
     alike: Callable[[Float[Array, " n"], Float[Array, " n"]], Float[Array, ""]] = spearman,
     samples: int = 999,
 ) -> Float[Array, ""]:
-    """The chance that unrelated rankings are at least as similar as `a` and `b`: exact, one-sided.
+    """The p-value of the hypothesis that `a` and `b` are unrelated rankings: exact, one-sided.
 
-    (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 + samples) over random permutations π; at least 1/(1 +
-    samples). NaN if `alike` returns NaN.
+    For `samples` random permutations π, the p-value is (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 +
+    samples), so at least 1/(1 + samples). If `alike` returns NaN, the p-value is NaN.
 
     Args:
       alike: A function that is larger for more similar score vectors: `spearman`, `kendall`, or a

@@ -1,8 +1,8 @@
 """Tests weights against distributions with heavier or lighter tails than the Gaussian.
 
 The density of the generalized Gaussian distribution of mean 0 is proportional to
-exp(−(|x|/scale)^shape): Shape 1 gives Laplace's distribution, shape 2 with scale √2 σ the Gaussian,
-and a large shape a nearly uniform distribution.
+exp(−(|x|/scale)^shape). Shape 1 gives Laplace's distribution, shape 2 with scale √2 σ the Gaussian
+distribution, and a large shape a nearly uniform distribution.
 """
 
 import math
@@ -30,11 +30,12 @@ class GeneralizedGaussian(NamedTuple):
 
 @auto_sharded
 def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
-    """The maximum-likelihood generalized Gaussian of mean 0 for the entries of `x`.
+    """The maximum-likelihood generalized Gaussian of mean 0 for the elements of `x`.
 
-    The shape β solves β + ψ(1/β) + log(β m) = β m′/m with m = mean |x|^β, and lies in [0.1, 16];
-    the scale is (β m)^(1/β). For n weights, the standard error of β is about √(3.5/n) at shape 1
-    and about √(20/n) at shape 2. If all entries are zero, both are NaN.
+    The shape β solves β + ψ(1/β) + log(β m) = β m′/m, where m = mean |x|^β and ψ is the digamma
+    function. β is limited to [0.1, 16]. The scale is (β m)^(1/β). For n weights, the standard error
+    of the shape is about √(3.5/n) at shape 1 and about √(20/n) at shape 2. If all elements are
+    zero, the shape and the scale are NaN.
 
     Raises:
       ValueError: `x` is empty.
@@ -59,16 +60,17 @@ def ks_generalized_gaussian(
     shape: Scalar | None = None,
     samples: int = 999,
 ) -> TestResult:
-    """Kolmogorov-Smirnov test of all entries of `x` against a generalized Gaussian of mean 0.
+    """Kolmogorov-Smirnov test of all elements of `x` against a generalized Gaussian of mean 0.
 
     The statistic is the distance D to the distribution of this shape and the maximum-likelihood
     scale. Fitting makes the distance D smaller, so Kolmogorov's p-value would be too large.
-    Instead, p is the rank (1 + #{D* ≥ D})/(1 + samples) among random samples of the same size that
-    are fitted in the same way. With a given `shape`, p is exact, because D does not depend on the
-    scale. Without `shape`, the shape is fitted too, and the samples are drawn with the fitted shape
-    (a parametric bootstrap). For 1,000 sets of 200 weights and shapes of 0.7 to 3, tests of nominal
-    size 10 and 5% rejected 9.8 to 11.1% and 4.9 to 6.0% of the sets. With 10⁶ trained weights,
-    every such test rejects; then compare the distances of several shapes.
+    Instead, p is the rank (1 + #{D* ≥ D})/(1 + samples). The D* are the distances of random samples
+    of the same size that are fitted in the same way. If `shape` is given, p is exact, because D
+    does not depend on the scale. Without `shape`, the shape is fitted too, and the samples are
+    drawn with the fitted shape (a parametric bootstrap). For 1,000 sets of 200 weights and shapes
+    of 0.7 to 3, tests of nominal size 10 and 5% rejected 9.8 to 11.1% and 4.9 to 6.0% of the sets.
+    With 10⁶ trained weights, every such test rejects. In this case, compare the distances for
+    several shapes.
 
     Args:
       key: Random key of the samples.
@@ -103,14 +105,14 @@ def ks_generalized_gaussian(
 
 
 def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """log |x|; a zero counts as the smallest positive number, and NaN if all entries are zero."""
+    """log |x|; a zero counts as the smallest positive number, and NaN if all elements are zero."""
     size = jnp.maximum(jnp.abs(x), jnp.finfo(x.dtype).tiny)
     return jnp.where(jnp.any(x != 0), jnp.log(size), jnp.nan)
 
 
 @jax.custom_jvp
 def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """The root of the score in log β by bisection."""
+    """The zero of the score in log β, by bisection."""
     low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
     def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -126,10 +128,9 @@ def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
 def _fit_shape_jvp(
     primals: tuple[Float[Array, " n"]], tangents: tuple[Float[Array, " n"]]
 ) -> tuple[Array, Array]:
-    """The score of (β, logs) stays zero: dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
+    """The score of (β, logs) stays zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
-    The rule calls this function again for β, so derivatives of every order are derivatives of the
-    root.
+    The rule calls this function again for β, so derivatives of every order are those of the zero.
     """
     (logs,) = primals
     shape = _fit_shape(logs)
@@ -151,7 +152,7 @@ def _fit_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array
 
 
 def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, ""]:
-    """The distance sup |F − F₀| over the sorted entries."""
+    """The distance sup |F − F₀| over the sorted elements."""
     ranked, n = jnp.sort(x), x.size
     tail = jax.scipy.special.gammaincc(1 / fit.shape, (jnp.abs(ranked) / fit.scale) ** fit.shape)
     cdf = jnp.where(ranked > 0, 1 - tail / 2, tail / 2)
@@ -162,8 +163,8 @@ def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, "
 def _sample(
     key: Key[Array, ""], *, shape: tuple[int, ...], dtype: jnp.dtype, exponent: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """Random entries at scale 1; |x|^exponent has a Gamma distribution of shape 1/exponent."""
+    """Random elements at scale 1; |x|^exponent has a Gamma distribution of shape 1/exponent."""
     sign_key, size_key = jax.random.split(key)
-    # The computation uses logarithms, because entries underflow for small exponents.
+    # by logarithms, because elements underflow for small exponents
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

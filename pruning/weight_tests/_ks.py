@@ -1,9 +1,9 @@
 """Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on it.
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
-least float32. A large p-value does not support that weights are normal, because there may be too
-few weights to tell. With 10⁶ weights, the tests reject every trained layer. Then report the
-distance itself, with `ks_bound`.
+least float32. A large p-value does not show that weights are normal: there may be too few weights
+to reject. With 10⁶ weights, the tests reject every trained layer. In this case, report the distance
+itself, with `ks_bound`.
 """
 
 import math
@@ -23,12 +23,13 @@ BATCH = 2**21  # normal samples drawn at a time
 
 
 def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> TestResult:
-    """Kolmogorov-Smirnov test of all entries of `x` against N(0, scale²).
+    """Kolmogorov-Smirnov test of all elements of `x` against N(0, scale²).
 
-    The statistic is `ks_distance`; the p-value is from Kolmogorov's limit distribution of √n D. If
-    `scale` is not given, the root mean square of the data is used, as in the paper's first test,
-    read literally. The p-value is then mildly conservative: at n = 2000 tests of nominal size 10, 5
-    and 1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact. Zeros then give NaN.
+    The statistic is `ks_distance`, and the p-value is from Kolmogorov's limit distribution of √n D.
+    If `scale` is not given, the root mean square of the data is used, as in the paper's first test,
+    read literally. Without `scale`, the p-value is mildly conservative: at n = 2000, tests of
+    nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact. Without `scale`,
+    data of zeros give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -43,15 +44,15 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
     """The distance sup |F − Φ(·/scale)| between the weights' distribution F and N(0, scale²).
 
-    If `scale` is not given, the root mean square is used; zeros then give NaN. The distance is
-    exact to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not sorted, and the
-    distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
+    If `scale` is not given, the root mean square is used; data of zeros then give NaN. The distance
+    is exact up to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not sorted, and
+    the distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
 
     Raises:
-      ValueError: If `x` is empty, or the number `scale` is not positive.
+      ValueError: `x` is empty, or the number `scale` is not positive.
     """
     h = floating(x, "x").ravel()
-    if scale is None:  # divided by the largest entry, so no square vanishes or overflows
+    if scale is None:  # divided by the largest element, so no square vanishes or overflows
         h, _ = in_largest(h)
         scale = jnp.sqrt(jnp.square(h).mean())
     c = scalar(scale, "scale", h.dtype)
@@ -62,7 +63,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         default=by_sorting,
     )
     above = upto / h.size - jax.scipy.stats.norm.cdf(_entry(h, element) / c)
-    # The nearer tail is used, where differences keep more digits.
+    # uses the nearer tail, where differences keep more digits
     tail = jax.scipy.stats.norm.cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
     above = jnp.where(element > 0, tail, above)
     return jnp.where(over, above, -above)
@@ -71,9 +72,9 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
     """A 95 % upper confidence bound of the weights' distance to N(0, scale²), as in `ks_distance`.
 
-    D + √(log(2/0.05)/2n), by the triangle inequality from the bound of Dvoretzky, Kiefer,
-    Wolfowitz and Massart: The bound is valid for any distribution and any n, also if the scale is
-    estimated from the data. Without `scale`, zeros give NaN.
+    The bound is D + √(log(2/0.05)/2n), which follows from the bound of Dvoretzky, Kiefer, Wolfowitz
+    and Massart by the triangle inequality. It is valid for any distribution and any n, also if the
+    scale is estimated from the data. If `scale` is not given, data of zeros give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -83,10 +84,10 @@ def ks_equivalence(
 ) -> TestResult:
     """Test that the distance of the weights' distribution to N(0, scale²) is below `margin`.
 
-    The hypothesis to reject is sup |F − Φ| ≥ margin; a small p-value supports normality, to within
-    the margin. Without `scale`, the root mean square of `x` is used; zeros then give NaN. p = 2
-    exp(−2 n (margin − D)²), at most 1. A bound such as `ks_bound` equals the margin at the
-    confidence level 1 − p. A margin of 0.01 needs about 74,000 weights.
+    The hypothesis to reject is sup |F − Φ| ≥ margin. A small p-value supports normality up to the
+    margin. If `scale` is not given, the root mean square of `x` is used; data of zeros then give
+    NaN. The p-value is 2 exp(−2 n (margin − D)²), at most 1. At the confidence level 1 − p, a bound
+    such as `ks_bound` equals the margin. A margin of 0.01 needs about 74,000 weights.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -98,21 +99,22 @@ def ks_equivalence(
 def lilliefors(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = False, samples: int = 999
 ) -> TestResult:
-    """Test that the entries of `x` are normal with unknown scale; the p-value is exact.
+    """Test that the elements of `x` are normal with unknown scale; the p-value is exact.
 
-    The statistic is the distance D to the normal distribution of the data's own mean and standard
-    deviation or, with `mean_known`, of mean 0 and the data's root mean square, as the paper
-    assumes. The distribution of D depends on n alone (Lilliefors 1967 tabulates it). So p = (1 +
-    #{D* ≥ D})/(1 + samples), with the distances D* of new normal samples of the same size, is
-    exact. If the mean is estimated, Kolmogorov's p-value is nearly meaningless: tests of nominal
-    size 10, 5 and 1% reject only 0.10, 0.015 and 0.00% of Gaussian weights.
+    The statistic is the distance D to the normal distribution with the data's own mean and standard
+    deviation. With `mean_known`, the mean is 0 and the standard deviation is the data's root mean
+    square, as the paper assumes. The distribution of D depends only on n; Lilliefors (1967) has a
+    table. So p = (1 + #{D* ≥ D})/(1 + samples) is exact, where the D* are the distances of new
+    normal samples of the same size. If the mean is estimated, Kolmogorov's p-value is nearly
+    meaningless: tests of nominal size 10, 5 and 1% reject only 0.10, 0.015 and 0.00% of Gaussian
+    weights.
 
     Under `vmap` with one key, layers of one size share their random samples. If all weights are
-    equal, or all zero with `mean_known`, there is no scale and the result is NaN.
+    equal, or all are zero with `mean_known`, the scale is zero and the result is NaN.
 
     Raises:
-      TypeError: `key` is not a random key, or `samples` no `int`.
-      ValueError: `x` is empty, or `samples` below 1.
+      TypeError: `key` is not a random key, or `samples` is not an `int`.
+      ValueError: `x` is empty, or `samples` is below 1.
 
     Example:
       >>> statistic, p_value = lilliefors(jax.random.key(0), jnp.linspace(-1, 1, 600), samples=99)
@@ -130,17 +132,17 @@ def lilliefors(
 def anderson_darling(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = True, samples: int = 999
 ) -> TestResult:
-    """Anderson and Darling's test that the entries of `x` are normal; the p-value is exact.
+    """Anderson and Darling's test that the elements of `x` are normal; the p-value is exact.
 
     With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
     Without `mean_known`, the test is against the normal distribution with the data's own mean and
-    standard deviation. The test then detects heavy tails more often: for 432 weights from Student's
-    t of five degrees, it rejects 96 % at 5 %. With the mean known it rejects 55 %, and `lilliefors`
-    rejects 84 %.
+    standard deviation. Without `mean_known`, the test detects heavy tails more often: for 432
+    weights from Student's t of five degrees, it rejects 96 % at 5 %. With `mean_known` it rejects
+    55 %, and `lilliefors` rejects 84 %.
 
-    A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n, which gives the tails more weight
-    than `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`. Arguments,
-    errors and edge cases are also as in `lilliefors`. The weights are sorted.
+    The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
+    weight than `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`.
+    Arguments, errors and edge cases are also as in `lilliefors`. The weights are sorted.
     """
 
     def statistic(x: Float[Array, " n"]) -> Float[Array, ""]:
@@ -148,7 +150,7 @@ def anderson_darling(
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
         # The logarithms at p = (i − ½)/n are subtracted, because their sum is known exactly.
-        # Otherwise sums of size n would cancel to size one.
+        # Otherwise sums of size n would cancel to a sum of size one.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)
@@ -177,14 +179,14 @@ def against_samples(
 
     at_once = max(1, BATCH // h.size)
     drawn = jax.lax.map(draw, jax.random.split(key, samples), batch_size=min(at_once, samples))
-    # A statistic of NaN has no p-value.
+    # a statistic of NaN has no p-value
     extreme = jnp.where(jnp.isnan(of_x), jnp.nan, jnp.sum(drawn >= of_x, dtype=of_x.dtype))
     return TestResult(of_x, (1 + extreme) / (1 + samples))
 
 
 @jax.custom_jvp
 def _entry(h: Float[Array, " n"], element: Float[Array, ""]) -> Float[Array, ""]:
-    """`element`, an entry of `h`, with a derivative shared by all equal entries."""
+    """`element` of `h`, with a derivative that all elements of this value share."""
     return element
 
 
@@ -196,7 +198,7 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
-    """P(K > x) of Kolmogorov's K, by whichever of two theta series converges faster."""
+    """P(K > x) for Kolmogorov's distribution, by the theta series that converges faster."""
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)
     safe = jnp.where(large, x, 1)

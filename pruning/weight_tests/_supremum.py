@@ -1,9 +1,9 @@
 """Finds where the weights' distribution is farthest from a Gaussian, by sorting or counting.
 
-F(x) is the share of entries that are not larger than x. Φ is the normal distribution function. On a
-CPU, XLA sorts 2.4 million numbers in 2 s, and counts them in 0.1 s. To count entries, the range of
-Φ is cut into 2²⁴ cells, because float32 resolves no finer cells near 1. The cells are grouped into
-`BINS` bins of `CELLS` cells each.
+F(x) is the share of elements that are not larger than x. Φ is the normal distribution function. On
+a CPU, XLA sorts 2.4 million numbers in 2 s, and counts them in 0.1 s. To count elements, the range
+of Φ is cut into 2²⁴ cells, because float32 resolves no finer cells near 1. The cells are grouped
+into `BINS` bins of `CELLS` cells each.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 BINS, CELLS = 2**16, 2**8  # bins of [0, 1]; cells of a bin, and bins that are counted finely
-CHUNK = 2**16  # entries counted at a time: their Φ fits in the cache
+CHUNK = 2**16  # elements counted at a time: their values of Φ fit in the cache
 
 
 class Supremum(NamedTuple):
-    """The entry where |F − Φ(·/c)| is largest, and the number `upto` of entries not larger than it.
+    """The element where |F − Φ(·/c)| is largest, and the number `upto` of elements up to it.
 
-    `over` says whether F is above Φ there.
+    `over` says whether F is above Φ at this element.
     """
 
     element: Float[Array, ""]
@@ -29,7 +29,7 @@ class Supremum(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """At most `CELLS` bins that may hold the supremum, and the number of entries below each bin."""
+    """At most `CELLS` bins that may hold the supremum, and how many elements lie below each."""
 
     bins: Int[Array, " candidates"]
     below: Int[Array, " candidates"]
@@ -37,7 +37,7 @@ class Candidates(NamedTuple):
 
 
 def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
-    """The supremum over the sorted entries, exact to rounding."""
+    """The supremum over the sorted elements, exact up to rounding."""
     ranked = jnp.sort(h)
     cdf, count = jax.scipy.stats.norm.cdf(ranked / c), jnp.arange(h.size, dtype=h.dtype)
     above, below = (count + 1) / h.size - cdf, cdf - count / h.size
@@ -50,7 +50,7 @@ def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
     """The result of `by_sorting` to 10⁻⁷, by counts in bins and then in cells of candidate bins.
 
-    If there are more candidates than `CELLS`, as for evenly spaced quantiles, entries are sorted.
+    If there are more candidates than `CELLS`, as for evenly spaced quantiles, elements are sorted.
     """
 
     def count(counts: Array, _: Array, cell: Array) -> Array:
@@ -73,7 +73,7 @@ def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candid
 
 
 def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) -> Supremum:
-    """The supremum over the cells of the candidate bins, and the entry that attains it."""
+    """The supremum over the cells of the candidate bins, and the element that attains it."""
     n, bins = h.size, candidates.bins
     slot = jnp.full(BINS + 1, CELLS, jnp.int32)
     slot = slot.at[bins].set(jnp.arange(CELLS, dtype=jnp.int32)).at[BINS].set(CELLS)
@@ -90,7 +90,7 @@ def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) 
     i, j = above.argmax(), under.argmax()
     over = above[i] >= under[j]
     number = jnp.where(over, upto.ravel()[i], (upto - fine).ravel()[j])
-    # Where F is too large, the last entry of a cell decides; where F is too small, the first entry
+    # If F is too large, the last element of a cell decides; if F is too small, the first element
     # decides.
     at, side = cells.ravel()[jnp.where(over, i, j)], jnp.where(over, 1, -1).astype(h.dtype)
 
@@ -109,7 +109,7 @@ def _over_chunks(
 ) -> Array:
     """`state = step(state, entries, cells)` over chunks of `h`, to save memory.
 
-    The last chunk overlaps the previous chunk. Entries in both chunks get a cell number beyond all
+    The last chunk overlaps the previous chunk. Elements in both chunks get a cell number beyond all
     cells, so they are not counted twice.
     """
     n = h.size

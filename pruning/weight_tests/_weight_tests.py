@@ -1,8 +1,7 @@
 """Tests the spread, mean and covariance of filters from N(0, c² I); see also `_ks`.
 
-The tests of spread and mean have a form that can support the paper's claims: the hypothesis to
-reject is the opposite of the claim, so a small p-value supports the claim. Statistics and p-values
-are in at least float32.
+The tests of spread and mean can support the paper's claims. Their hypothesis is the opposite of the
+claim, so a small p-value supports the claim. Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple
@@ -27,20 +26,21 @@ class TestResult(NamedTuple):
 
 
 class Covariance(NamedTuple):
-    """z-scores that are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
+    """The z-scores, which are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
 
     Eigenvalues are in units of the mean variance c². The eigenvalues of Gaussian filters fill the
     interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))². So the matrix is not close to a
-    multiple of the identity, even if every entry is close.
+    multiple of the identity, even if every element is close.
     """
 
-    diagonal: Float[Array, ""]  # spread of the variances
-    off_diagonal: Float[Array, ""]  # mean square of the correlations
-    sphericity: Float[Array, ""]  # John's U against a multiple of the identity
-    off_diagonal_mass: Float[Array, ""]  # Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; expected (n − 1)/(dims + 1)
+    diagonal: Float[Array, ""]  # z-score of the spread of the variances
+    off_diagonal: Float[Array, ""]  # z-score of the mean square of the correlations
+    sphericity: Float[Array, ""]  # z-score of John's U against a multiple of the identity
+    # the ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; its expectation is (n − 1)/(dims + 1)
+    off_diagonal_mass: Float[Array, ""]
     smallest: Float[Array, ""]  # smallest eigenvalue, except the zeros that occur if n ≥ dims
     largest: Float[Array, ""]
-    low: Float[Array, ""]  # edge
+    low: Float[Array, ""]  # edge of the interval
     high: Float[Array, ""]
 
 
@@ -48,7 +48,8 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
     """Standard deviation σⱼ of the weights of each filter, with dims − 1 in the denominator.
 
     For Gaussian filters, the relative spread of the σⱼ is about 1/√(2 dims) and cannot be smaller.
-    A constant filter has exactly σⱼ = 0, with gradient zero. A filter of one weight has NaN.
+    A constant filter has standard deviation exactly 0, with gradient zero. A filter with one weight
+    has standard deviation NaN.
     """
     h = matrix(filters)
     return norm(center(h, 1)).squeeze(1) / (h.shape[1] - 1) ** 0.5
@@ -57,13 +58,13 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
-    The statistic follows χ² of n − 1 degrees, and the p-value is its upper tail. From 16 filters of
-    144 dims on, the size at 5% is 4 to 5%. A p-value near 1 also contradicts Gaussian filters,
-    because normalized or orthogonal filters spread less than Gaussian filters. A constant filter
-    gives p = 0, also if all filters are constant.
+    The statistic follows χ² with n − 1 degrees of freedom for n filters, and the p-value is its
+    upper tail. From 16 filters of 144 dims on, the size of the test at 5% is 4 to 5%. A p-value
+    near 1 also contradicts Gaussian filters, because normalized or orthogonal filters spread less
+    than Gaussian filters. Any constant filter gives p = 0, even if all filters are constant.
 
     Raises:
-      ValueError: If there are fewer than two filters or two dims.
+      ValueError: There are fewer than two filters or two dims.
     """
     n, freedom = _sizes(filters)
     variances = jnp.square(in_largest(filter_stds(filters))[0])
@@ -74,12 +75,13 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
 
 
 def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) -> TestResult:
-    """Test that the relative spread of the filters' σⱼ is below `margin`.
+    """Test that the relative spread of the filters' standard deviations σⱼ is below `margin`.
 
-    The hypothesis to reject is a spread of at least the margin. (n − 1) s²/(margin · mean)² is χ²
-    of n − 1 degrees at the boundary, and the p-value is its lower tail. The size at 5% is 4 to
-    5.4%. The spread of Gaussian filters is 1/√(2 dims), so no margin near or below this number can
-    be supported. If all filters are constant, the mean of σⱼ is 0, and the result is NaN.
+    The hypothesis to reject is a spread of at least the margin. At the boundary, (n − 1) s²/(margin
+    · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are those of the σⱼ. The
+    p-value is its lower tail. The size of the test at 5% is 4 to 5.4%. The spread of Gaussian
+    filters is 1/√(2 dims), so a margin near or below this number cannot be supported. If all
+    filters are constant, the mean standard deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -94,13 +96,13 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
 
 @auto_sharded
 def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult:
-    """Two one-sided t tests that |μ| < margin · σ, of all entries of `x`.
+    """Two one-sided t tests that |μ| < margin · σ, of all elements of `x`.
 
-    The hypothesis to reject is |μ| ≥ margin · σ; the statistic is √n (margin − |mean|/S), where S
-    is the standard deviation. p is the larger of the two upper tails. The size at the boundary is 5
-    to 5.6%. With fewer than (1.645/margin)² weights, the test has no power. The test is valid for
-    any symmetric distribution. If all weights are equal, S is 0, and p is 1, or NaN if the weights
-    are 0.
+    The hypothesis to reject is |μ| ≥ margin · σ. The statistic is √n (margin − |mean|/S), where S
+    is the standard deviation. The p-value is the larger of the two upper tails. The size of the
+    test at the boundary is 5 to 5.6%. With fewer than (1.645/margin)² weights, the test has no
+    power. The test is valid for any symmetric distribution. If all weights are equal, S is 0, and
+    the p-value is 1, or NaN if the weights are 0.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.
@@ -115,10 +117,11 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0, as CWDA Plus assumes.
 
-    The statistic is sup |F(x) + F(−x) − 1| √n. To compute it, sort the weights by falling size and
-    add their signs. The statistic is the largest absolute partial sum, divided by √n (Butler 1969).
-    For any symmetric distribution, the partial sums are a random walk. The p-value is P(sup |W| ≥
-    statistic) for the limit, a Brownian motion W on [0, 1]. The p-value is conservative.
+    The statistic is sup |F(x) + F(−x) − 1| √n. To compute the statistic, sort the weights by
+    falling size and add their signs. The statistic is the largest absolute partial sum, divided by
+    √n (Butler 1969). For any symmetric distribution, the partial sums are a random walk. The
+    p-value is P(sup |W| ≥ statistic) for the limit of this random walk, a Brownian motion W on [0,
+    1]. The p-value is conservative.
     """
     h = floating(x, "x").ravel()
     signs = jnp.sign(h)[jnp.argsort(-jnp.abs(h))]
@@ -137,11 +140,11 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
 
 @auto_sharded
 def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
-    """p-values of n tests, adjusted for their number by Holm (1979); reject those below α.
+    """The p-values of n tests, adjusted for their number by Holm (1979); reject those below α.
 
-    The i-th smallest p-value is multiplied by n + 1 − i. The result is raised to the adjusted
-    p-value before it if it is smaller, and is at most 1. The chance of any false rejection is then
-    at most α, whatever the dependence of the tests.
+    The i-th smallest p-value is multiplied by n + 1 − i. If the product is below the adjusted
+    p-value before it, that value is used instead. All values are at most 1. The probability of any
+    false rejection is then at most α, whatever the dependence of the tests.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -159,7 +162,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
     """Covariance of the filters with each other, from centred rows, divided by dims − 1: Figure 6.
 
-    Filters of one weight give NaN.
+    Filters with one weight give NaN.
     """
     h = center(matrix(filters), 1)
     return matmul(h, h.T) / (h.shape[1] - 1)
@@ -169,14 +172,14 @@ def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters f
 def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, standardized by their exact means and variances.
 
-    With ν = dims − 1 and c² the mean variance: νCᵢᵢ/c² is χ² of ν degrees; the squared
-    correlations have mean 1/ν and are pairwise independent, so their average has variance
-    2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2; (νU − n − 1)/2 for U = tr (C/c² − I)²/n is N(0, 1) for
-    many filters and dims (Ledoit and Wolf 2002). Orthogonal filters have off_diagonal far below 0.
-    A constant filter has no correlations and gives NaN.
+    Let n be the number of filters, ν = dims − 1 and c² the mean variance. Then νCᵢᵢ/c² is χ² with ν
+    degrees of freedom. The squared correlations have mean 1/ν and are pairwise independent, so
+    their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2. For U = tr (C/c² − I)²/n, (νU −
+    n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002). Orthogonal filters have
+    `off_diagonal` far below 0. A constant filter has no correlations and gives NaN.
 
     Raises:
-      ValueError: If there are fewer than two filters or three dims.
+      ValueError: There are fewer than two filters or three dims.
     """
     n, nu = _sizes(filters, min_dims=3)
     c = covariance(in_largest(matrix(filters))[0])
@@ -205,7 +208,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """P(T > t) for Student's t; its square is a ratio that follows a Beta distribution."""
+    """P(T > t) for Student's t, from a ratio of t² that follows a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)

@@ -1,7 +1,7 @@
 """Reads pickles with an interpreter that calls only given functions and builds no class.
 
-All other names in a pickle become an `Unknown`; a call of an `Unknown` returns it. Every opcode is
-counted, so the caller limits the time and memory for a pickle.
+All other names in a pickle become an `Unknown`, and a call of an `Unknown` also returns an
+`Unknown`. Every opcode is counted, so the caller can limit time and memory.
 """
 
 import io

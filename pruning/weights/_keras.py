@@ -81,7 +81,7 @@ def _arrays(
         name, dataset = path.decode(), h5py.h5d.open(root.id, path)
         kind = dataset.get_type().get_class()
         if kind != h5py.h5t.FLOAT or dataset.shape is None:
-            # A type with thousands of fields takes long to read.
+            # a type with thousands of fields takes long to read
             parts -= 1 if kind in simple else 400
             _check_parts(parts)
             continue
@@ -118,7 +118,7 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
 def _weights_group(h5py: Any, root: Any) -> Any:
     """The group of the layers; soft and external links are ignored.
 
-    Such a link opens another file.
+    A soft or external link can open another file.
     """
     name, links = b"model_weights", root.id.links
     if not links.exists(name):
@@ -129,7 +129,7 @@ def _weights_group(h5py: Any, root: Any) -> Any:
 
 
 def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:
-    """The order of the layers; a check assumes that each name refers to the largest heap."""
+    """The order of the layers; the limit assumes that each name refers to the largest heap."""
     if "layer_names" not in group.attrs:
         return []
     heaps = [int.from_bytes(size, "little") for size in HEAP.findall(content)]

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-# The name of a kernel within its layer.
+# the name of a kernel within its layer
 OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")
-# Names of weights, of their parts under weight norm and spectral norm, and of the weights of
-# attention and recurrent layers.
+# names of weights, of their parts under weight norm and spectral norm, and of the weights of
+# attention and recurrent layers
 PYTORCH = re.compile(
     r"(^|\.)(\w+_)?weight(_[gv]|_orig|_[ih][hr]_l\d+(_reverse)?)?$"
     r"|parametrizations\.\w+\.original[01]?$"
@@ -27,7 +27,7 @@ def layer(name: str) -> str:
 
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """Names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
-    # GPT-2's Conv1D stores (cin, cout); other networks use the same names for Linear layers.
+    # GPT-2's Conv1D stores (cin, cout); other networks use the same names for Linear layers
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
         for name, array in arrays.items()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
-INDEX = ".safetensors.index.json"  # how the name of an index of shards ends
+INDEX = ".safetensors.index.json"  # the end of the name of an index of shards
 MAX_DEPTH = 64  # largest depth of a tree
 MAX_INTEGER_KEY = 2**60
 
@@ -72,7 +72,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
     check_bytes(name, info.file_size, limit)
     content = io.BytesIO()
-    if info.file_size:  # allocated at once, because growing it takes twice the memory
+    if info.file_size:  # allocated at once, because growth would take twice the memory
         content.seek(info.file_size - 1)
         content.write(b"\0")
         content.seek(0)
@@ -83,7 +83,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
 
 
 def check_bytes(name: str, size: int, limit: int) -> None:
-    """Raise unless an array or entry fits into the bytes that are left of `max_bytes`."""
+    """Raise unless an array or entry fits into the remaining bytes of `max_bytes`."""
     if size > limit:
         raise WeightsError(
             f"{name[:100]} must fit into the {max(limit, 0)} bytes that are left of max_bytes; its "
@@ -94,7 +94,7 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 def string_key(key: Any) -> str:
     """A key of a mapping as a string; the key is not compared or hashed before the conversion.
 
-    Python's hash of an integer is known, so a file could choose integers that collide; the hash of
+    Python's hash of an integer is known, so a file could choose integers that collide. The hash of
     a string is salted in every process.
     """
     if type(key) is int and abs(key) > MAX_INTEGER_KEY:

@@ -35,27 +35,27 @@ def load(
 ) -> dict[str, np.ndarray]:
     """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
-    This runs on the host. It reads safetensors, npz, Flax msgpack, PyTorch's .pt, .pth and .th in
-    both its formats, Keras's .h5 and .keras (these need h5py), directories of Orbax checkpoints,
-    models of Hugging Face by their folder or the index of their shards, and live states of NNX and
-    Linen. Files of PyTorch, Flax and Keras keep the order of the layers. For other files, layers
-    are sorted by name, with numbers in numerical order. The name of a layer is its path joined by
-    dots.
+    `load` runs on the host. `load` reads safetensors, npz, Flax msgpack, both formats of PyTorch's
+    .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax checkpoints, models
+    of Hugging Face by their folder or the index of their shards, and live states of NNX and Linen.
+    Files of PyTorch, Flax and Keras keep the order of the layers. For other files, layers are
+    sorted by name, with numbers in numerical order. The name of a layer is its path joined by dots.
 
-    Arrays whose name ends in `weight` are taken as PyTorch's, (cout, cin, *window), and are
+    Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into parts
     (`weight_g`, `original1`, `weight_ih_l0`); the parts are transposed too, and keep their full
     name. Other arrays have the layout of Flax and Keras and are not transposed. PyTorch's
-    embeddings and the Conv1D layers of GPT-2 also have this layout, and are recognized by name
-    (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot be recognized and
-    gives (features, entries); a transposed convolution gives `(*window, cout, cin)`.
+    embeddings and the Conv1D layers of GPT-2 also have the layout of Flax, and are recognized by
+    name (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot be recognized
+    and gives (features, entries). A transposed convolution gives `(*window, cout, cin)`.
 
-    The state of an optimizer, whose moments have the shapes of weights, is left out if its name is
-    at the top of the tree (`opt_state`, `optimizer`). A list of arrays without names is refused.
+    The state of an optimizer has moments with the shapes of weights. This state is left out if its
+    name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays without names is
+    refused.
 
     No file runs code. Reading any file takes at most 64 MiB plus four times its size in memory, and
     at most a second more than reading its bytes; otherwise the file is refused. Objects in a pickle
-    other than tensors and plain data are left out with a warning. Orbax itself reads its
+    other than tensors and plain data are left out with a warning. Orbax itself reads Orbax
     directories.
 
     Args:
@@ -64,7 +64,8 @@ def load(
       dense: Whether to include matrices, (cin, cout).
       vectors: Whether to include biases and parameters of normalizations, by their full name.
       max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the size of
-        the file. Compressed files of mostly zeros may need more, and then use this memory.
+        the file. Compressed files of mostly zeros may need a higher limit, and then use this
+        memory.
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.

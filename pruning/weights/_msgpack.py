@@ -9,7 +9,7 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# For each first byte: the struct format of an element or a length that follows, or the constant.
+# for each first byte: the struct format of an element or a length that follows, or the constant
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {
@@ -111,7 +111,7 @@ def floating(name: str) -> np.dtype | None:
 
 
 def merge_chunks(tree: dict) -> Any:
-    """The array from the numbered chunks into which Flax cuts arrays above a gigabyte."""
+    """An array from the numbered chunks into which Flax splits arrays above a gigabyte."""
     match tree:
         case {"__msgpack_chunked_array__": _, "shape": {**sizes}, "chunks": {**chunks}}:
             parts = [chunks[str(i)] for i in range(len(chunks))]

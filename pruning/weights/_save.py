@@ -1,4 +1,4 @@
-"""`save` and `restore` keep a network in a safetensors file, with its framework's names."""
+"""`save` and `restore` store a network in a safetensors file, with its framework's names."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ DTYPE_NAMES = {np.dtype(dtype).name for dtype in _formats.DTYPES.values()}
 def save(path: str | Path, source: Any) -> None:
     """Write every array of `source` to a safetensors file, in its own layout and dtype.
 
-    Runs on the host. The name of an array is its path in the framework, joined by dots:
+    `save` runs on the host. The name of an array is its path in the framework, joined by dots:
     `blocks.0.conv.kernel` for NNX, `params.Dense_0.kernel` for Linen, `layers.0.weight` for
     Equinox. Running statistics are included. `load` reads the kernels of the file, and `restore`
     reads all arrays. For other libraries, the file is a plain safetensors file. An existing file is
@@ -120,6 +120,6 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _first(names: list[str]) -> str:
-    """The first name and the number of the others."""
+    """The first name, and the number of further names."""
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{others}" if names else "none"

@@ -1,1 +1,1 @@
-"""The cost of a network, at any widths."""
+"""The cost of a network at any widths."""

@@ -1,4 +1,4 @@
-"""Counts the cost of a network on its traced program, and measures it."""
+"""Counts the cost of a network in its traced program, and measures the time of a call."""
 
 import math
 import time
@@ -41,7 +41,7 @@ class Cost(NamedTuple):
     Attributes:
       parameters: Elements of `params`.
       macs: Multiply-accumulates of convolutions and matrix products.
-      size: Bytes of `params`, on disk without a header.
+      size: Bytes of `params`; a file also has a header.
       timings: The measured timings, one for each batch size.
     """
 
@@ -55,22 +55,22 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
     Multiply-accumulates are counted analytically, as in publications. The padding of a convolution
-    counts, and elementwise operations do not count. If a program has branches, only the most
-    expensive branch counts. The body of a loop of unknown length counts once. To get the published
-    figures, pass one image.
+    counts. Elementwise operations do not count. If a program has branches, only the most expensive
+    branch counts. The body of a loop of unknown length counts once. Published numbers are for one
+    image; to get such numbers, pass one image.
 
-    Timings are measured on the host, so this function cannot be traced if it measures them. Counts
-    can be traced. Each timing is the median of ten calls of the compiled program after a warm-up
-    call. Memory includes the arguments, the result and all temporary arrays; it is 0 if the device
-    does not report it.
+    Timings are measured on the host. So a call that measures timings cannot be traced. A call that
+    only counts can be traced. Each timing is the median of ten calls of the compiled program after
+    a warm-up call. Memory includes the arguments, the result and all temporary arrays. If the
+    device does not report its memory, the number is 0.
 
     Args:
-      apply: A function that JAX can trace, such as the evaluation of a module.
+      apply: A function that JAX can trace, such as a model in evaluation mode.
       params: Any tree of arrays. Running statistics are also counted.
-      inputs: The other arguments of `apply`, with samples on the first axis. Without
-        `batch_sizes`, shapes are enough.
-      batch_sizes: The batch sizes to measure. For each, the first axis of `inputs` is repeated or
-        cut to this size.
+      inputs: The other arguments of `apply`, with samples on the first axis. Without `batch_sizes`,
+        shapes instead of arrays are enough.
+      batch_sizes: The batch sizes to measure. For each batch size, the first axis of `inputs` is
+        repeated or cut to this size.
 
     Raises:
       TypeError: `batch_sizes` is a number.

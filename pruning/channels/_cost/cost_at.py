@@ -40,15 +40,16 @@ def cost_at(
     The counts equal the counts of `cost` for the smaller network, but the smaller network is not
     traced. If a `cond` has several branches, the function counts the branch that is most expensive
     before channels are removed. The operations that `resized` adds for removed channels under a
-    norm do not count. With `batch_sizes`, every call compiles the smaller network by `resized` and
-    measures its time, as `cost` does.
+    norm are not counted. With `batch_sizes`, every call compiles the smaller network by `resized`
+    and times it as `cost` does.
 
     Args:
-      apply: The same as for `coupled_channels`.
-      params: The tree that the groups were read from. Without `batch_sizes`, shapes are enough.
-      groups: All or some of `coupled_channels`.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      params: The tree from which the groups were read. Without `batch_sizes`, shapes instead of
+        arrays are enough.
+      groups: All or some groups of `coupled_channels`.
       inputs: The other arguments of `apply`.
-      batch_sizes: The same as for `cost`.
+      batch_sizes: The batch sizes to measure, as for `cost`.
 
     Raises:
       ValueError: `apply` cannot be traced, or the groups were not read from `params`. The returned
@@ -121,7 +122,7 @@ class Products:
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)
         self.slopes = np.zeros((count, longest, len(groups) + 1), np.int64)
-        self.slopes[:, :, -1] = 1  # for axes that belong to no group, and for missing axes
+        self.slopes[:, :, -1] = 1  # stands for axes without a group, and for missing axes
         for i, (_, axes) in enumerate(products):
             for k, axis in enumerate(axes):
                 roots = sets.find(np.where(axis < owner.size, axis, sets.find(axis)))

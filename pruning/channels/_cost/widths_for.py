@@ -1,7 +1,7 @@
-"""Finds the widths of a group that are worth having on a device, measured or compiled for it.
+"""Finds the widths of a group that save cost on a device, by timing or by compiling.
 
-Hardware computes in tiles. So a network with a few channels less may cost as much as before, or
-more.
+Hardware computes in tiles of channels. So a network with a few channels fewer may cost as much as
+before, or more.
 """
 
 import re
@@ -32,7 +32,7 @@ class Executable(NamedTuple):
 
 
 class WidthCost(NamedTuple):
-    """The cost of the network at one width of a group, and whether this width is worth having."""
+    """The cost of the network at one width of a group, and whether this width saves enough."""
 
     width: int
     cost: float
@@ -43,10 +43,10 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 
 
 def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
-    """The median time of a call of each program, called `runs` times in turn after a warm-up.
+    """The median time of a call of each program; the programs run `runs` times in turn.
 
     Raises:
-      ValueError: The arguments of the programs are only shapes.
+      ValueError: The arguments of the programs are shapes without values.
     """
     at_least(1, runs=runs)
     leaves = jax.tree.leaves([program.arguments for program in programs])
@@ -67,7 +67,7 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
     """Floating-point operations that the compiler counts, as a proxy for time; no program runs.
 
     Raises:
-      ValueError: The compiler does not count them.
+      ValueError: The compiler does not count operations.
     """
     return [_count(program, "flops") for program in programs]
 
@@ -76,19 +76,19 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
     """Bytes read and written that the compiler counts, as a proxy for time; no program runs.
 
     Raises:
-      ValueError: The compiler does not count them.
+      ValueError: The compiler does not count bytes.
     """
     return [_count(program, "bytes accessed") for program in programs]
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
-    """Cycles that a TPU's compiler estimates, tiles included, as a proxy for time; no program runs.
+    """Cycles that a TPU's compiler estimates for tiles, as a proxy for time; no program runs.
 
     Operations and bytes grow in proportion to the width, but a TPU computes in tiles of 128
     channels. A kernel inside a loop counts once.
 
     Raises:
-      ValueError: The compiler gives no estimate. Compilers for CPUs and GPUs give none.
+      ValueError: The compiler gives no estimate. Compilers for CPUs and GPUs give no estimate.
     """
     return [float(sum(_cycles(program))) for program in programs]
 
@@ -121,28 +121,29 @@ def widths_for(
     measure: Measure = milliseconds,
     margin: int | float = 0,
 ) -> tuple[WidthCost, ...]:
-    """The cost of the network at each width of one group, and which widths are worth having.
+    """The cost of the network at each width of one group, and the widths that save enough.
 
-    For each width, the function keeps the first channels of the group, keeps all other groups
-    whole, and compiles the network by `resized`. `milliseconds` measures on the present device. For
-    another device, pass shapes on a topology of `jax.experimental.topologies`,
-    `jax.ShapeDtypeStruct(..., sharding=...)`, and use a count of the compiler instead of a time.
-    For a TPU use `compiled_cycles`. `compiled_flops` and `compiled_bytes` ignore tiles.
+    For each width, the function keeps the first channels of this group and all channels of the
+    other groups, and compiles the network by `resized`. The default measure, `milliseconds`, times
+    calls on the present device. For another device, pass shapes on a topology of
+    `jax.experimental.topologies`, `jax.ShapeDtypeStruct(..., sharding=...)`, and use a count of the
+    compiler instead of a time. For a TPU use `compiled_cycles`. `compiled_flops` and
+    `compiled_bytes` ignore tiles.
 
     Args:
-      apply: The same as for `coupled_channels`.
-      params: The tree that the group was read from, or its shapes.
-      group: One of `coupled_channels`.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      params: The tree from which the group was read, or its shapes.
+      group: One group of `coupled_channels`.
       inputs: The other arguments of `apply`, or their shapes, at the batch size that you will use.
       widths: The widths to compare, in any order, such as `range(8, group.size + 1, 8)`.
       measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
         `compiled_flops`, `compiled_bytes`, or any function of the programs.
-      margin: A width is worth having if it saves this fraction of the cost of the next wider width
-        that is worth having. Choose a fraction above the scatter of the measured times, such as
-        0.02.
+      margin: A width is marked as worth having if it saves this fraction of the cost of the next
+        wider width that is marked. Choose a fraction above the scatter of the measured times, such
+        as 0.02.
 
     Returns:
-      The widths, rising.
+      The widths in ascending order.
 
     Raises:
       ValueError: `widths` is empty, or a width is less than 1 or more than the size of the group;

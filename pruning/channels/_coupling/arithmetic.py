@@ -1,4 +1,4 @@
-"""How primitives that compute map channel ids to channel ids (see also `moves` and `rules`).
+"""How primitives that compute new elements map channel ids to channel ids.
 
 A sum over channels may drop terms only if each dropped term is zero, or if all terms are equal. The
 rule of a sum records this requirement, or pins the channels if the requirement cannot be known.
@@ -26,19 +26,19 @@ Zeros = Callable[[Equation, UnionFind, Sequence[ChannelIds], ChannelIds], Zero]
 
 
 def never(*_: Any) -> None:
-    """The result need not be zero anywhere, even if operands are zero."""
+    """The result may be nonzero everywhere, even if operands are zero."""
     return
 
 
 def same(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds) -> Zero:
-    """The result is zero where `axes` says so, for primitives that move elements."""
+    """The result is zero where `axes` says so. This holds for primitives that move elements."""
     return result.zero
 
 
 def any_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """The result is zero if one operand is zero, as for a product."""
+    """The result is zero if any operand is zero, as for a product."""
     return sets.any_zero(values, result.axes)
 
 
@@ -59,12 +59,12 @@ def first_of(
 def cases_of(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """The result is zero if all operands after the first are zero; the first selects one."""
+    """The result is zero if all operands after the first are zero; the first operand selects."""
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """Zero if all arrays are zero and no number is above (maximum) or below (minimum) zero."""
+    """Zero if all arrays are zero and no number is above (maximum) or below zero (minimum)."""
 
     def zero(
         eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
@@ -80,15 +80,15 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The ids of the axes that remain; the ids of reduced axes are pinned."""
+    """The ids of the remaining axes; the ids of reduced axes are pinned."""
     return _reduce_axes(eqn, sets, values, lambda value, axis: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The ids of the axes that remain; pins summed axes unless removed channels add zero.
+    """The ids of the remaining axes; pins summed axes unless removed channels add zero.
 
-    If the sum runs over one axis, removed channels may also be equal to each other. `resized` then
-    adds them to the sum.
+    If the sum runs over one axis, removed channels may also all have one common value. `resized`
+    then adds the terms of these channels to the sum.
     """
 
     def summable(value: ChannelIds, axis: Vector) -> bool:
@@ -123,7 +123,7 @@ def _reduce_axes(
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
     """Whether a sum runs over zero channels of a weight, which may be modulated.
 
-    A sum over the channels of an activation is a norm, which divides by the whole width.
+    A sum over the channels of an activation is part of a norm, which divides by the whole width.
     """
     return value.zero is not None and (value.given or any(map(sets.removable, others)))
 
@@ -131,8 +131,8 @@ def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> 
 def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """The ids of a primitive that combines the devices of a mesh element by element.
 
-    Each device has all channels. If `jax.vmap` names the axis, the primitive becomes a reduction of
-    the batched arrays.
+    Each device has all channels. If `jax.vmap` binds the axis name, the primitive becomes a
+    reduction of the batched arrays.
     """
     axes = eqn.params.get("axes", ())
     if axes and all(isinstance(axis, int) for axis in axes):
@@ -172,7 +172,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, value: ChannelIds, *start: Cha
 def unpadded(
     eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
 ) -> Zero:
-    """The result is zero if the operand is zero, for extrema over windows without padding."""
+    """The result is zero if the operand is zero: extrema over windows without padding."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
 
@@ -221,14 +221,14 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
 def smaller_convolution(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """The parameters of a smaller convolution; a depthwise one has a group for each channel."""
+    """The parameters of a smaller convolution; if it is depthwise, it has a group per channel."""
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size
     return {"feature_group_count": int(remain(features).sum())} if depthwise else {}
 
 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the summed indices of two factors, if one factor is zero at a removed channel.
+    """Unite the summed indices of two factors if one factor is zero at a removed channel.
 
     Otherwise a removal would change a sum over channels, such as the sum in a norm, a mean or
     attention.

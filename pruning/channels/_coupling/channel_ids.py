@@ -1,9 +1,9 @@
-"""Channel ids, which tell to which channels the elements of an array of a program belong.
+"""Channel ids, which say to which channel each element of an array of a program belongs.
 
 Every axis of every array has one id for each index. Two ids are united if the program needs both
 channels or neither, so a set of united ids is a channel of the network. `FIXED` is the set of all
-ids that cannot be removed. An axis made by broadcasting is `FREE`, and takes the ids of the array
-that it is combined with.
+ids that cannot be removed. An axis that a broadcast makes is `FREE`, and takes the ids of the array
+with which it is combined.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,19 +29,18 @@ class ChannelIds(NamedTuple):
 
     Attributes:
       axes: One vector of ids for each axis.
-      zero: The numbers of parameters. If these parameters are zero at removed channels, the
-        elements are zero at every id that may be removed, on any axis. None if elements need not be
-        zero.
+      zero: The numbers of the parameters on which zeros depend. If these parameters are zero at
+        removed channels, the elements are zero at every removable id of any axis. `zero` is None if
+        elements need not be zero.
       number: The value, if it is a number in the program.
       nonzero: Whether the elements are nonzero where parameters are nonzero.
       given: Whether the value is computed from parameters and constants only, like a weight.
       constant: Whether the value is computed from constants only, like a table of angles, or from
         random bits.
-      uniform: The numbers of parameters. If these parameters are zero at removed channels, then
-        along every axis the elements are equal at all ids that may be removed. None if elements
-        need not be equal.
-      drawn: The equations that drew the random bits of the value, from the outermost to the
-        innermost.
+      uniform: The numbers of the parameters on which equal elements depend. If these parameters are
+        zero at removed channels, then along every axis the elements are equal at all removable ids.
+        `uniform` is None if elements need not be equal.
+      drawn: The equations that drew the random bits of the value, outermost first.
     """
 
     axes: tuple[Vector, ...]
@@ -57,12 +56,13 @@ class ChannelIds(NamedTuple):
 class Pinned(NamedTuple):
     """The cause that pins ids: an equation, or an input or output of the program.
 
-    `equations`: the equation is the last; the calls, branches and loops around it come before,
-    outermost first. `axes`: the numbers of the axes of parameters that have pinned ids. `new`: the
-    `axes` whose ids no equation of this kind pinned before. `normed`: the equation pins ids only if
-    the model itself runs with fewer channels. A normed equation sums over activations, as a norm
-    does, and would divide by another width, or has a constant that varies along the channels.
-    `name`: the name and path of the input or output, if no equation pins the ids.
+    `equations` holds the equation at the end; the calls, branches and loops around it come before,
+    outermost first. `axes` holds the numbers of the axes of parameters that have pinned ids. `new`
+    holds those `axes` whose ids no equation of this kind pinned before. `normed` says that the
+    equation pins ids only if the model itself runs with fewer channels. A normed equation either
+    sums over activations, as a norm does, and would divide by another width, or has a constant that
+    varies along the channels. `name` is the name and path of the input or output, if no equation
+    pins the ids.
     """
 
     equations: tuple[Equation, ...]
@@ -73,9 +73,9 @@ class Pinned(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """Ids at which a value must be zero, uniform or nonzero, and the parameters that make it so.
+    """Ids at which a value must be zero, uniform or nonzero, and the parameters that ensure this.
 
-    The last of `equations` has the requirement. `given` is as in `ChannelIds`.
+    The last of `equations` has the requirement. `given` means the same as in `ChannelIds`.
     """
 
     ids: Vector
@@ -93,13 +93,13 @@ class UnionFind:
         self.reasons = np.full(2, -1)  # for each pinned id: the number of its cause in `pinned`
         self.equations: tuple[Equation, ...] = ()  # equations that are being read, outermost first
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
-        self.settled = False  # true after a program was read: free ids then remain free
-        # Set when channels are removed: for each root, whether it is removed.
+        self.settled = False  # true after a program was read: from then on, free ids remain free
+        # set when channels are removed: for each root, whether it is removed
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
-        # Ids over which a sum of activations runs, or along which a constant varies.
+        # ids over which a sum of activations runs, or along which a constant varies
         self.normed = fixed(0)
-        self.incoming: list[Vector] = []  # ids of weights along axes that a sum runs over
+        self.incoming: list[Vector] = []  # ids of weights along axes over which a sum runs
         self.zeroed: list[Requirement] = []  # values that must be zero, because sums drop them
         self.singular: list[Requirement] = []  # values that must not be zero, such as divisors
 
@@ -118,7 +118,7 @@ class UnionFind:
         return np.split(ids, np.cumsum(counts)[:-1]) if counts else []
 
     def find(self, ids: Vector) -> Vector:
-        """The smallest id of each id's set; `FIXED` for ids that cannot be removed."""
+        """The smallest id in the set of each id; `FIXED` for ids that cannot be removed."""
         roots = self.parents[ids]
         while not np.array_equal(above := self.parents[roots], roots):
             self.parents[roots] = self.parents[above]
@@ -127,7 +127,7 @@ class UnionFind:
         return roots
 
     def roots(self) -> Vector:
-        """`find` of every id."""
+        """The result of `find` for every id."""
         while not np.array_equal(above := self.parents[self.parents], self.parents):
             self.parents = above
         return self.parents
@@ -137,7 +137,7 @@ class UnionFind:
         return bool((self.find(ids) > FIXED).any())
 
     def union(self, a: Vector, b: Vector) -> Vector:
-        """Unite `a` and `b` index by index; returns the ids of `a`, or of `b` if `a` is free."""
+        """Unite `a` and `b` index by index; return the ids of `a`, or of `b` if `a` is free."""
         first, second = self.find(a), self.find(b)
         differ = (first != second) & (first != FREE) & (second != FREE)
         if differ.any():
@@ -166,7 +166,7 @@ class UnionFind:
     def pin(
         self, ids: Vector, equations: tuple[Equation, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
-        """Make `ids` part of `FIXED`, because of equations (by default the current ones)."""
+        """Make `ids` part of `FIXED` because of equations, by default the current equations."""
         if self.settled:
             self._check_kept(self.find(ids), np.full(ids.size, FIXED))
             return ids
@@ -188,7 +188,7 @@ class UnionFind:
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED` because they are not channels, such as offsets of a window."""
+        """Make `ids` part of `FIXED`, because they are no channels but, say, a window's offsets."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL
@@ -217,7 +217,7 @@ class UnionFind:
             self.reasons[members] = len(self.pinned) - 1
 
     def mask_of(self, ids: Vector) -> Vector:
-        """A mask over all ids, true at `ids`."""
+        """A mask over all ids that is true at `ids`."""
         mask = np.zeros(self.parents.size, bool)
         mask[ids] = True
         return mask
@@ -226,7 +226,7 @@ class UnionFind:
         """Raise if the current equation unites a removed channel with a kept channel."""
         if not self.removed.size:
             return
-        # A later id takes the id with which it is united.
+        # a later id takes the id with which it is united
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
@@ -252,8 +252,9 @@ class UnionFind:
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
         """The parameters whose zeros make `value` zero at ids of `axes` of a larger array.
 
-        None if elements need not be zero there, because the array is free or stretched along a
-        removable axis. Without removable channels no parameters are needed.
+        The result is None if elements need not be zero there, because the array is free or
+        stretched along a removable axis. Without removable channels, the set of parameters is
+        empty.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()
@@ -302,8 +303,9 @@ class UnionFind:
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
         """The ids of `axis`, reshaped to `sizes` and united until they vary along one axis only.
 
-        If the ids could vary along several axes, the last but one is chosen, as for heads and
-        widths. If channels are folded into maps or shuffled, the longest axis is chosen.
+        If the ids could vary along several axes, the last but one is chosen. An example is an axis
+        of heads and widths. If channels are reshaped into feature maps or shuffled, the longest
+        axis is chosen.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -324,7 +326,7 @@ class UnionFind:
     def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
         """`values`, in which constants get the ids of the channels along which they vary.
 
-        The model has these constants at one width only. `resized` cuts these constants to the
+        The model has these constants at the large width only. `resized` cuts these constants to the
         remaining channels.
         """
         others = [v for v in values if not v.constant]
@@ -351,7 +353,7 @@ def distinct(numbers: Vector) -> Vector:
 
 
 def together(zeros: Iterable[Zero]) -> Zero:
-    """The union of sets of parameters; None if one set is None."""
+    """The union of sets of parameters; None if any set is None."""
     sets = list(zeros)
     return None if None in sets else frozenset().union(*filter(None, sets))
 

@@ -38,7 +38,7 @@ Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 
 
 def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-    """The ids of the results of `program`, also through its calls, branches and loops."""
+    """The ids of the results of `program`, read through its calls, branches and loops."""
     sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
     return interpret(
         program, values, ids_of_constant, partial(equation_ids, sets), enter=enter_none
@@ -80,7 +80,7 @@ def _long_folds(program: Jaxpr) -> set[int]:
 
 
 def _same_shape(eqn: Equation, reader: Equation) -> bool:
-    """Whether the reader of a result is elementwise, or a call that may contain such operations."""
+    """Whether a result is read by an elementwise operation or by a call that may contain one."""
     same = shape_of(reader.outvars[0]) == shape_of(eqn.outvars[0])
     return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
@@ -155,7 +155,7 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Id
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        sets.fix(steps)  # the axis counts layers, not channels
+        sets.fix(steps)  # this axis counts layers, not channels
         stacked.append(value._replace(axes=tuple(axes)))
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
@@ -255,7 +255,7 @@ def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
 
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:
-    """The numbers of constants and of carries; outside, stacked arrays have one more axis."""
+    """The numbers of constants and of carries; stacked arrays have one more axis outside."""
     inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
     return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried

@@ -1,10 +1,10 @@
 """Finds which channels of which parameters are coupled, from the traced program of a model.
 
-`apply(params, *inputs)` is traced and evaluated on ids of channels. A channel is a set of
-positions, (array, axis, index), that must be removed together. If these positions are removed, the
-smaller model computes the same as the whole model computes with zeros at these positions. Channels
-of the inputs and outputs are never removed. Channels for which this equality cannot be shown are
-not removed either; `fixed_channels` says why.
+The function traces `apply(params, *inputs)` and evaluates the program on channel ids. A channel is
+a set of positions (array, axis, index) that must be removed together. If these positions are
+removed, the smaller model computes the same as the whole model computes with zeros at these
+positions. Channels of the inputs and outputs are never removed. Channels for which this equality
+cannot be shown are not removed either; `fixed_channels` gives the reasons.
 """
 
 from collections.abc import Sequence
@@ -44,8 +44,9 @@ Axis = tuple[int, int]
 class TracedChannels(NamedTuple):
     """The united ids of a traced model, and the ids of the arguments of its program.
 
-    `starts`: the first id of each of the `axes` that have ids, then the first id that belongs to no
-    parameter. `live`: the numbers of the parameters that a result of the program depends on.
+    `starts` holds the first id of each of the `axes` that have ids, and then the first id that
+    belongs to no parameter. `live` holds the numbers of the parameters on which a result of the
+    program depends.
     """
 
     sets: UnionFind
@@ -56,7 +57,7 @@ class TracedChannels(NamedTuple):
     live: frozenset[int]
 
     def axes_of(self, ids: np.ndarray) -> list[Axis]:
-        """The axes of the parameters that the ids belong to."""
+        """The axes of the parameters to which the ids belong."""
         return [self.axes[k] for k in distinct(self.sets.owners[ids])]
 
     def check_removable(self, ids: np.ndarray) -> None:
@@ -80,24 +81,25 @@ def coupled_channels(
     couples the inputs of its kernel with the channels of its operand, and its result has the
     channels of the kernel's outputs. A grouped convolution loses one channel of each group, and a
     depthwise convolution loses a channel with its outputs. If outputs are split into parts that are
-    combined, each part loses one channel. If an axis is folded into heads or groups, whole heads or
-    groups are removed. The analysis follows flattened maps, concatenation, padding, loops and their
-    states, and parameters that are used twice. Channels of inputs and outputs, channels that are
-    added to zeros of a padded shortcut, and channels that `fixed_channels` names are never removed.
+    combined later, each part loses one channel. If an axis is folded into heads or groups, whole
+    heads or groups are removed. The analysis follows flattened maps, concatenation, padding, loops
+    and their states, and parameters that are used twice. Channels of inputs and outputs, channels
+    that are added to zeros of a padded shortcut, and channels that `fixed_channels` names are never
+    removed.
 
     Only shapes matter: small images are faster, and any array may be a `jax.ShapeDtypeStruct`.
 
     Args:
-      apply: A function that JAX can trace, such as the evaluation of a module, without dropout.
+      apply: A function that JAX can trace, such as a model in evaluation mode, without dropout.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`.
-      resize: Whether `resized` will run the smaller tree. If so, the groups include channels over
-        which a norm is computed, such as the residual stream of a transformer. Means and variances
-        are still over the whole width, with zeros at removed channels. The groups also include
-        channels along which a constant varies, such as angles of rotary positions. Without
-        `resized`, the smaller model would divide by the smaller width, or combine smaller arrays
-        with a constant of the old width. These groups are marked `normed`. By default they are left
-        out.
+      resize: Whether `resized` will run the smaller tree. With `resize`, the groups include
+        channels over which a norm is computed, such as the residual stream of a transformer. Means
+        and variances are still over the whole width, with zeros at removed channels. With `resize`,
+        the groups also include channels along which a constant varies, such as the angles of rotary
+        positions. Without `resized`, the smaller model would divide by the smaller width, or
+        combine smaller arrays with a constant of the old width. Groups that need `resized` have
+        `normed` set. By default, `normed` groups are left out.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -120,15 +122,15 @@ def fixed_channels(
 ) -> tuple[FixedChannels, ...]:
     """List the channels that cannot be removed, and the primitives that need them.
 
-    Without these channels, the primitive would compute another result.
+    If these channels were removed, the primitive would compute another result.
 
     Examples are unknown primitives, sums over channels such as a norm or a softmax, and constants
     and random bits that vary along channels. With `resize`, as in `coupled_channels`, norms,
-    constants and random bits are no obstacle. Another such primitive is a `shard_map` that splits
-    channels over devices. To remove these channels, read the groups from the same function without
-    `shard_map`. `line` is the line of the model. Channels of inputs and of outputs come
-    last: their `primitive` is `input` or `output`, and their `line` is their path. Arguments and
-    errors are the same as for `coupled_channels`.
+    constants and random bits do not prevent removal. A `shard_map` that splits channels over
+    devices also prevents removal. To remove channels that a `shard_map` splits, read the groups
+    from the same function without `shard_map`. In the result, `line` is the line of the model.
+    Channels of inputs and of outputs come last: their `primitive` is `input` or `output`, and their
+    `line` is a path. Arguments and errors are as for `coupled_channels`.
 
     Example:
       >>> import jax
@@ -241,8 +243,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # A number for each root. The numbers of two channels are equal if the channels are alike in all
-    # axes so far.
+    # a number for each root Two channels have equal numbers if they are alike in all axes so far.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)
@@ -277,7 +278,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin channels that must be zero in one place and nonzero in another place."""
+    """Pin channels that one place needs to be zero and another place needs to be nonzero."""
 
     def pin(required: Requirement, roots: np.ndarray) -> None:
         among = np.isin(sets.find(required.ids), roots)
@@ -294,12 +295,12 @@ def _pin_ambiguous(sets: UnionFind) -> None:
 
 
 def _singular(sets: UnionFind) -> np.ndarray:
-    """The roots of ids at which values must be nonzero."""
+    """The roots of the ids at which values must be nonzero."""
     return sets.find(np.concatenate([*(divisor.ids for divisor in sets.singular), fixed(0)]))
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the roots of ids at which sums over channels need it to be zero."""
+    """For each parameter, the roots of the ids at which sums over channels need it to be zero."""
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:
         for i in factor.parameters or ():

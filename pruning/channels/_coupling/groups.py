@@ -21,13 +21,13 @@ class Position(NamedTuple):
     """The place of a group's channels in one array.
 
     Attributes:
-      path: Names on the way to the array, with `/` between them.
+      path: The names that lead to the array, with `/` between them.
       axis: The axis to cut.
       indices: One row for each channel: (size, repeats). If a map is flattened, a channel has
         several indices.
-      incoming: Whether the model sums over this axis, as it sums over the inputs of a kernel.
-      masked: Whether `mask_channels` sets the channels to zero. False if the model divides by the
-        array, or takes its root or logarithm.
+      incoming: Whether the model sums over this axis, like over the input axis of a kernel.
+      masked: Whether `mask_channels` sets the channels to zero. `masked` is false if the model
+        divides by the array, or takes its square root or logarithm.
     """
 
     path: str
@@ -37,16 +37,17 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """The position without its indices, because there may be thousands."""
+        """The position in short form without its indices, which may be thousands."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
 
 class ChannelGroup(NamedTuple):
-    """`size` channels in the same arrays; each can be removed without the others.
+    """A group of `size` channels in the same arrays; any of them can be removed alone.
 
-    `normed`: the model sums over these channels, as a norm does, or has a constant that varies
-    along them. After channels are removed, the model runs only by `resized`.
+    `normed` says that the model sums over these channels, as a norm does, or has a constant that
+    varies along them. If channels of a `normed` group are removed, the model runs only by
+    `resized`.
     """
 
     size: int
@@ -95,7 +96,7 @@ def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
-    """The paths and shapes of the tree that all groups were read from.
+    """The paths and shapes of the tree from which all groups were read.
 
     Raises:
       ValueError: Groups were read from trees with different paths or shapes.

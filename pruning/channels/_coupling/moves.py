@@ -1,8 +1,8 @@
-"""How primitives that move elements map channel ids to channel ids.
+"""How primitives that only move elements map channel ids to channel ids.
 
-A function of axes is called as `axes(eqn, sets, *values)` with the ids of the operands, and returns
-the ids of the results: see `rules`. A function `smaller(eqn, remain, values, results)` returns the
-parameters of the primitive for the smaller arrays.
+The function `axes(eqn, sets, *values)` gets the ids of the operands and returns the ids of the
+results: see `rules`. The function `smaller(eqn, remain, values, results)` returns the parameters of
+the primitive for the smaller arrays.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -146,7 +146,7 @@ def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 def smaller_slice(
     eqn: Equation, remain: Remain, values: Results, results: Results
 ) -> dict[str, Any]:
-    """The bounds of a slice of the channels that are left."""
+    """The bounds of a slice over the remaining channels."""
     starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
     strides = eqn.params["strides"] or (1,) * len(starts)
     small = tuple(
@@ -159,12 +159,12 @@ def smaller_slice(
 
 
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
-    """`part` of an axis; pinned if it has a single channel, because nothing would be left."""
+    """`part` of an axis; pinned if it has a single channel, because no channel would remain."""
     return sets.pin(part) if part.size == 1 < whole.size else part
 
 
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
-    """`axis`, united in blocks of `stride` channels, because a slice takes one of each block."""
+    """`axis`, united in blocks of `stride` channels, because a slice takes one channel of each."""
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)
     line, *others = axis.reshape(-1, stride).T
@@ -227,7 +227,7 @@ def zero_of_scatter(
 
 
 def _windows(eqn: Equation) -> dict[int, int]:
-    """The axes that a scatter writes in full, each with its axis of the updates."""
+    """The axes that a scatter overwrites completely, each with its axis of the updates."""
     numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     others = (k for k in range(len(value)) if k not in dropped)
@@ -275,7 +275,7 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """Pairs of the shortest runs of axes of two shapes that have equal numbers of elements."""
+    """Pairs of shortest runs of axes of two shapes with equal numbers of elements."""
     i = j = 0
     while i < len(old) or j < len(new):
         first, second, counts = i, j, [1, 1]

@@ -1,10 +1,10 @@
-"""A table with one row for each primitive, which all readers of programs use.
+"""A table with one row of facts for each primitive, which all readers of programs use.
 
-A row says how axes correspond, where zeros and equal values remain, and at which operands a zero
-would be singular. A row also says what the parameters are at smaller shapes, and how the primitive
-is a product with a kernel, a sum or a scale. To add a primitive, add its row;
-`tests/pruning/test_rows.py` checks rows with numbers. A primitive without a row pins all its
-operands. Calls, branches and loops are in `control_flow`.
+A row of the table says how axes correspond, where zeros and equal values remain, and at which
+operands a zero would be singular. The row also gives the parameters at smaller shapes, and says how
+the primitive is a product with a kernel, a sum or a scale. To add a primitive, add its row to the
+table; `tests/pruning/test_rows.py` checks rows with numbers. A primitive without a row pins all its
+operands. The module `control_flow` handles calls, branches and loops.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,26 +28,26 @@ class Rule(NamedTuple):
     """All facts that the library knows about a primitive.
 
     Attributes:
-      axes: `axes(eqn, sets, *values)` returns the ids of the results. The function unites ids that
+      axes: `axes(eqn, sets, *values)` returns the ids of the results. `axes` unites ids that
         correspond, and pins ids of axes that cannot be cut.
       zero: A function that says where results are zero: at zeros of the operands, or nowhere.
       uniform: Whether results are equal along channels if all operands are equal along these
         channels.
-      nonzero: A function that says whether the result is never zero. The arguments of the function
-        tell for each operand whether it is never zero, and its value if it is a number.
-      exponent: The exponent of a power, from the operands that are numbers.
-      singular: The operands for which zero makes a value or a derivative infinite.
+      nonzero: A function that says whether the result is never zero. For each operand, this
+        function gets whether the operand is never zero, and its value if it is a number.
+      exponent: A function that returns the exponent of a power, from the operands that are numbers.
+      singular: The operands at whose zeros a value or a derivative is infinite.
       smaller: A function that returns the parameters that change when channels are removed.
       summed: `summed(eqn)` lists the axes over which the primitive sums, or which it reduces
         otherwise. Each entry is a list of pairs (operand, axis), for the operands that have this
-        axis. None if the axes are not known.
+        axis. `summed` is None if the axes are not known.
       layout: Whether the result is the first operand in another shape, order or dtype.
       signs: Signs of the operands of a sum.
-      scaled: The operands in which the primitive is linear if all other operands are fixed numbers.
-      linear: `linear(eqn, side)` returns the product whose kernel is operand `side`.
+      scaled: The operands in which the primitive is linear if all other operands are fixed.
+      linear: `linear(eqn, side)` returns the matrix product whose kernel is operand `side`.
       random: Whether the primitive draws random bits, which are always drawn for the whole width.
       elementwise: Whether the primitive computes element by element.
-      sums: Whether the primitive sums over axes. Removed channels along such an axis may be equal
+      sums: Whether the primitive sums over axes. Removed channels along a summed axis may be equal
         to each other instead of zero.
     """
 
@@ -73,7 +73,7 @@ class Rule(NamedTuple):
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must be nonzero; for a power, they depend on the exponent."""
+        """The operands that must be nonzero; for a power, the exponent decides."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 
@@ -128,7 +128,7 @@ def kernel_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
 UNKNOWN = Rule(moves.unknown, summed=None)
 
 RULES: dict[Primitive | str, Rule] = {
-    # Elementwise primitives whose result is zero if all operands are zero.
+    # elementwise primitives whose result is zero if all operands are zero
     p.add_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
     p.add_jaxvals_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
     p.sub_p: elementwise(all_of, signs=(1, -1)),
@@ -151,19 +151,19 @@ RULES: dict[Primitive | str, Rule] = {
     p.max_p: elementwise(arithmetic.extremum(1), nonzero=with_a_positive),
     p.min_p: elementwise(arithmetic.extremum(-1)),
     p.select_n_p: elementwise(arithmetic.cases_of),
-    # Elementwise primitives whose result is zero if one operand is zero.
+    # elementwise primitives whose result is zero if any operand is zero
     p.mul_p: elementwise(any_of, nonzero=if_all, scaled=(0, 1)),
     p.and_p: elementwise(any_of),
     p.div_p: elementwise(first_of, nonzero=if_all, singular=(1,), scaled=(0,)),
     p.rem_p: elementwise(first_of, singular=(1,)),
-    # Powers.
+    # powers
     p.square_p: power(lambda eqn, numbers: 2),
     p.sqrt_p: power(lambda eqn, numbers: 1 / 2),
     p.rsqrt_p: power(lambda eqn, numbers: -1 / 2),
     p.cbrt_p: power(lambda eqn, numbers: 1 / 3),
     p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
     p.pow_p: power(lambda eqn, numbers: numbers[1]),
-    # Elementwise primitives whose result is nonzero at zero operands.
+    # elementwise primitives whose result is nonzero at zero operands
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
     **dict.fromkeys(
         (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
@@ -179,7 +179,7 @@ RULES: dict[Primitive | str, Rule] = {
     ),
     **dict.fromkeys((p.igamma_p, p.igammac_p), elementwise(singular=(0, 1))),
     p.bitcast_convert_type_p: Rule(moves.bitcast),
-    # Reductions. A sum over channels may drop terms that are zero.
+    # Reductions: a sum over channels may drop terms that are zero.
     p.reduce_sum_p: Rule(arithmetic.reduce_sum, same, summed=reduced_axes, sums=True),
     **dict.fromkeys(
         (p.reduce_max_p, p.reduce_min_p, p.reduce_prod_p),
@@ -200,12 +200,12 @@ RULES: dict[Primitive | str, Rule] = {
         Rule(arithmetic.reduce_window, arithmetic.unpadded),
     ),
     p.reduce_window_p: Rule(arithmetic.reduce_window),
-    # Collectives over the devices of a mesh. Each device has all channels.
+    # Collectives over the devices of a mesh: each device has all channels.
     p.psum_p: Rule(arithmetic.sum_over_devices, same, summed=reduced_axes),
     **dict.fromkeys((p.pmax_p, p.pmin_p), Rule(arithmetic.over_devices, same, summed=reduced_axes)),
     **dict.fromkeys((p.ppermute_p, "psum_invariant"), movement(arithmetic.over_devices)),
     **dict.fromkeys(("pbroadcast", "pcast", "pvary"), movement(moves.identity)),
-    # Products with kernels.
+    # products with kernels
     p.dot_general_p: Rule(
         arithmetic.dot_general, same, uniform=True, summed=contracted_axes, linear=product_of
     ),
@@ -216,7 +216,7 @@ RULES: dict[Primitive | str, Rule] = {
         summed=kernel_axes,
         linear=convolution_of,
     ),
-    # Primitives that move elements.
+    # primitives that move elements
     p.transpose_p: movement(moves.transpose, uniform=True, layout=True),
     p.reshape_p: movement(moves.reshape, layout=True, smaller=moves.smaller_shape("new_sizes")),
     p.squeeze_p: movement(moves.squeeze, layout=True),
@@ -253,7 +253,7 @@ def rule_of(eqn: Equation) -> Rule:
 
 
 def summed_of_product(eqn: Equation) -> Sequence[Sequence[tuple[int, int]]] | None:
-    """The axes that a product or a convolution sums over; None for other equations."""
+    """The axes over which a product or a convolution sums; None for other equations."""
     rule = rule_of(eqn)
     return None if rule.linear is None or rule.summed is None else rule.summed(eqn)
 

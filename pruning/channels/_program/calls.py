@@ -1,7 +1,7 @@
-"""Finds the programs that an equation calls, in JAX's present and next tracing.
+"""Finds the programs that an equation calls, in JAX's present and next way of tracing.
 
 A call is an equation that only runs another program: `jit`, `jax.checkpoint`, and functions with a
-derivative rule of their own. The program is a parameter of the equation. With the flags
+custom derivative rule. The called program is a parameter of the equation. With the flags
 `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes such calls as a `HiPrim`, and
 `expand` returns the program. This module reads both kinds of calls and evaluates equations.
 """
@@ -110,8 +110,8 @@ def evaluate_equation(
 def trace_tangents(eqn: Equation) -> ClosedJaxpr:
     """A program that maps operands and their tangents to results and their tangents.
 
-    Only floating operands and results have tangents. The equation is traced by `jax.jvp`, which
-    follows rules by `jax.custom_jvp`.
+    Only floating operands and results have tangents. `jax.jvp` traces the equation and follows
+    `jax.custom_jvp` rules.
     """
     operands = [v.aval for v in eqn.invars]
 
@@ -129,9 +129,9 @@ class Transpose(NamedTuple):
     """The two programs of a derivative in the backward pass.
 
     Attributes:
-      forward: Computes the results of the equation, and residuals.
-      backward: Computes the cotangents of the floating operands, from residuals and the cotangents
-        of the floating results.
+      forward: The program that computes the results of the equation, and residuals.
+      backward: The program that computes the cotangents of the floating operands, from residuals
+        and the cotangents of the floating results.
     """
 
     forward: ClosedJaxpr
@@ -139,7 +139,7 @@ class Transpose(NamedTuple):
 
 
 def trace_cotangents(eqn: Equation) -> Transpose:
-    """The programs of `jax.vjp` of an equation; a `jax.custom_vjp` rule is followed."""
+    """The programs of `jax.vjp` of an equation, which follow a `jax.custom_vjp` rule."""
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
     def vjp(*arrays: Leaf) -> Any:
@@ -180,8 +180,8 @@ def is_floating(x: Leaf) -> bool:
 def trace(function: Callable[..., Any], *arguments: Any) -> tuple[ClosedJaxpr, Any]:
     """The program of a function, and the shapes of its result.
 
-    Scans are traced in the present way. The next way writes into references, and JAX cannot yet
-    differentiate these.
+    Scans are traced in the present way. JAX's next way of tracing scans writes into references,
+    which JAX cannot yet differentiate.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)
     if not scan3:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[ClosedJaxpr, Tree]:
-    """The program of `apply(params, *inputs)`, a function of leaves in order, and its result."""
+    """The program of `apply(params, *inputs)` as a function of leaves in order, and its result."""
     try:
         return trace(apply, params, *inputs)
     except Exception as error:
@@ -84,7 +84,7 @@ def live_program(program: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def enter_none(eqn: Equation) -> None:
-    """Enter no call; for a step that handles all calls itself."""
+    """Enter no call; used by a step that handles all calls itself."""
 
 
 def is_literal(variable: Variable) -> TypeGuard[Literal]:

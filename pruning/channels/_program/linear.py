@@ -1,7 +1,7 @@
 """Writes a convolution or a product with a kernel as one matrix product for each channel group.
 
-Rows of inputs, (groups, rows, inputs), times the matrix of the kernel, (groups, inputs, outputs),
-are the outputs, (groups, rows, outputs). The matrix has the elements of the kernel in another
+The outputs (groups, rows, outputs) are the product of the inputs (groups, rows, inputs) and the
+matrix of the kernel (groups, inputs, outputs). The matrix has the elements of the kernel in another
 order. Padding, strides, dilation and grouping are applied to the inputs.
 """
 
@@ -20,7 +20,7 @@ Axes = tuple[int, ...]
 
 
 class Product(NamedTuple):
-    """`dot_general` with its axes of three kinds: batch, rows or outputs, and contracted."""
+    """`dot_general` with its axes in three kinds: batch, rows or outputs, and contracted."""
 
     of_inputs: tuple[Axes, Axes, Axes]
     of_kernel: tuple[Axes, Axes, Axes]
@@ -88,7 +88,7 @@ class Convolution(NamedTuple):
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
     def squares(self, x: Array) -> Array:
-        """Σ x² of the map that each input of the matrix reads, (groups, inputs)."""
+        """Σ x² of the feature map that each input of the matrix reads, (groups, inputs)."""
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
 

@@ -1,4 +1,4 @@
-"""Finds the lines of a model in which equations and errors arise."""
+"""Finds the lines of a model that an equation or an error comes from."""
 
 import sys
 import sysconfig
@@ -20,7 +20,7 @@ FRAMEWORKS = """
 def line_of(equations: Sequence[Equation]) -> str:
     """The line of the last equation, or of the innermost equation around it that has a line.
 
-    If possible, this is the innermost line outside of JAX and of frameworks that use JAX.
+    If possible, this line is the innermost line outside of JAX and of frameworks that use JAX.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
@@ -39,7 +39,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The line in words, to end a sentence."""
+    """The line in words, as the end of a sentence."""
     return f" at {line}" if line else ""
 
 

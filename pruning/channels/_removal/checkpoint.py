@@ -1,7 +1,7 @@
 """Writes and reads checkpoints of pruned networks.
 
-Orbax writes the small arrays, with the kept indices and the widths as metadata. To read a
-checkpoint, the network before pruning is not needed.
+Orbax writes the small arrays; the kept indices and the widths are metadata. A checkpoint can be
+read without the network before pruning.
 """
 
 import itertools
@@ -42,8 +42,8 @@ class Pruned(NamedTuple):
       params: The smaller tree.
       groups: The groups of channels of the large network.
       keep: For each group, which of its channels were kept.
-      apply: The function that runs the smaller tree, `apply(params, *inputs)`. The function is the
-        one that was pruned or, with `resize`, the result of `resized` for it.
+      apply: The function that runs the smaller tree, `apply(params, *inputs)`. `apply` is the
+        function that was pruned or, with `resize`, the result of `resized` for it.
     """
 
     params: Tree
@@ -60,7 +60,7 @@ class Pruned(NamedTuple):
 
 
 class _Fixed:
-    """The parts of a `Pruned` that are not arrays; they are compared by identity."""
+    """The parts of a `Pruned` that are not arrays; comparisons use their identity."""
 
     def __init__(self, parts: tuple[Any, ...]):
         self.parts = parts
@@ -88,7 +88,7 @@ def save_pruned(
       checkpoint_dir: Folder of the checkpoint; it is created if it does not exist.
       pruned: A result of `prune`, or another `Pruned`.
       step: Number of pruning steps so far; only the latest step is kept.
-      ratios: The schedule of ratios or budgets; `prune` resumes only with the same schedule.
+      ratios: The schedule of ratios or budgets. `prune` resumes only with the same schedule.
     """
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
@@ -126,8 +126,8 @@ def load_pruned(
         are the parts of the paths.
 
     Raises:
-      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. The
-        `apply` of the result also raises it if no `apply` was given.
+      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. If no
+        `apply` was given, a call of the result's `apply` also raises this error.
     """
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 

@@ -1,8 +1,8 @@
 """Checks whether the programs of a network at two widths are equal except for shapes.
 
-A shape may change the computation: for example, a model may skip a projection if two shapes are
-equal, or use a gain that depends on a width. Then the smaller network runs, but computes something
-else.
+The computation may depend on a shape: for example, a model may skip a projection if two shapes are
+equal, or use a gain that depends on a width. In such cases the smaller network runs, but computes
+something else.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-# Parameters of primitives that follow from the shapes of the results.
+# parameters of primitives that follow from the shapes of the results
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = "run it by pruning.channels.resized, which prune does with resize=True"
 
@@ -48,10 +48,10 @@ def check_program(
     """Raise unless the program of `apply` equals the large network's, except for shapes.
 
     Args:
-      apply: The same as for `coupled_channels`.
+      apply: A function that JAX can trace, as for `coupled_channels`.
       params: The smaller tree that `remove_channels` returned.
-      groups: All or some of `coupled_channels`.
-      keep: The same as for `remove_channels`.
+      groups: All or some groups of `coupled_channels`.
+      keep: For each group, the mask of kept channels, as for `remove_channels`.
       inputs: The other arguments of `apply`.
 
     Raises:
@@ -76,9 +76,9 @@ def check_program(
 def difference(
     sizes: Sizes, large: Program, small: Program, arguments: Sequence[ChannelIds]
 ) -> str:
-    """The first difference between the equations of `small` and `large`; "" if they are equal."""
+    """The first difference between the equations of `small` and `large`; "" if all are equal."""
     large, small = closed_jaxpr(large), closed_jaxpr(small)
-    # For each variable of the large program: its ids, and the same variable in the small program.
+    # for each variable of the large program: its ids, and the same variable in the small program
     ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b

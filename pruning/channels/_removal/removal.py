@@ -30,31 +30,30 @@ KeepMasks = dict[tuple[str, int], Any]
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    If the program of the model is the same at the smaller widths, the smaller tree gives the same
-    outputs as `mask_channels`, to rounding. This function does not check the program. To check it,
-    call `check_program`; to run any model, use `resized`. Functions and modules that take their
-    widths from the arrays run on the smaller tree without a change. Most modules of `flax.nnx` do
-    so after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the `widths` of
-    the result. `keep` decides shapes, so it is read on the host. `params` may be traced, or be a
-    tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh no longer
-    divides an axis evenly, the array is replicated along this axis.
+    If the model has the same program at the smaller widths, the smaller tree gives the same outputs
+    as `mask_channels`, up to rounding. `remove_channels` does not check the program. To check the
+    program, call `check_program`; to run any model, use `resized`. Functions and modules that take
+    their widths from the arrays run on the smaller tree without a change. Most modules of
+    `flax.nnx` do so after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the
+    `widths` of the result. `keep` decides shapes, so it is read on the host. `params` may be
+    traced, or be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh
+    no longer divides an axis evenly, the array is replicated along this axis.
 
     Args:
-      params: The tree that the groups were read from, or any tree with arrays of the same names and
-        shapes, such as the state of an optimizer. The factored states of Adafactor and SM3 are cut
-        too. An array of another tree is cut like the parameter whose path has the same end; only
-        the first name of the parameter's path may be missing. Scalars are not changed. Adafactor
-        needs a new state if another axis of a kernel becomes the longest, or if an axis becomes too
-        short to factor.
-      groups: All or some of `coupled_channels`.
-      keep: For each group, a boolean vector, true at the channels to keep. At least one must be
-        true.
+      params: The tree from which the groups were read, or any tree with arrays of the same names
+        and shapes, such as the state of an optimizer. The factored states of Adafactor and SM3 are
+        cut too. In such a tree, an array is cut like the parameter whose path has the same end;
+        only the first name of the parameter's path may be missing. Scalars are not changed.
+        Adafactor needs a new state if another axis of a kernel becomes the longest, or if an axis
+        becomes too short to factor.
+      groups: All or some groups of `coupled_channels`.
+      keep: For each group, a boolean vector, true at the channels to keep. At least one element of
+        each vector must be true.
 
     Raises:
-      TypeError: A vector of `keep` is not boolean, or traced.
-      ValueError: `keep` does not fit the groups or keeps no channel; an array of `params` has
-        another shape than the array that the groups were read from, or does not belong to the
-        groups.
+      TypeError: A vector of `keep` is not boolean, or is traced.
+      ValueError: `keep` does not match the groups or keeps no channel; an array of `params` has
+        another shape than the groups record, or does not belong to the groups.
 
     Example:
       >>> from pruning import coupled_channels
@@ -92,9 +91,9 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
 
     All later layers then get zero from a removed channel, also after the nonlinearity, because the
     weights of the next kernel that read the channel are zero too. If the model divides by an array,
-    or takes its root or logarithm, this array is not set to zero, so all values and derivatives are
-    finite. `keep` may be traced. Arguments and errors are the same as for `remove_channels`, but a
-    group may lose all channels.
+    or takes its square root or logarithm, this array is not set to zero, so all values and
+    derivatives are finite. `keep` may be traced. Arguments and errors are as for `remove_channels`,
+    but a group may lose all channels.
     """
 
     def zeroed(leaf: Leaf, axis: int, mask: Any) -> Leaf:
@@ -140,7 +139,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMask
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
-        # The last entry is for elements that belong to no channel of the group.
+        # the last entry is for elements that belong to no channel of the group
         of_channel = _library(vector).append(vector, True)
         for p in positions:
             key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
@@ -175,14 +174,14 @@ def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
 
 
 def _library(*arrays: Leaf) -> Any:
-    """NumPy if the arrays are NumPy's, or `jax.numpy` if they are JAX's."""
+    """NumPy for NumPy's arrays, `jax.numpy` for JAX's arrays."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def widths(params: Tree) -> dict[str, int]:
     """The number of outputs of each layer by name, which is the size of its kernel's last axis.
 
-    To use a pruned tree, build a `flax.linen` module with these numbers.
+    To run a pruned tree, build the `flax.linen` module with these numbers.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
@@ -264,7 +263,7 @@ class Owner(NamedTuple):
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
-    """The owner of each array of a tree, by the number of the array."""
+    """The number of the parameter to which each array of a tree belongs."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:

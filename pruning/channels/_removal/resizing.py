@@ -1,6 +1,6 @@
 """Runs the program of a network on smaller arrays, with smaller shapes and the same constants.
 
-The network is traced at its original widths, and its program is evaluated on the smaller arrays.
+The network is traced at its original widths, and this program is evaluated on the smaller arrays.
 Shapes in the program become the shapes of the arrays with the remaining channels. Numbers that were
 computed from a shape, such as 1/√width, do not change.
 """
@@ -60,10 +60,10 @@ class Sized(NamedTuple):
     fill: Callable[[int], Leaf] | None = None
 
     def removed(self, axis: int) -> Leaf:
-        """The common value of the removed channels along an axis; the axis then has size 1."""
+        """The common value of the removed channels along an axis, which then has size 1."""
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        if self.ids.zero is not None:  # zero; a part may lose all channels
+        if self.ids.zero is not None:  # zero, because a part may lose all channels
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
         assert self.fill is not None  # removed channels have no common value
@@ -79,31 +79,31 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    Use it if `apply` itself fails or computes something else at the smaller widths. Examples are
-    modules of `flax.linen`, widths in the code, depthwise convolutions, attention, norms over
-    channels, and programs that depend on a shape. Sums over channels include the values of removed
-    channels. `apply` is traced at the old widths, but arrays of the old widths are not needed. The
-    returned function can be compiled, differentiated and batched, and uses the rules of
-    `jax.custom_jvp` and `jax.custom_vjp`.
+    Use `resized` if `apply` itself fails or computes something else at the smaller widths. Examples
+    of such models are modules of `flax.linen`, and models with widths in the code, depthwise
+    convolutions, attention, norms over channels, or programs that depend on a shape. Sums over
+    channels include the values of removed channels. `apply` is traced at the old widths, but arrays
+    of the old widths are not needed. The returned function can be compiled, differentiated and
+    batched, and uses the rules of `jax.custom_jvp` and `jax.custom_vjp`.
 
-    `apply` need not be the function that the groups were read from; it may be a training step, for
-    example. Random bits are drawn for the whole width and then cut, so dropout drops the same
-    elements as in the masked network. Results with channels, such as hidden activations, gradients
-    or new statistics of a batch norm, have only the remaining channels.
+    `apply` may be another function than the one from which the groups were read, such as a training
+    step. Random bits are drawn for the whole width and then cut, so dropout drops the same elements
+    as in the masked network. Results with channels, such as hidden activations, gradients or new
+    statistics of a batch norm, have only the remaining channels.
 
     Args:
-      apply: A function of the tree that the groups were read from, and of inputs.
-      groups: All or some of `coupled_channels`.
-      keep: The same as for `remove_channels`; read on the host.
+      apply: A function of inputs and of the tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      keep: For each group, the mask of kept channels, as for `remove_channels`; read on the host.
       states: Inputs that have channels, as arrays or shapes at the whole width, such as a key-value
         cache, running statistics, or the carry of a recurrence. States must be the first inputs.
         The returned function accepts states at the small or at the whole width, and returns states
         at the small width. Removed channels of states count as zero.
 
     Raises:
-      ValueError: `keep` does not fit the groups. The returned function raises it if `apply` cannot
-        be traced, needs removed channels, or couples removed channels with kept channels, or if a
-        state has another shape.
+      ValueError: `keep` does not match the groups. The returned function raises the error if
+        `apply` cannot be traced, needs removed channels, or couples removed channels with kept
+        channels, or if a state has another shape.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels
@@ -124,7 +124,7 @@ def resized(
 
 @dataclass(frozen=True, eq=False)
 class Resized:
-    """A function of the smaller tree and of inputs, as `resized` describes it.
+    """A function of the smaller tree and of inputs, as `resized` describes.
 
     Traced programs of `apply` are cached by the shapes of the arguments, as in `jax.jit`.
     """
@@ -135,7 +135,7 @@ class Resized:
     states: tuple[Tree, ...]
 
     def __call__(self, params: Tree, *inputs: Tree) -> Any:
-        """The result of `apply`, with the channels that are left."""
+        """The result of `apply`, with the remaining channels."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
         if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
             return self._evaluate(params, *inputs)
@@ -167,7 +167,7 @@ def _shape(x: Leaf) -> Leaf:
 def _narrow(
     sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Sequence[ChannelIds]
 ) -> list[Leaf]:
-    """The leaves of states without removed channels; states are given at either width."""
+    """The leaves of states without removed channels, from states at the small or whole width."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
         raise ValueError(
@@ -249,7 +249,7 @@ class Resizing:
         return equation_ids(self.sets, eqn, [v.ids for v in values])
 
     def call(self, eqn: Equation, call: Call, values: Sequence[Sized]) -> list[Sized]:
-        """The results of a call, with its checkpoint or its custom derivative rule."""
+        """The results of a call, which keeps its checkpoint or its custom derivative rule."""
         if call.kind == "jit":
             return self.run(call.program, values)
         operands, arrays = [v.ids for v in values], [v.array for v in values]

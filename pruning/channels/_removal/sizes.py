@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
-    """The shapes of the tree that groups were read from, in the structure of `params`."""
+    """The shapes of the tree from which groups were read, in the structure of `params`."""
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
     pairs = zip(shapes, leaves, strict=True)
@@ -50,7 +50,7 @@ class Sizes:
         return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:
-        """Which ids remain; ids of a loop's state are new, and their present sets decide."""
+        """Which ids remain; the ids of a loop's state are new, and their present sets decide."""
         return ~self.sets.is_removed(ids)
 
     def tables(
@@ -81,7 +81,7 @@ class Sizes:
 
 
 def first(array: Leaf, shape: Shape) -> Leaf:
-    """The first `shape[k]` indices along each axis k, enough of a constant along free axes."""
+    """The first `shape[k]` indices along each axis k, enough for a constant along free axes."""
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 

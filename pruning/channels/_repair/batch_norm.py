@@ -56,12 +56,12 @@ def fold_batch_norms(
     """Fold batch norms into other arrays; returns a function without batch norms and its arrays.
 
     Batch norm with running statistics scales and shifts the outputs of a kernel by parameters.
-    `fold_batch_norms` moves the scale into the kernel, and all shifts, including the bias, into one
-    vector. Kernel and norm may be in different modules or calls, with transpositions and changes of
-    dtype between them. Grouped, depthwise and transposed convolutions are folded too. Four kinds of
-    norms are not folded: a norm before its kernel, a norm after a nonlinearity, a norm whose input
-    is also read elsewhere, and a norm inside a loop or a branch. Outputs are the same, to rounding
-    in the dtype of the kernels.
+    `fold_batch_norms` multiplies the kernel by the scale, and adds all shifts, including the bias,
+    to one vector. The kernel and the norm may be in different modules or calls, with transpositions
+    and changes of dtype between them. Grouped, depthwise and transposed convolutions are folded
+    too. Four kinds of norms cannot be folded: a norm before its kernel, a norm after a
+    nonlinearity, a norm whose input is also read elsewhere, and a norm inside a loop or a branch.
+    Outputs do not change, up to rounding in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.
@@ -170,7 +170,7 @@ class Unfolded:
         eager: bool = False,
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
-        self.used: set[int] = set()  # parameters that something outside folded chains reads
+        self.used: set[int] = set()  # parameters that are read outside of folded chains
         self.reads: Counter[Variable] = Counter()  # for each variable
         self.seen: set[int] = set()
 
@@ -204,7 +204,7 @@ class Unfolded:
         return self.unshare(eqn.outvars, results)
 
     def given(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
-        """The results of an equation whose operands are made of parameters and constants only."""
+        """The results of an equation whose operands depend on parameters and constants only."""
 
         @cache
         def arrays() -> list[Leaf]:
@@ -231,7 +231,7 @@ class Unfolded:
         return list(map(self.operand, values))
 
     def result(self, chain: Chain) -> Leaf:
-        """The result of a chain, folded if parameters scale it."""
+        """The result of a chain, which is folded if parameters scale it."""
         first, *links = chain.links
         if not chain.scaled:
             (y,) = evaluate_equation(first.eqn, self.operands(first.values))

@@ -1,7 +1,7 @@
 """Finds chains of scales and shifts after a convolution or product, such as batch norm.
 
-A chain begins with a kernel. A chain continues while an equation multiplies each channel by a
-number or adds a number to each channel. The numbers must depend only on parameters and constants.
+A chain begins with a kernel. Each further equation of the chain multiplies each channel by a number
+or adds a number to each channel. These numbers must depend only on parameters and constants.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,8 +23,8 @@ class Value(NamedTuple):
     Attributes:
       array: A function that computes the array, only once.
       given: Whether the array is computed from parameters and constants only.
-      leaves: The numbers of the parameters from which the array is computed, if it is given.
-      varies: The axes along which elements may differ, if the array is given.
+      leaves: If the array is given, the numbers of the parameters from which it is computed.
+      varies: If the array is given, the axes along which elements may differ.
       leaf: The parameter that the array equals, up to shape and dtype.
       chain: The chain that computes the array, if there is one.
     """
@@ -38,7 +38,7 @@ class Value(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An equation of a chain; the chain enters by operand `side`, and `axis` holds the channels."""
+    """An equation of a chain, which enters by operand `side` and has its channels on `axis`."""
 
     eqn: Equation
     values: Sequence[Value]
@@ -50,7 +50,7 @@ class Chain(NamedTuple):
     """A product with a kernel, and the scales, shifts and changes of shape after it.
 
     Attributes:
-      links: The equations in order. In the first link, operand `side` is the kernel.
+      links: The equations of the chain in order. In the first link, operand `side` is the kernel.
       kernel_axis: The axis of the kernel's outputs.
       scaled: Whether parameters scale the outputs of the kernel.
     """

@@ -1,7 +1,7 @@
 """Adds the constant outputs of removed channels to the next biases.
 
 If a filter is zero, the output of its channel is a constant, such as relu(β) for a batch norm with
-bias β. Without the channel, this constant would be missing from the sums of the next layer.
+bias β. If the channel is removed, this constant is missing from the sums of the next layer.
 """
 
 from collections.abc import Sequence
@@ -33,9 +33,9 @@ class Value(NamedTuple):
     """An array of the program in two networks: with zero filters, and with masked channels.
 
     Attributes:
-      zeroed: The array that results if only the filters of removed channels are zero and later
-        parameters are kept.
-      masked: The array that results if all positions of removed channels are zero.
+      zeroed: The array if only the filters of removed channels are zero, and all later parameters
+        are unchanged.
+      masked: The array if all positions of removed channels are zero.
     """
 
     zeroed: Any
@@ -53,19 +53,21 @@ def fold_constants(
 
     The filters of a removed channel count as zero. If a running mean is subtracted from
     activations, the activations count as equal to this mean. The output of the channel is then a
-    constant, such as relu(β) with the last bias β. The constant contributes to the next sums. The
-    contribution is added to the first parameter that is added to the sums (a bias) or subtracted
-    from them (a running mean). In four cases, the contribution is dropped. There is no such
-    parameter before the next nonlinearity. The sum is inside a loop. The group has a divisor or a
-    logarithm, which has no value at zero filters. A norm over the channels makes the contribution
-    depend on the inputs. If the next kernel is padded with zeros, the contribution is smaller along
-    the edges of an image, and its mean over the image is added. Otherwise the folding is exact.
+    constant, such as relu(β) with the last bias β. This constant contributes to the sums of the
+    next layer. The contribution is added to the first parameter that is added to the sums (a bias)
+    or subtracted from them (a running mean). In the following four cases, the contribution is
+    dropped. No parameter is added to the sums before the next nonlinearity. The sum is inside a
+    loop. The group has a divisor or a logarithm, which has no value at zero filters. A norm over
+    the channels makes the contribution depend on the inputs. If the next kernel is padded with
+    zeros, the contribution is smaller along the edges of an image, and its mean over the image is
+    added. In all other cases, the folding is exact.
 
     Args:
-      apply: The same as for `coupled_channels`.
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      keep: The same as for `remove_channels`, which you call next; read on the host.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      keep: The mask of kept channels for each group, as for `remove_channels`, which you call next;
+        read on the host.
       inputs: The other arguments of `apply`, with any values, because the constants do not depend
         on them.
 
@@ -73,8 +75,8 @@ def fold_constants(
       A tree of the same shapes. Only vectors that are added or subtracted have changed.
 
     Raises:
-      ValueError: As for `remove_channels`, or if `apply` cannot be traced at these arguments.
-      TypeError: As `remove_channels`.
+      ValueError: The same as for `remove_channels`, or `apply` cannot be traced at these arguments.
+      TypeError: The same as for `remove_channels`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -101,7 +103,7 @@ def fold_constants(
     program, _ = trace_apply(apply, params, inputs)
     paths, shapes = describe(params)
     folding = Folding(paths, leaves, masks, facts_of(program, shapes))
-    # This runs without jit, which would compile at every call.
+    # without jit, which would compile at every call
     interpret(program, values, lambda x: Value(x, x), folding.step)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
@@ -146,8 +148,8 @@ class Folding:
         if subtracted:
             zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
-            # This sum needs no change, and a change of the parameter would alter it. So the
-            # parameter is not changed for another sum.
+            # The sum is equal in both networks, and a change of the parameter would alter it. So no
+            # other sum may change this parameter.
             self.changes[leaf] = jnp.zeros_like(removed)
             return Value(zeroed, masked)
         if leaf not in self.changes:

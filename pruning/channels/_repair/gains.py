@@ -1,8 +1,8 @@
-"""Finds the factors by which a traced network multiplies kernel outputs, such as in batch norm.
+"""Finds the factors by which a traced network multiplies a kernel's outputs, such as batch norm.
 
-Up to the next nonlinearity or sum of activations, outputs y of a kernel become
-gain ⊙ (y + before) + after: `before` are parameters such as a running mean. The gain is computed
-from other parameters, such as a scale and a running variance.
+Up to the next nonlinearity or sum of activations, the outputs y of a kernel become gain ⊙ (y +
+before) + after. Here `before` are parameters such as a running mean. The gain is computed from
+other parameters, such as a scale and a running variance.
 """
 
 from collections.abc import Sequence
@@ -20,17 +20,17 @@ from pruning.channels._repair.parameters import Addend, Fact, Kernel
 
 
 class Gain(NamedTuple):
-    """Facts about a value: computed from parameters only, or a kernel's outputs times factors.
+    """Facts about a value: it is computed from parameters only, or is kernel outputs times factors.
 
     Attributes:
-      kernel: The kernel of the outputs; None for a value made of parameters.
-      array: The value if it is made of parameters. Otherwise the factors that multiplied the
-        outputs, in the shape of the outputs.
-      deviation: The value of `array` if every running variance under a root were one. So
+      kernel: The kernel of the outputs; None for a value that is computed from parameters.
+      array: The value, if it is computed from parameters. Otherwise, the factors that multiplied
+        the outputs, in the shape of the outputs.
+      deviation: The value of `array` if every running variance under a square root were one. So
         `deviation` is the gain times the running standard deviation.
       before: Parameters that were added to the outputs, or subtracted, before the first factor.
       leaves: The parameters from which `array` is computed.
-      variances: The parameters of `leaves` that are under a root.
+      variances: The parameters of `leaves` that are under a square root.
       addend: The parameter that the last sum added, if there is one.
     """
 
@@ -84,7 +84,7 @@ def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> d
 
 
 class Gains:
-    """Evaluates values made of parameters, and follows the outputs of kernels."""
+    """Evaluates values that depend on parameters only, and follows the outputs of kernels."""
 
     def __init__(self, leaves: Sequence[Array], facts: Sequence[Fact]):
         self.leaves, self.facts = leaves, iter(facts)
@@ -159,7 +159,7 @@ class Gains:
 
 
 def together(values: Any) -> tuple[frozenset[int], frozenset[int]]:
-    """The parameters of all values, and the parameters under a root."""
+    """The parameters of all values, and the parameters under a square root."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())
     return frozenset().union(*leaves), frozenset().union(*variances)

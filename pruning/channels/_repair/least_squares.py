@@ -1,9 +1,9 @@
-"""Restores accuracy without a gradient step: solves the kernels after removed channels on data.
+"""Restores accuracy without a gradient step: fits the kernels after removed channels to data.
 
 The whole network and the network with removed channels at zero are evaluated on the same inputs.
-Layer by layer, a linear least-squares problem gives a new kernel of the second network. Its inputs
-come from the layers that are already repaired, and its outputs are nearest to the outputs of the
-whole network. Luo et al. (2017), ThiNet; He et al. (2017).
+Layer by layer, a linear least-squares problem gives a new kernel of the second network. The inputs
+of this problem come from the layers that are already repaired. Its targets are the outputs of the
+whole network. The method follows Luo et al. (2017), ThiNet, and He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence
@@ -47,29 +47,30 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Tree:
-    """Solve the kernels after removed channels on data; call it before `remove_channels`.
+    """Fit the kernels after removed channels to data; call this before `remove_channels`.
 
-    The function solves every convolution and every product with a kernel whose inputs change, in
-    the order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all
-    positions, where x̃ are the inputs in the repaired network so far, y the outputs in the whole
-    network, and W₀ the old kernel. If the program adds a bias to the outputs or subtracts a running
-    mean, the mean error is added to this parameter. λ is one value of `ridge` times the mean of Σ
-    x̃². The last quarter of the batches is used to choose this value, and W is then solved on all
-    batches. On these batches, the outputs of W are never further from the outputs of the whole
+    The function fits every convolution and every product with a kernel whose inputs change, in the
+    order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
+    Here x̃ are the inputs in the network repaired so far, y are the outputs in the whole network,
+    and W₀ is the old kernel. If the program adds a bias to the outputs or subtracts a running mean,
+    the mean error is added to this parameter. The penalty λ is one value of `ridge` times the mean
+    of Σ x̃². The last quarter of the batches decides which value, and then all batches are used to
+    compute W. On this quarter, the outputs of W are never further from the outputs of the whole
     network than the outputs of W₀.
 
-    Kernels are solved group by group by Cholesky factorization, on the host in float64. Second
+    Kernels are computed group by group by Cholesky factorization, on the host in float64. Second
     moments are computed on the devices of the batches. The activations of both networks that later
     equations need are in memory for all batches at once.
 
     Args:
-      apply: The same as for `coupled_channels`.
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      keep: The same as for `remove_channels`, which you call next; read on the host.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      keep: The mask of kept channels for each group, as for `remove_channels`, which you call next;
+        read on the host.
       batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes. A
         few hundred images in total are enough.
-      ridge: The values to choose from.
+      ridge: The candidate strengths of the penalty λ.
 
     Returns:
       A tree of the same shapes. Parameters of removed channels are zero or unchanged.
@@ -79,8 +80,8 @@ def least_squares(
         `ridge`. The shapes of batches differ. A kernel with removed inputs is read inside a loop or
         more than once, or is computed from other parameters. Second moments are not finite, or
         there are too few rows for a `ridge` of zero. `apply` cannot be traced at these arguments.
-        Other errors are as in `remove_channels`.
-      TypeError: As `remove_channels`.
+        `remove_channels` would raise an error.
+      TypeError: The same as for `remove_channels`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -113,8 +114,9 @@ def rescale(
 ) -> Tree:
     """Fit one scale and one shift for each output of the kernels after removed channels.
 
-    Arguments and errors are the same as for `least_squares`. Each output of a kernel is multiplied
-    by one number a, which minimizes Σ (a w·x̃ − y)².
+    Arguments and errors are as for `least_squares`. Each output of a kernel is multiplied by the
+    number a that minimizes Σ (a w·x̃ − y)², where w·x̃ is the output of the smaller network and y
+    that of the whole network.
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 
@@ -207,7 +209,7 @@ class Repair:
         return list(map(list, zip(*rows, strict=True)))
 
     def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
-        """The outputs of both networks, after the kernel of the second is solved."""
+        """The outputs of both networks, after the kernel of the second network is fitted."""
 
         def outputs(x: Leaf, kernel: Leaf) -> Leaf:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
@@ -233,7 +235,7 @@ class Repair:
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)
-        except np.linalg.LinAlgError as error:  # also a ValueError
+        except np.linalg.LinAlgError as error:  # this is also a ValueError
             raise ValueError(
                 f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
                 f"few for the {kernel.shape[1]} inputs of {path}"

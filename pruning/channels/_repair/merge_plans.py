@@ -16,11 +16,11 @@ Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
 def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
     """A plan that merges channels within clusters; there are as many clusters as kept channels.
 
-    The clusters are from Ward's hierarchical clustering. Only the number of channels that `keep`
+    The clusters come from Ward's hierarchical clustering. Only the number of channels that `keep`
     keeps matters.
 
     Raises:
-      ValueError: `keep` keeps none.
+      ValueError: `keep` keeps no channel.
 
     Example:
       >>> print(clusters(np.array([[0.0], [5.0], [0.1]]), np.array([False, True, True])))
@@ -28,7 +28,8 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
        [0. 1.]
        [1. 0.]]
     """
-    from scipy.cluster.hierarchy import cut_tree, linkage  # loads slowly
+    # imported here, because the import is slow
+    from scipy.cluster.hierarchy import cut_tree, linkage
 
     if not keep.any():
         raise ValueError("keep must keep at least one channel; it keeps none")
@@ -46,7 +47,7 @@ def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transp
     receives the same total.
 
     Raises:
-      ValueError: `keep` keeps none, or `features` are not finite.
+      ValueError: `keep` keeps no channel, or `features` are not finite.
 
     Example:
       >>> features = np.array([[0.0], [5.0], [0.1], [4.0]])

@@ -2,11 +2,11 @@
 
 If two channels are equal, one channel can replace both: the next kernels add the weights of both.
 If two channels are similar, the mean of their filters nearly replaces both. A plan T says how much
-of channel i is moved to kept channel j. Filters and biases become means with the weights
-T[i, j] / Σᵢ T[i, j], and the rows of the next kernels become sums with the weights
-T[i, j] / Σⱼ T[i, j]. The outputs of a mean of different filters have a smaller variance. So if a
-running variance follows filters, the merged filters are scaled up to this variance. Wang et al.
-(2025), Theus et al. (2024), Jordan et al. (2023).
+of channel i is moved to kept channel j. Filters and biases become means with the weights T[i, j] /
+Σᵢ T[i, j], and the rows of the next kernels become sums with the weights T[i, j] / Σⱼ T[i, j]. The
+outputs of a mean of different filters have a smaller variance. So if a running variance follows
+filters, the merged filters are scaled up to this variance. Sources are Wang et al. (2025), Theus et
+al. (2024) and Jordan et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,32 +45,33 @@ def merge_channels(
     Channels are compared by their filters and biases. If a running variance follows a filter, the
     filter is divided by its length and multiplied by its gain and by the running standard
     deviation. Without a running variance, the filter is only multiplied by its gain. For white
-    inputs, the differences of these filters are the differences of the inputs of the nonlinearity.
-    Running means become the running means of the merged filters. Merged filters are scaled so that,
-    for white inputs, their variance is the mean of the running variances. Equal channels are merged
-    without loss.
+    inputs, the differences of the scaled filters equal the differences of the inputs of the
+    nonlinearity. Running means become the running means of the merged filters. Merged filters are
+    scaled so that, for white inputs, their variance is the mean of the running variances. Equal
+    channels are merged without loss.
 
     Args:
-      apply: The same as for `coupled_channels`.
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      keep: The same as for `remove_channels`, which you call next; read on the host.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      keep: The mask of kept channels for each group, as for `remove_channels`, which you call next;
+        read on the host.
       inputs: The other arguments of `apply`; only their shapes matter.
       plan: A function such as `clusters` or `transport`. Its arguments are the features of the
-        channels of a group, (n, d), and the mask of the k kept channels, (n,). The result is a
-        matrix (n, k) without rows or columns of zeros.
+        channels of a group, (n, d), and the mask of kept channels, (n,). The plan is a matrix (n,
+        k) without rows or columns of zeros, where k is the number of kept channels.
 
     Returns:
       A tree of the same shapes. Parameters of removed channels are unchanged.
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
-        sums over channels of which some are removed. A kernel with removed inputs is read inside a
-        loop or more than once, or is computed from other parameters. Filters are not finite. A plan
-        has another shape, negative or infinite numbers, or a row or a column of zeros. The groups
-        were not read from `params`. `apply` cannot be traced at these arguments. Other errors are
-        as in `remove_channels`.
-      TypeError: As `remove_channels`.
+        sums over channels, and some of these channels are removed. A kernel with removed inputs is
+        read inside a loop or more than once, or is computed from other parameters. Filters are not
+        finite. A plan has another shape, negative or infinite numbers, or a row or a column of
+        zeros. The groups were not read from `params`. `apply` cannot be traced at these arguments.
+        `remove_channels` would raise an error.
+      TypeError: The same as for `remove_channels`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -144,7 +145,7 @@ class Merge(NamedTuple):
 
 
 class Merging:
-    """Chooses plans by the features of channels, and merges the arrays of a network."""
+    """Chooses plans from the features of channels, and merges the arrays of a network."""
 
     def __init__(self, paths: Sequence[str], leaves: Sequence[Array], found: Mapping[int, Gain]):
         self.paths, self.leaves, self.found = paths, leaves, found
@@ -191,7 +192,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """All arrays merged, except kernels with a gain and parameters that are added before it."""
+        """All arrays merged, except kernels with a gain and parameters added before the gain."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -200,7 +201,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """Parameter `i`; a scale is multiplied by the signs of its gains, which filters take up."""
+        """Parameter `i`; scales are multiplied by the signs of gains, which filters absorb."""
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:
             return x
@@ -215,7 +216,7 @@ class Merging:
         return x
 
     def kernels(self, leaves: Sequence[Array], after: Mapping[int, Gain]) -> list[Array]:
-        """`leaves` with the other arrays merged too, given their gains in `leaves`."""
+        """`leaves` with all other arrays merged too; their gains are computed from `leaves`."""
         leaves = list(leaves)
         for i, gain in self.found.items():
             if not list(self.positions(i, incoming=False)):

@@ -18,7 +18,7 @@ from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
-    """Statistics of rows of inputs x and wanted outputs y: count, means, and sums about the means.
+    """Statistics of rows of inputs x and target outputs y: count, means, and sums about the means.
 
     Attributes:
       rows: The number of rows.
@@ -73,7 +73,7 @@ Equations = tuple[np.ndarray, np.ndarray]
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
-    """The normal equations, with a constant term if `center` is given, or without it."""
+    """The normal equations, with a constant term if `center` is given."""
     if center is None:
         return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
     return rows.about(center.x, center.y)
@@ -89,8 +89,8 @@ def ridge_solution(
 ) -> np.ndarray:
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
-    λ is one of `ridge` times the mean of Σ x². For each candidate, W is solved on the first rows
-    only. The candidate with the smallest error on the held-out rows is chosen.
+    The penalty λ is one of `ridge` times the mean of Σ x². For each candidate, W is computed from
+    the first rows only. The candidate with the smallest error on the held-out rows is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
@@ -127,7 +127,7 @@ def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equati
 
 
 def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
-    """The kernel at a ridge, by Cholesky factors; the row of an input that never varies is kept."""
+    """The kernel at a ridge, by Cholesky factors; the row of a constant input does not change."""
     import scipy.linalg  # imported here, because the import is slow and only repairs need it
 
     solution = kernel.copy()

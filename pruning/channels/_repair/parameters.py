@@ -1,8 +1,8 @@
 """Collects facts about the use of parameters in a traced network, which all repairs read.
 
 One pass over the program visits the equations in the order of `interpret`. For each equation, the
-pass finds whether it computes from parameters only, which parameter it adds, and by which kernel it
-multiplies activations.
+pass finds whether the equation depends on parameters only, which parameter is added, and which
+kernel multiplies activations.
 """
 
 import math
@@ -36,7 +36,7 @@ class Addend(NamedTuple):
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The change of the parameter that is nearest to `change` of the sum, on average."""
+        """The mean change of the parameter that best gives the `change` of the sum."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -50,9 +50,9 @@ class Kernel(NamedTuple):
 
     Attributes:
       side: The number of the operand that is the kernel.
-      addend: The parameter that the kernel equals up to the order of elements, or that is a term of
-        the kernel if it is a sum.
-      linear: The matrix product.
+      addend: The parameter that the kernel equals up to the order of elements. If the kernel is a
+        sum, the parameter is a term of this sum.
+      linear: The matrix product with the kernel.
       alone: Whether the kernel is the parameter itself and not a sum.
       shifted: Whether a parameter is added to the outputs, and nothing else reads the outputs.
     """
@@ -112,7 +112,7 @@ class Role(NamedTuple):
 def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
     """The facts of each equation of a program whose first arguments are parameters.
 
-    Integers and Python numbers do not take up a change, so they are neither addends nor kernels.
+    Integers and Python numbers cannot absorb a change, so they are neither addends nor kernels.
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # for each parameter
@@ -132,7 +132,7 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
         return [result, *[Role(given)] * (len(eqn.outvars) - 1)]
 
     def origin(i: int, aval: Any) -> Role:
-        is_array = aval.ndim > 0 or not aval.weak_type  # a changed Python number has a dtype
+        is_array = aval.ndim > 0 or not aval.weak_type  # a changed Python number would get a dtype
         may_change = is_floating(aval) and is_array
         return Role(True, Addend(i, lambda x: x), alone=True) if may_change else Role(True)
 

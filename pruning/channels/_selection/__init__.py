@@ -1,1 +1,1 @@
-"""Scores channels, and chooses channels by scores."""
+"""Scores channels, and chooses the channels to keep by their scores."""

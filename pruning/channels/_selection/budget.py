@@ -1,7 +1,7 @@
 """Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
-This is a knapsack problem: the lost scores should be as small as possible, at a cost within the
-budget.
+The choice is a knapsack problem: the lost scores should be as small as possible, at a cost within
+the budget.
 """
 
 import heapq
@@ -37,20 +37,20 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    The algorithm is greedy. Each step chooses the group for which the loss divided by the saved
-    cost at the current widths is smallest, and removes the channels of this group with the lowest
-    scores. The first widths within the budget are selected. Without `price`, the largest steps that
-    still fit are then undone, so the unused budget is less than the next step of any group that
-    lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the
-    group). So scores of different layers need no common unit. If a layer has lost many channels,
-    the loss of another channel counts more, because a bottleneck harms the whole network. Suppose
-    that the cost is a sum over groups, and that later channels of a group save no more than earlier
-    ones. Then the loss exceeds the smallest possible loss by at most the loss of the last step,
+    The algorithm is greedy. Each step considers the next channels of every group, and removes those
+    for which the loss divided by the saved cost is smallest. The first widths within the budget are
+    selected. Without `price`, the largest steps that still fit are then undone, so the unused
+    budget is less than the next step of any group that lost channels. The loss of a group is
+    −log(sum of the kept scores / sum of all scores of the group). So scores of different layers
+    need no common unit. If a layer has lost many channels, the loss of another channel counts more.
+    The reason is that a bottleneck harms the whole network. Suppose that the cost is a sum over
+    groups, and that later channels of a group save no more than earlier channels. Under this
+    assumption, the loss exceeds the smallest possible loss by at most the loss of the last step,
     Dantzig (1957). If layers connect two groups, the cost is not such a sum, and the algorithm is a
     heuristic.
 
     The choice is computed on the host. With `price`, steps are chosen by `price`, and `cost` is
-    called only a logarithmic number of times, so it may compile and measure.
+    called only a logarithmic number of times. So `cost` may compile and measure.
 
     Args:
       scores: One vector of nonnegative scores for each group; −∞ for channels that were removed
@@ -59,15 +59,15 @@ def select_within(
       cost: A function from the width of each group to the cost of the network, such as
         `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. A wider
         network must not cost less.
-      price: A cheaper function that estimates the cost of steps, such as multiply-accumulates for a
-        `cost` in milliseconds. The default is `cost`.
-      widths: For each group, the allowed widths in addition to its whole width, such as the widths
-        that `widths_for` finds worth having. By default, all widths are allowed.
+      price: A cheaper function that estimates the cost of a step, such as multiply-accumulates for
+        a `cost` in milliseconds. The default is `cost`.
+      widths: For each group, the allowed widths besides the whole width, such as the widths that
+        `widths_for` marks as worth having. By default, all widths are allowed.
       min_channels: At least this many channels of a group are kept. A smaller group keeps all
         channels.
-      round_to: The same as for `select_layerwise`.
-      normalize: If false, scores are compared without normalization: the loss is the sum of the
-        lost scores over all groups.
+      round_to: The multiple for the number of kept channels, as in `select_layerwise`.
+      normalize: If false, scores are not normalized: the loss is the sum of the lost scores over
+        all groups.
 
     Raises:
       ValueError: `cost` exceeds the budget at the fewest channels; an option is out of range; a
@@ -141,7 +141,8 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths after each step, from the widest to the narrowest.
 
-    A step may save less after other steps. So a step is priced again before it is taken.
+    A step may save less after other steps. So the saving of a step is computed again before the
+    step is taken.
     """
     path = [tuple(own.size - 1 for own in values)]
     now = price(path[0])

@@ -41,10 +41,10 @@ def channel_scores(
     their scores.
 
     Args:
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      criterion: One of `CRITERIA`, or any other function of filters, which are rows.
-      reduce: `jnp.sum`, `jnp.mean`, `jnp.max` or the like, called with an axis.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      criterion: A function of `CRITERIA`, or any other function of filters, which are rows.
+      reduce: A function that is called with an axis, such as `jnp.sum`, `jnp.mean` or `jnp.max`.
 
     Raises:
       TypeError: A kernel has an integer dtype, or arrays have no values.
@@ -93,12 +93,12 @@ def mean_scores(
 ) -> list[Float[Array, " _"]]:
     """Average `score(params, groups, batch)` over batches, which lowers noise.
 
-    Pass `score=partial(mean_scores, score=of_batch, batches=batches)` to `prune`. Each step of
-    pruning reads the batches again, so pass a list.
+    To use `mean_scores` with `prune`, pass `score=partial(mean_scores, score=of_batch,
+    batches=batches)`. Each pruning step reads the batches again, so pass a list.
 
     Args:
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
       score: A function that scores the channels of each group on one batch.
       batches: One batch or more.
 
@@ -133,12 +133,12 @@ def select_layerwise(
     The choice is computed on the host, because masks decide shapes. Under `jit`, use `lowest`.
 
     Args:
-      scores: One vector a group.
+      scores: One vector for each group.
       ratio: The fraction to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps; a smaller group keeps all
         channels.
-      round_to: The number of kept channels is a multiple of this number, or all channels are kept.
-        Pass one number, or one number for each group. Multiples of 8, 64 or 128 suit hardware.
+      round_to: A group keeps a multiple of this number of channels, or all its channels. Pass one
+        number, or one number for each group. Multiples of 8, 64 or 128 suit hardware.
 
     Raises:
       ValueError: An option is out of range.
@@ -171,10 +171,10 @@ def select_globally(
     Args:
       scores: One vector for each group; −∞ for channels that were removed earlier.
       ratio: The fraction to remove, in (0, 1).
-      min_channels: The same as for `select_layerwise`.
-      round_to: The same as for `select_layerwise`.
-      normalize: If false, scores are not divided by their mean. Use this for scores with the same
-        unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
+      min_channels: The smallest number of channels that a group keeps, as in `select_layerwise`.
+      round_to: The multiple for the number of kept channels, as in `select_layerwise`.
+      normalize: If false, scores are not divided by their mean. Set `normalize` to false for scores
+        with the same unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
 
     Raises:
       ValueError: An option is out of range.
@@ -197,7 +197,7 @@ def select_globally(
 
 
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
-    """Scores of each group divided by their mean size, in which removed channels do not count."""
+    """Scores of each group divided by their mean size; removed channels do not count."""
 
     def relative(vector: Array) -> Array:
         present = vector > -jnp.inf
@@ -208,7 +208,7 @@ def normalized(scores: Scores) -> list[Float[Array, " _"]]:
 
 
 def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
-    """The multiple for each of `count` groups, from one number or one for each group."""
+    """The multiple for each of `count` groups, from one number or one number per group."""
     numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
     if len(numbers) != count:
         raise ValueError(f"round_to must hold {count} numbers, one per group; got {len(numbers)}")
@@ -220,7 +220,7 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 def multiples_by_name(
     groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
 ) -> list[int]:
-    """The multiple for each group, from one number or one for each name of layers.
+    """The multiple for each group, from one number or one number per layer name.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -235,7 +235,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
     """The groups whose channels do not come from a layer with one of these names.
 
     Args:
-      groups: All or some of `coupled_channels`.
+      groups: All or some groups of `coupled_channels`.
       names: Whole parts of the paths of arrays, such as `"stem"` or `"blocks/0"`.
 
     Raises:
@@ -271,7 +271,7 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """Masks of the `counts` largest scores, or of more scores if the options ask for more."""
+    """Masks of the `counts` largest scores, or of more scores if the options require more."""
     at_least(1, min_channels=min_channels)
     masks = []
     for vector, count, multiple in zip(scores, counts, round_to, strict=True):

@@ -27,15 +27,16 @@ def taylor_scores(
 
     The sum runs over the weights of the filters that make the channel, and the mean over `batches`.
 
-    To first order, this is the squared change of the loss if these filters are set to zero,
-    Molchanov et al. (2019). Pass `score=partial(taylor_scores, loss=loss, batches=batches)` to
-    `prune`. Do not use `resize` then, because `loss` would have to accept smaller trees.
+    To first order, this is the squared change of the loss if the filters of the channel are set to
+    zero, Molchanov et al. (2019). To use `taylor_scores` with `prune`, pass
+    `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine `taylor_scores` and
+    `resize`, because `loss` would have to accept smaller trees.
 
     Args:
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
       loss: A function of a tree like `params` and a batch.
-      batches: One batch or more; a gradient is computed for each.
+      batches: One batch or more; each batch takes one gradient.
 
     Raises:
       ValueError: `batches` is empty.
@@ -73,20 +74,21 @@ def wanda_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the weights that read it, times the norm of their inputs: Σ |w| ‖x‖₂.
 
-    x are the values that the weights multiply, over all samples of `inputs`. This is Wanda's score
-    of a weight, Sun et al. (2024), summed over the weights of later layers that are removed with
-    the channel. The norm of a map is taken over samples and pixels. To use it with `prune`, pass
-    `score=partial(wanda_scores, apply=apply, inputs=[x])`.
+    Here x are the values that the weight w multiplies, over all samples of `inputs`. The term |w|
+    ‖x‖₂ is Wanda's score of a weight, Sun et al. (2024). The sum is over the weights of later
+    layers that are removed with the channel. The norm of a feature map is taken over samples and
+    pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
+    inputs=[x])`.
 
     Args:
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      apply: The same as for `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      apply: A function that JAX can trace, as for `coupled_channels`.
       inputs: The other arguments of `apply`, with a few hundred samples.
 
     Raises:
-      ValueError: `apply` cannot be traced, or no convolution or product whose kernel is an array of
-        `params` reads a group, or one inside a loop reads it.
+      ValueError: `apply` cannot be traced; a group is read by no convolution or product whose
+        kernel is an array of `params`; or such a kernel is inside a loop.
 
     Example:
       >>> import numpy as np
@@ -125,7 +127,7 @@ def _along(x: Array, axis: int) -> Array:
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
-    """For each leaf, |w| ‖x‖₂ of every kernel weight that multiplies activations x."""
+    """For each leaf, |w| ‖x‖₂ of every kernel weight w that multiplies activations x."""
     program, _ = trace_apply(apply, params, inputs)
     facts = facts_of(program, describe(params).shapes)
 

@@ -1,4 +1,4 @@
-"""Scores channels by the error that least squares in the next kernels cannot repair."""
+"""Scores channels by the error of the next layers that a new least-squares fit cannot repair."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -29,31 +29,33 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the error of `least_squares` after its removal and all removals before.
+    """Score a channel by the error of `least_squares` after the removals up to this channel.
 
-    The algorithm removes one channel of a group at a time, namely the one that increases E = min (Σ
-    ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. E is summed over the kernels W₀ that read the group. x
-    and y are the inputs and outputs of a kernel in the whole network, minus their means if a
-    parameter is added to y. λ is `ridge` times the mean of Σ x². The score of a channel is E after
-    its removal. Scores rise from the first removed channel to the last, so the lowest k scores are
-    the first k removed channels. The inverse of Σ x xᵀ + λ is updated exactly, on the host in
-    float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective is from OSSCAR, Meng et
-    al. (2024). For n channels with s inputs each, the algorithm takes n (n s)² s multiplications.
+    The algorithm removes one channel of a group at a time. It removes the channel that increases
+    the error E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. The error E is summed over the
+    kernels W₀ that read the group. In E, x and y are the inputs and outputs of a kernel in the
+    whole network, minus their means if a parameter is added to y. The penalty λ is `ridge` times
+    the mean of Σ x². The score of a channel is the error E after its removal. Scores rise from the
+    first removed channel to the last, so the lowest k scores are the first k removed channels. The
+    inverse of Σ x xᵀ + λ is updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic
+    et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with s
+    inputs each, the algorithm takes n (n s)² s multiplications.
 
-    To use it with `prune`, pass `score=partial(reconstruction_scores, apply=apply,
-    batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not use `resize`
-    then, because `apply` would have to accept smaller trees.
+    To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
+    apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
+    combine `reconstruction_scores` and `resize`, because `apply` would have to accept smaller
+    trees.
 
     Args:
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      apply: The same as for `coupled_channels`.
-      batches: The same as for `least_squares`.
-      ridge: Positive and finite.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      batches: The other arguments of `apply`, one tuple for each batch, as for `least_squares`.
+      ridge: The strength of the penalty λ, positive and finite.
 
     Raises:
       ValueError: `ridge` is not positive and finite; no kernel reads a group; the groups were not
-        read from `params`; other errors are as in `least_squares`.
+        read from `params`; or `least_squares` would raise an error.
 
     Example:
       >>> from pruning import coupled_channels
@@ -83,21 +85,22 @@ def swap_channels(
 
     The error is defined as in `reconstruction_scores`. In each group, every kept channel in turn is
     swapped for the removed channel that lowers the error most, if any does. The number of kept
-    channels does not change. This is the local search of OSSCAR, Meng et al. (2024), with swaps of
-    one channel. The search can start from the choice of any criterion.
+    channels does not change. The method is the local search of OSSCAR, Meng et al. (2024), with
+    swaps of one channel. The search can start from the choice of any criterion.
 
-    Pass `refine=partial(swap_channels, batches=batches)` to `prune`, which calls it after `select`.
+    To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`;
+    `prune` calls it after `select`.
 
     Args:
-      apply: The same as for `coupled_channels`.
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
-      keep: The same as for `remove_channels`; read on the host.
-      batches: The same as for `least_squares`.
-      ridge: The same as for `reconstruction_scores`.
+      apply: A function that JAX can trace, as for `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
+      keep: For each group, the mask of kept channels, as for `remove_channels`; read on the host.
+      batches: The other arguments of `apply`, one tuple for each batch, as for `least_squares`.
+      ridge: The strength of the penalty, as for `reconstruction_scores`.
 
     Raises:
-      ValueError: As `reconstruction_scores` and `remove_channels`.
+      ValueError: The same as for `reconstruction_scores` and `remove_channels`.
 
     Example:
       >>> from pruning import coupled_channels
@@ -162,7 +165,7 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """`left` after all swaps that lower the error by more than rounding errors."""
+    """The kept channels after all swaps that lower the error by more than rounding errors."""
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
             block.remove(channel)
@@ -222,8 +225,8 @@ class Inputs:
 class Block:
     """Least squares for one product: the best kernel without the removed channels.
 
-    With G = Σ x xᵀ + λ and the old kernel W₀, the kernel of the inputs S that are left is
-    G_SS⁻¹ (G W₀)_S. In this kernel and in the inverse, rows of removed channels are zero.
+    With G = Σ x xᵀ + λ, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
+    W₀)_S. In the new kernel and in the inverse, rows of removed channels are zero.
     """
 
     def __init__(
@@ -241,13 +244,13 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # All channels have the same number of rows.
+        # all channels have the same number of rows
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
         self.missing: Missing | None = None  # for the channels that were removed so far
 
     def losses(self, left: np.ndarray) -> np.ndarray:
-        """For each channel, the growth of the error when it is removed, as a share of Σ ‖y‖²."""
+        """For each channel, the growth of the error if it is removed, as a share of Σ ‖y‖²."""
         channels = [c for c in self.rows if left[c]]
         losses = np.zeros(self.size)
         if channels:
@@ -287,7 +290,7 @@ class Block:
         return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
     def remove(self, channel: int) -> None:
-        """Solve the kernel without a channel."""
+        """Compute the kernel without a channel."""
         if (rows := self.rows.get(channel)) is None:
             return
         columns, self.missing = self.inverse[:, rows], None
@@ -297,7 +300,7 @@ class Block:
         self.kernel[rows] = self.inverse[rows] = self.inverse[:, rows] = 0
 
     def add(self, channel: int) -> None:
-        """Solve the kernel with a channel that was removed."""
+        """Compute the kernel with a channel that was removed."""
         if (rows := self.rows.get(channel)) is None:
             return
         change, self.missing = self.inverse @ self.gram[:, rows], None
@@ -309,15 +312,15 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """The effect of each removed channel of a block on the error, to decide which one returns.
+    """The effect of each removed channel of a block on the error, to decide which channel returns.
 
     Attributes:
       channels: Removed channels that the block reads.
       rows: The inputs J of these channels, (channels, inputs of one channel).
-      crossed: G_SS⁻¹ G_S:, where S are the inputs that are left.
-      schur: Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ. If a channel returns, the error falls by
-        tr Rᵀ A⁻¹ R.
-      residual: R = (G W₀)_J − G_JS W_S, the residual of the normal equations of the inputs J.
+      crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
+      schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ. If a channel returns, the error
+        falls by tr Rᵀ A⁻¹ R, where R is `residual`.
+      residual: The residual R = (G W₀)_J − G_JS W_S of the normal equations of the inputs J.
     """
 
     channels: list[int]
@@ -335,7 +338,7 @@ def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.nda
     found: Any = -1
     for bit in range(
         int(numbers.max()).bit_length()
-    ):  # dtypes of kernels to which the cast is exact
+    ):  # the cast to these dtypes of kernels is exact
         ones = (numbers.reshape(along) >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))
         found = found + ((np.asarray(matrix)[..., 0] != 0) << bit)

@@ -1,4 +1,4 @@
-"""Measures how much a network depends on each group, by removing channels from one group."""
+"""Measures how much a network depends on each group, by removing channels group by group."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -25,19 +25,20 @@ def sensitivity(
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
-    """Measure the network after one group loses a ratio of its channels and the others none.
+    """Measure the network after one group loses a ratio of its channels.
 
-    This is the scan of Li et al. (2017), Pruning filters, for groups instead of layers. Channels
-    are masked, which gives the outputs of the smaller network. All trees then have the same shapes,
-    so a compiled `measure` compiles once. The scan runs on the host.
+    The method is the scan of Li et al. (2017), Pruning filters, for groups instead of layers.
+    Channels are masked, which gives the outputs of the smaller network. All trees then have the
+    same shapes, so a compiled `measure` compiles once. The scan runs on the host.
 
     Args:
-      params: The tree that the groups were read from.
-      groups: All or some of `coupled_channels`.
+      params: The tree from which the groups were read.
+      groups: All or some groups of `coupled_channels`.
       measure: A function from a tree like `params` to a number, such as the accuracy on some
         images, or `output_error(apply, params, images)`.
       ratios: Fractions of the channels, in (0, 1).
-      score: The same as for `prune`; the channels with the lowest scores are removed.
+      score: Scores the channels of each group, as for `prune`; the channels with the lowest scores
+        are removed.
 
     Raises:
       ValueError: A ratio lies outside (0, 1).
