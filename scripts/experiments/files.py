@@ -23,7 +23,8 @@ from experiments.cli import InputError, sentence
 Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
-WIDTH = 100  # maximum length of a line of results, in characters
+WIDTH = 100  # maximum length of a line that holds more than one record, in characters
+CURVE = 9  # numbers in a list from which on it is drawn and not quoted
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by some network file systems
 
 
@@ -207,20 +208,23 @@ def write_results(path: Path, results: Mapping[str, object]) -> None:
 
 
 def results_text(results: Mapping[str, object]) -> str:
-    """JSON that is easy to read and to compare: lists of numbers and short values take one line.
+    """JSON that is easy to read and to compare: a record takes one line, and so does a short value.
 
-    Numbers have nine significant digits: no float32 has more.
+    A record is a list or mapping of numbers and texts. Numbers have nine significant digits, since
+    no float32 has more; in curves, lists of at least `CURVE` numbers, fractions have six.
     """
     return indented(rounded(plain(results)), "") + "\n"
 
 
-def rounded(value: Any) -> Any:
-    """A plain value, each number of it with nine significant digits."""
+def rounded(value: Any, digits: int = 9) -> Any:
+    """A plain value with its fractions rounded to significant digits, and to six in curves."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [rounded(item) for item in value]
-    return float(f"{value:.9g}") if isinstance(value, float) else value
+        return [rounded(item, digits=6 if len(value) >= CURVE else 9) for item in value]
+    if isinstance(value, float) and not value.is_integer():
+        return float(f"{value:.{digits}g}")
+    return value
 
 
 def indented(value: Any, margin: str) -> str:
@@ -228,7 +232,8 @@ def indented(value: Any, margin: str) -> str:
     line = json.dumps(value, allow_nan=False)
     if not isinstance(value, dict | list) or len(margin + line) <= WIDTH:
         return line
-    if isinstance(value, list) and not any(isinstance(item, dict | list) for item in value):
+    parts = value.values() if isinstance(value, dict) else value
+    if not any(isinstance(item, dict | list) for item in parts):
         return line
     inner, (opening, closing) = margin + " ", (line[0], line[-1])
     if isinstance(value, dict):

@@ -19,22 +19,39 @@ RESULTS = {
 def test_the_text_says_what_the_results_hold():
     expected = {**RESULTS, "missing": None, "matrix": RESULTS["matrix"].tolist()}
     found = json.loads(files.results_text(RESULTS))
-    np.testing.assert_allclose(found.pop("matrix"), expected.pop("matrix"), rtol=5e-9)
+    np.testing.assert_allclose(found.pop("matrix"), expected.pop("matrix"), rtol=5e-6)
     assert found == expected
 
 
 def test_float32_survives_whole():
+    values = _float32s()
+    results = {"values": [{"value": value} for value in values], "some": values[:8]}
+    written = json.loads(files.results_text(results))
+    np.testing.assert_array_equal(np.float32([v["value"] for v in written["values"]]), values)
+    np.testing.assert_array_equal(np.float32(written["some"]), values[:8])
+
+
+def test_fractions_of_curves_have_six_digits_and_counts_all_of_theirs():
+    values = np.float64(_float32s())
+    written = np.array(json.loads(files.results_text({"values": values}))["values"])
+    counts = values == np.round(values)
+    np.testing.assert_array_equal(written[counts], values[counts])
+    np.testing.assert_allclose(written, values, rtol=5e-6)
+    digits = [len(f"{abs(v):.9e}".split("e")[0].rstrip("0")) - 1 for v in written[~counts]]
+    assert max(digits) == 6
+
+
+def _float32s():
     drawn = np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint32).view(np.float32)
-    values = drawn[np.isfinite(drawn)]
-    written = json.loads(files.results_text({"values": values}))["values"]
-    np.testing.assert_array_equal(np.float32(written), values)
+    return drawn[np.isfinite(drawn)]
 
 
-def test_a_list_of_numbers_is_one_line_and_what_is_short_too():
-    lines = files.results_text(RESULTS).splitlines()
+def test_a_record_is_one_line_and_what_is_short_too():
+    record = dict(zip("abcdefghijklmnop", range(10**9, 10**9 + 16), strict=True))
+    lines = files.results_text({**RESULTS, "records": [record, record]}).splitlines()
     assert f'   "values": {list(range(60))},' in lines
     assert ' "empty": {"list": [], "dict": {}, "text": ""},' in lines
-    assert max(len(line) for line in lines if "[" not in line) <= 100
+    assert f"  {json.dumps(record)}," in lines
 
 
 def test_written_again_the_text_is_the_same():
