@@ -87,6 +87,23 @@ def test_movements_are_compared_by_paired_tests_that_count_each_other(results):
     assert not any("holm" in r for r in records if r["kind"] != "whole set")
 
 
+def test_movements_stand_beside_those_with_frozen_weights(results):
+    record = only(
+        results["findings"]["movement"],
+        kind="batch",
+        moment="kurtosis",
+        order=GROUP["order"],
+        schedule=GROUP["schedule"],
+    )
+    expected = [np.mean(r["floor"]["batch"]["kurtosis"][2:]) for r in runs_of(results, **GROUP)]
+    np.testing.assert_allclose(record["floor"]["unitized"]["values"], expected)
+    shown = shift_page.value_with_error(np.mean(expected), stats.sem(expected), digits=3)
+    assert shown in shift_page.render(results)
+    assert not any(
+        "floor" in r for r in results["findings"]["movement"] if r["kind"] == "whole set"
+    )
+
+
 def test_one_seed_has_no_test_and_no_standard_error():
     alone = made_up_shift(seeds=1)
     found = alone["findings"]

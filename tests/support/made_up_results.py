@@ -12,6 +12,7 @@ from experiments.measures import claims as claim_measures
 from experiments.measures import pruned
 from experiments.measures.networks import OverSeeds
 from experiments.measures.pruned import STAGES
+from experiments.measures.shift import FREE
 from experiments.pages import shift as shift_page
 from experiments.pages import theorem_plots
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
@@ -238,8 +239,8 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
         return rng.uniform(2, 3, SHIFT_EPOCHS).tolist()
 
     def layer(kind):
-        names = ["exact", "lower", "upper", "baseline", *(["floor"] if kind != "whole set" else [])]
-        return {name: numbers() for name in names}
+        bounds = ("lower", "upper", "baseline")
+        return {n: numbers() for n in ("exact", *(bounds if kind == "whole set" else ["floor"]))}
 
     def run(norm, order, schedule, seed):
         moments = {"moments": {name: [numbers() for _ in range(8)] for name in MOMENTS}}
@@ -250,7 +251,8 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
             "seed": seed,
             "accuracy": numbers(),
             "shift": {kind: {"a": layer(kind), "b": layer(kind)} for kind in shift_page.KINDS},
-            "movement": {k: {name: numbers() for name in MOMENTS} for k in shift_page.KINDS},
+            "movement": {k: {name: numbers() for name in FREE} for k in shift_page.KINDS},
+            "floor": {k: {name: numbers() for name in FREE} for k in ("running", "batch")},
         } | (moments if seed == 0 else {})
 
     results: dict[str, Any] = {

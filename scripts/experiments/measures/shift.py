@@ -49,6 +49,7 @@ LAYERS = ("norms.4", "norms.10")
 KINDS = ("whole set", "running", "batch")
 SCHEDULES = ("drops", "constant")
 ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}  # name of the model for each order
+FREE = ("skewness", "kurtosis")  # batch norm fixes the other moments
 PROBE = 1000  # test images that the trackers evaluate
 CHUNK = 500  # training images at a time, for moments with statistics of the whole set
 MOMENT_BATCHES = 20  # training batches for the moments with other statistics
@@ -126,7 +127,8 @@ def train_all(
       update: Called with a description and the number of epochs since the last call.
     """
     program_of = cache(partial(program, images=images))
-    measured = []
+    orders, measured = tuple(orders), []
+    first = orders[0]
     for seed, schedule, order, normalization in itertools.product(
         range(seeds), schedules, orders, NORMALIZATIONS
     ):
@@ -141,16 +143,16 @@ def train_all(
             partial(update, name),
         )
         found = columns(lines)
-        if seed > 0:
-            del found["moments"]  # the page draws the moments of one network
+        if seed > 0 or order != first:
+            del found["moments"]  # the page draws those of two networks
         measured.append(run._asdict() | found)
     return measured
 
 
 def columns(lines: list[dict]) -> dict[str, Any]:
-    """Measurements by epoch as one list for each quantity, rounded to five digits."""
+    """Measurements by epoch as one list for each quantity, rounded to four digits."""
     return jax.tree.map(
-        lambda *values: [v if v is None else float(f"{v:.5g}") for v in values],
+        lambda *values: [v if v is None else float(f"{v:.4g}") for v in values],
         *lines,
         is_leaf=lambda value: value is None,
     )
@@ -309,18 +311,18 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance since the last epoch, its bounds, and its floor if known."""
-    shown = ("exact", "lower", "upper", "baseline")
+    """For each layer, the distance since the last epoch, and its floor, or else its bounds."""
     return {
-        name: {what: layer["shift"][what] for what in shown}
-        | ({} if layer["floor"] is None else {"floor": layer["floor"]})
+        name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}
+        if layer["floor"] is None
+        else {"exact": layer["shift"]["exact"], "floor": layer["floor"]}
         for name, layer in layers.items()
     }
 
 
 def _movement(before: UnitMoments, after: UnitMoments) -> dict[str, float]:
-    """Mean |change| of each moment over the units that have it."""
-    return {name: float(np.nanmean(np.abs(after[name] - before[name]))) for name in after}
+    """Mean |change| of the free moments over the units that have them."""
+    return {name: float(np.nanmean(np.abs(after[name] - before[name]))) for name in FREE}
 
 
 def image_chunks(x: Float[Array, "n h w c"], size: int) -> Iterator[Float[Array, "m h w c"]]:

@@ -11,6 +11,7 @@ from scipy import stats
 
 import pruning
 from experiments.measures.networks import OverSeeds, mean
+from experiments.measures.shift import FREE
 from experiments.pages import page, plots
 from experiments.pages.page import cards, figure, paragraphs, table
 from experiments.pages.papers import reference
@@ -127,30 +128,36 @@ def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
     """
     groups = dict.fromkeys((run["schedule"], run["order"]) for run in runs)
     records = []
-    for (schedule, order), kind, moment in itertools.product(
-        groups, KINDS, ("skewness", "kurtosis")
-    ):
-        pair = {
-            norm: np.array(
-                [
-                    np.mean(run["movement"][kind][moment][settled:])
-                    for run in select(runs, schedule=schedule, order=order, normalization=norm)
-                ]
-            )
-            for norm in NORMALIZATIONS
-        }
+    for (schedule, order), kind, moment in itertools.product(groups, KINDS, FREE):
+        chosen = select(runs, schedule=schedule, order=order)
+        pair = _by_normalization(chosen, "movement", kind, moment, settled)
         difference = pair["unitized"] - pair["batch_norm"]
         records.append(
             {"schedule": schedule, "order": order, "kind": kind, "moment": moment}
             | {norm: mean(values) for norm, values in pair.items()}
             | {"difference": mean(difference), "p": _p_value(difference)}
         )
+        if kind != "whole set":
+            floor = _by_normalization(chosen, "floor", kind, moment, settled)
+            records[-1]["floor"] = {norm: mean(values) for norm, values in floor.items()}
     tested = [r for r in records if r["kind"] == "whole set" and r["p"] is not None]
     if tested:
         corrected = pruning.weight_tests.holm(jnp.array([r["p"] for r in tested]))
         for record, p in zip(tested, corrected, strict=True):
             record["holm"] = float(p)
     return records
+
+
+def _by_normalization(
+    runs: Runs, what: str, kind: str, moment: str, settled: int
+) -> dict[str, np.ndarray]:
+    """For each normalization, the mean over the settled epochs of every seed."""
+    return {
+        norm: np.array(
+            [np.mean(run[what][kind][moment][settled:]) for run in select(runs, normalization=norm)]
+        )
+        for norm in NORMALIZATIONS
+    }
 
 
 def _p_value(difference: np.ndarray) -> float | None:
@@ -369,8 +376,9 @@ def _bound_panels(results: dict) -> list[str]:
 
 def _moments(results: dict) -> str:
     found, order = results["findings"], results["runs"][0]["order"]
-    head = ["moment", "network", "statistics", *(s.label for s in NORMALIZATIONS.values())]
-    head += ["difference", "p", "p by Holm"]
+    labels = [series.label for series in NORMALIZATIONS.values()]
+    head = ["moment", "network", "statistics", *labels]
+    head += ["difference", "p", "p by Holm", *(f"{label}, frozen weights" for label in labels)]
     rows = [
         [
             MOMENTS[r["moment"]],
@@ -380,6 +388,7 @@ def _moments(results: dict) -> str:
             _measured(r["difference"]),
             number(r["p"], 2),
             number(r.get("holm"), 2),
+            *(_measured(r["floor"][norm]) if "floor" in r else "0" for norm in NORMALIZATIONS),
         ]
         for r in found["movement"]
     ]
