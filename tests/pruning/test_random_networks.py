@@ -68,6 +68,14 @@ def test_wrong_cuts_and_crashes_are_noticed(monkeypatch):
     assert outcome(network, seed).kind == "crash"
 
 
+def test_an_error_that_rounding_explains_is_no_wrong_cut():
+    seed = 20270215  # its attention is saturated: a gradient is a difference of equal numbers
+    found = outcome(random_network(seed), seed)
+    assert found.kind == "rounding"
+    assert 1e-12 < found.error < 1e-10
+    assert random_networks.rounding_error(random_network(0)) < 1e-14
+
+
 def test_errors_are_relative_and_never_nan():
     assert difference({"a": np.array([3.0, 2.0])}, {"a": np.array([2.0, 2.0])}) == 0.5
     assert difference(np.array([np.nan]), np.array([1.0])) == np.inf
