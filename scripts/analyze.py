@@ -105,7 +105,7 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
 
 
 def summarize(results: dict) -> None:
-    """The table of all layers."""
+    """The table of all layers, as rows of cells."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
     from experiments.pages.series import pair_label

@@ -3,9 +3,10 @@
     python scripts/atlas_traffic.py        # 5 minutes of one core, in the environment of
                                            # `make bench-compiled`; no device is needed
 
-Measures the forward and backward pass of one layer in bfloat16, on images (256, 56, 56, 256) and on
-vectors (8192, 4096). The unit n is the size of the layer's input in bytes. Batch norm on images
-should take 8.0 n on the v5e. The command writes OUT and prints a line for each program.
+The command measures the forward and backward pass of one layer in bfloat16, on images (256, 56, 56,
+256) and on vectors (8192, 4096). Traffic is given in units of n, the size of the layer's input in
+bytes. Batch norm on images should take 8.0 n on the v5e. The command writes OUT and prints a line
+for each program.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -55,7 +56,7 @@ def main(
 
 
 def measure_rows(target: str) -> list[dict[str, Any]]:
-    """Measure the rows of one target; print each as it is compiled."""
+    """Measure the rows of one target; print each row when it is compiled."""
     from jax.sharding import SingleDeviceSharding
 
     from experiments.compiled import normalizers

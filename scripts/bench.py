@@ -40,7 +40,7 @@ class Options:
 
     Attributes:
       runs: Number of timed runs of each program, after warming up.
-      dtype: Dtype of layers and networks, float32 or bfloat16; parameters and statistics are always
+      dtype: Dtype of layers and networks, float32 or bfloat16. Parameters and statistics are always
         float32.
       only: Subject to time: layers, distances, pruning, coupling, halves, geometry, maps or
         training; by default all.
@@ -55,7 +55,7 @@ class Options:
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Compare the times of our functions with their peers and print a table for each group."""
+    """Compare the times of our functions with other libraries and print a table for each group."""
     groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():
         results = measure(groups, options)
@@ -64,7 +64,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options) -> dict[str, Any]:
-    """Time all groups and print each at once; return the rows, and how they were made."""
+    """Time all groups and print each at once; return the rows and the settings."""
     import jax
 
     from experiments.benchmarks import timing
@@ -122,7 +122,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
 
 
 def cells(timing: "Timing") -> list[str]:
-    """The cells of a pair's row in the table."""
+    """The cells of one pair of programs in the table."""
     low, high = timing.quartiles
     return [
         timing.name,

@@ -87,7 +87,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 def measured(
     target: str, tables: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> dict[str, list[dict]]:
-    """Rows of each table; prints each as it is compiled."""
+    """The rows of each table; each row is printed when it is compiled."""
     from experiments.compiled import tables as compiled_tables
 
     rows: dict[str, list[dict]] = {}

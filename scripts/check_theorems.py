@@ -44,7 +44,7 @@ def main(
     errata: LocalPath | None = None,
     list_only: Annotated[bool, tyro.conf.arg(name="list")] = False,
 ) -> None:
-    """Check what three papers claim, and write a page that shows it.
+    """Check what three papers claim, and write a page that shows the results.
 
     Examples:
       --claim "Theorem 1"                  that theorem of all three papers
@@ -54,8 +54,8 @@ def main(
       --paper cwda --list                  the names of all claims of a paper
 
     Args:
-      paper: unitization, cwda or bn-decomposed, by default all three; jaxnorm stands for claims of
-        this library.
+      paper: unitization, cwda or bn-decomposed; by default all three. The name jaxnorm stands for
+        claims of this library.
       claim: Number of a statement in a paper, such as "Theorem 1", or part of a claim's name.
       precision: Factor by which all standard errors are multiplied: 0.5 takes four times the draws.
       seed: The seed of all draws.
@@ -63,8 +63,8 @@ def main(
         is split into this number of devices.
       out: Folder for the page and its numbers.
       errata: File for the errata of the papers, such as docs/errata.md; figures.md in the same
-        folder lists their figures and tables. By default neither is written.
-      list_only: Whether claims are only listed, with their recorded verdicts, and not checked.
+        folder lists their figures and tables. By default, neither file is written.
+      list_only: Whether claims are only listed with their recorded verdicts, and not checked.
     """
     from experiments.measures import claims as claim_measures
 

@@ -3,16 +3,16 @@
     python scripts/covariate_shift.py                                # digits, two minutes
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 200   # hours
 
-The paper's dense network (ten layers of 100 units, one of 8) is trained with batch norm and with
-unitized batch norm from the same weights, normalized before the ReLU and after it. The learning
-rate is divided by 5 at 30, 60 and 80 % of the epochs, or is constant. Only a constant rate tells
-whether a fall of the shift comes from the layer or from a smaller rate. After every epoch, the
-command measures how far the outputs of two layers for test images have shifted, and the moments of
-outputs for training images. Outputs are normalized by statistics of the whole training set, by
-running averages and by the statistics of each batch. For the last two kinds, the page also shows
-the measurement with frozen weights. OUT/index.html shows the results, and OUT/results.json has
-every number. OUT/runs has finished networks; an interrupted run resumes after the last finished
-network. Nothing is downloaded.
+The paper's dense network (ten layers of 100 units, one layer of 8 units) is trained with batch norm
+and with unitized batch norm from the same weights, normalized before the ReLU or after it. The
+learning rate is divided by 5 at 30, 60 and 80 % of the epochs, or is constant. Only a constant rate
+shows whether a fall of the shift comes from the layer or from a smaller rate. After every epoch,
+the command measures how far the outputs of two layers for test images have shifted, and the moments
+of outputs for training images. Outputs are normalized in three ways: by statistics of the whole
+training set, by running averages, and by the statistics of each batch. For running averages and
+batch statistics, the page also shows the measurement with frozen weights. OUT/index.html shows the
+results, and OUT/results.json has every number. OUT/runs has the finished networks. An interrupted
+run resumes after the last finished network. Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

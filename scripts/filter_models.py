@@ -1,12 +1,12 @@
-"""How alike l1 and l2 rank the filters of trained networks, beside three models of filters.
+"""How similarly l1 and l2 rank the filters of trained networks, beside three models of filters.
 
     python scripts/filter_models.py WEIGHTS...      # about a minute a network
 
 WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the command fits the
 shape of the weights' distribution, the spread of the filters' scales and the effective dimension.
-From these, closed forms predict Spearman's and Kendall's correlation and the overlap. The page
-compares the expected overlaps of pairs of criteria with the differences of accuracies in Table 4 of
-the pruning paper and in results of scripts/prune.py. OUT/index.html is the page, and
+From these three numbers, closed forms predict Spearman's and Kendall's correlation and the overlap.
+The page compares the expected overlaps of pairs of criteria with the differences of accuracies in
+Table 4 of the pruning paper and in results of scripts/prune.py. OUT/index.html is the page, and
 OUT/results.json has every value. For the ResNet-20, the model of Gaussian filters predicts
 Spearman's correlation with an error of 0.068.
 """

@@ -1,12 +1,13 @@
-"""Settings of Table 3 of the pruning paper on a small network: which depart from Gaussian filters?
+"""Which settings of Table 3 of the pruning paper make the filters of a small network non-Gaussian?
 
     python scripts/filter_settings.py            # about 10 minutes of a core
 
-Each setting changes one of initialization, optimizer, regularization, learning rate, depth, width
-or length of training, and trains on the embedded digits. All networks of a setting are trained as
-one program. OUT/index.html has distances to Gaussian filters and tests before and after training,
-and OUT/results.json has every value. An interrupted run resumes after its last setting. Before
-training, filters from Kaiming's or Xavier's normal initialization should pass all tests.
+Each setting changes one part: initialization, optimizer, regularization, learning rate, depth,
+width or length of training. Networks are trained on the embedded digits. All networks of a setting
+are trained as one program. OUT/index.html has distances to Gaussian filters and tests before and
+after training, and OUT/results.json has every value. An interrupted run resumes after its last
+setting. Before training, filters from Kaiming's or Xavier's normal initialization should pass all
+tests.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -26,7 +27,7 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
     """Train small networks under every setting, test their filters and write OUT/index.html.
 
     Args:
-      seeds: Networks of each setting.
+      seeds: Number of networks of each setting.
       out: Folder for the page and its results.
     """
     from experiments.data import datasets

@@ -9,12 +9,13 @@
         --exclude stem --repair least_squares
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
-folder of a run of scripts/train.py with batch norm; unitized layers lose no channels, because their
-norm couples all channels. RUN may also be a weight file of a residual network for small images with
-PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means and
-deviations of pixels. Without RUN, residual networks are trained first, in OUT/run. OUT/index.html
-shows accuracies and costs, OUT/results.json has every value, and OUT/networks has the small
-networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last checkpoint.
+folder of a run of scripts/train.py with batch norm. Unitized layers cannot lose channels, because
+their norm couples all channels. RUN may also be a weight file of a residual network for small
+images with PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means
+and deviations of pixels. Without RUN, residual networks are trained first, in OUT/run.
+OUT/index.html shows accuracies and costs, OUT/results.json has every value, and OUT/networks has
+the small networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last
+checkpoint.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -38,7 +39,7 @@ from experiments.recipes import Recipe, residual_recipe
 
 @dataclass(frozen=True)
 class Options:
-    """The networks to prune, and how.
+    """The networks to prune, and how to prune them.
 
     Attributes:
       run: Folder of a run of scripts/train.py, whose settings replace the training options; or a
@@ -120,7 +121,7 @@ def choose(options: Options) -> tuple[Recipe, int, int | None]:
 
 
 def read(run: Path) -> tuple[Recipe, int, int | None]:
-    """The same three values for a run of scripts/train.py.
+    """The recipe, the number of networks and the number of images of a run of scripts/train.py.
 
     Raises:
       InputError: The folder is not a run, or the run has several seeds in one program or unitized

@@ -74,7 +74,7 @@ class Options:
       amounts: How much of the model remains.
       text: Text file, or .npy file of token numbers.
       score: Score that decides which units remain; magnitude and random need no text.
-      repair: Whether the remaining kernels are solved by least squares on the text.
+      repair: Whether the remaining kernels are fitted to the text by least squares.
       sequences: Number of text pieces used to score and to repair.
       length: Number of tokens in a piece.
       held_out: Number of pieces of the text's last tenth on which the perplexity is measured.

@@ -8,7 +8,7 @@ The experiment digits repairs perceptrons and networks of convolutions on the em
 (OUT/digits.json). The experiment resnet20 repairs a trained ResNet-20 on CIFAR-10 from weights with
 PyTorch's names (OUT/resnet20.json; each draw takes 13 minutes of a core). The experiment
 recalibration gives the unpruned network statistics of images unlike its training images
-(OUT/recalibration.json). Once OUT has the first two files, OUT/index.html shows both. With half of
+(OUT/recalibration.json). When OUT has the first two files, OUT/index.html shows both. With half of
 its channels removed and repair by least squares, a perceptron keeps an accuracy of 97 %. An
 interrupted ResNet-20 resumes after its last row.
 """
@@ -59,7 +59,7 @@ class Options:
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Repair networks; write OUT/EXPERIMENT.json and, once both kinds are there, OUT/index.html."""
+    """Repair networks; write OUT/EXPERIMENT.json and, when both kinds exist, OUT/index.html."""
     given = options.weights, options.data_dir
     if options.experiment != "digits" and None in given:
         raise InputError(f"{options.experiment} must have --weights and --data-dir; got {given}")
@@ -100,7 +100,7 @@ def measure(options: Options) -> None:
 
 
 def write_page(out: Path) -> None:
-    """Write the page of the networks on digits and of the ResNet-20, once both results exist."""
+    """Write the page of the networks on digits and of the ResNet-20, when both results exist."""
     digits, resnet = (
         files.read_json(out / f"{name}.json", dict) for name in ("digits", "resnet20")
     )

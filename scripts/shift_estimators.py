@@ -5,10 +5,10 @@
 The distances are known for shifted Gaussians, for Gaussians of two scales and for the unbounded
 example of the unitization paper. For the outputs of a real layer (before and after an epoch of
 training on the digits), the exact distance of the test samples serves as the known distance. Each
-estimate sees 2,000 training and 500 test samples, new ones for every seed. The command writes OUT
-and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
-deviation over seeds. Algorithm 3 is too small by orders of magnitude, so the table shows its ratio
-estimate / distance.
+estimate sees 2,000 training and 500 test samples, which are new for every seed. The command writes
+OUT and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
+deviation over seeds. For Algorithm 3, which is too small by orders of magnitude, the table shows
+the ratio estimate / distance.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -32,7 +32,7 @@ def main(
     """Measure bias and spread of four estimates: critic, certified critic, slices, exact distance.
 
     Args:
-      seeds: Independent samples and initializations.
+      seeds: Number of independent samples and initializations.
       steps: Number of training steps of both critics; the paper trains for 1,500.
       out: File for the results; only one run at a time may use its folder.
     """

@@ -39,7 +39,7 @@ class Options:
         need none.
       fake_data: Train on 20 batches of noise of the data set's shape, to try the speed.
       seeds: Number of networks, trained from seeds 0, 1, …
-      vmap_seeds: Whether all seeds are trained as one program; auto says yes for the mlp, where
+      vmap_seeds: Whether all seeds are trained as one program; with auto, only for the mlp, where
         this is faster.
       devices: Number of devices of the mesh; by default all.
       shard_state: Shard parameters and optimizer state over the devices.
@@ -132,7 +132,7 @@ def main(recipe: Recipe, options: Options) -> None:
 
 
 def check(recipe: Recipe, options: Options) -> None:
-    """Refuse a recipe and options that are out of range, naming them."""
+    """Refuse a recipe and options that are out of range; the error names them."""
     recipes.check(recipe)
     check_ranges(options)
     checks.check_processes(options.coordinator, options.processes, options.process)

@@ -1,4 +1,4 @@
-"""The numbered objects of three papers as data: the printed statement, what holds, and checks.
+"""The numbered objects of three papers as data: printed statements, corrections, and checks.
 
 `PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three.
 Each module covers a section of a paper; the checks of a claim follow its statement.

@@ -1,4 +1,4 @@
-"""Commands: one sentence for bad input, and a record of each run's versions and device."""
+"""Runs commands: bad input gives one sentence, and each run records versions and device."""
 
 import errno
 import functools
@@ -33,14 +33,14 @@ class InputError(Exception):
 
 
 class StoppedError(Exception):
-    """The run was asked to end by a signal, and its state is saved."""
+    """A signal asked the run to end, and the state of the run is saved."""
 
     def __init__(self, signum: int):
         super().__init__()
         self.signum = signum
 
 
-# The condition on a path, by the system's error when it refuses to read or write the path.
+# the condition on a path, by the system's error when it refuses to read or write the path
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -66,8 +66,8 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """End the command with a sentence and a status instead of a traceback.
 
     The status is 2 for invalid input and for files that the system refuses, and 128 plus the number
-    of a signal, where the sentence ends in `again`. If nobody reads the output any more, as after
-    `| head`, the command ends silently, as by SIGPIPE.
+    of a signal, where the sentence ends in `again`. If the output is no longer read, as after `|
+    head`, the command ends silently, as by SIGPIPE.
     """
     try:
         try:
@@ -105,7 +105,7 @@ def stop(status: int, line: str) -> NoReturn:
 def run(main: Callable[..., None], **ending_options: str) -> None:
     """Call `main` with the arguments of the command line, within `ending`.
 
-    `check_start` comes first.
+    First, the function calls `check_start`.
     """
 
     @functools.wraps(main)
@@ -143,7 +143,7 @@ def show_table(
 ) -> None:
     """Print a table at full width on any console; all columns but `left` are right-justified.
 
-    A text that is longer than its column continues below, because two names may differ at the end.
+    A text that is longer than its column is wrapped, because two names may differ only at the end.
     """
     table = Table(title=printable(title))
     for column in head:
@@ -161,7 +161,7 @@ def console(min_width: int = 1) -> Console:
 
 
 def say(*lines: str) -> None:
-    """Print lines, none of which is wrapped."""
+    """Print lines without wrapping."""
     for line in lines:
         print(printable(line), flush=True)
 
@@ -208,7 +208,7 @@ def environment() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries that decide results.
+    """Versions of the libraries that affect results.
 
     Raises:
       InputError: A library is not installed, for example because only the folder of its code is on
@@ -223,7 +223,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that has this file, or a note that there is none."""
+    """The commit of the checkout that has this file, or a note that there is no checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

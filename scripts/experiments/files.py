@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, checks JSON, and locks folders for one run at a time.
+"""Writes whole files or nothing, checks JSON, and locks folders for one run at a time.
 
 The files of a run survive a kill, a full disk and a power failure at any moment: a file is written
 under a temporary name, synchronized with the disk, and then renamed. In a bucket a file is one
@@ -29,7 +29,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by some netw
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file in an existing folder: readers see the whole old file or the whole new one.
+    """Write a file in an existing folder; readers see the whole old file or the whole new file.
 
     Raises:
       InputError: `path` is in a bucket that cannot be written.
@@ -53,7 +53,7 @@ def write(path: Path, text: str) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Add text to a file, in a folder that exists; an object of a bucket is written anew.
+    """Append text to a file in an existing folder; an object of a bucket is written again.
 
     Raises:
       InputError: `path` is in a bucket that cannot be written.
@@ -123,13 +123,14 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Make a folder and lock it for this process; the value is a check that the folder exists.
 
-    Every command with `--out` enters this before it computes anything. The kernel releases the lock
-    when the process ends, for whatever reason. A folder of a bucket cannot be locked; there the
-    check finds out, only afterwards, that another process has begun to use the folder.
+    Every command with `--out` enters this context before it computes anything. The kernel releases
+    the lock when the process ends, for any reason. A folder of a bucket cannot be locked. For such
+    a folder, the check only detects afterwards that another process has begun to use it.
 
     Raises:
       InputError: Another process uses the folder, or the folder cannot be written. The check raises
-        it if the folder no longer exists, or if another process has used the folder of a bucket.
+        this error if the folder no longer exists, or if another process has used the folder of a
+        bucket.
     """
     owner = f"process {os.getpid()} on {socket.gethostname()}"
     return _signed(folder, owner) if storage.is_remote(folder) else _locked(folder, owner)
@@ -203,15 +204,15 @@ def is_in_use(folder: Path) -> bool:
 
 
 def write_results(path: Path, results: Mapping[str, object]) -> None:
-    """Write measured results as `results_text` has them."""
+    """Write measured results in the form of `results_text`."""
     write(path, results_text(results))
 
 
 def results_text(results: Mapping[str, object]) -> str:
     """JSON that is easy to read and to compare: a record takes one line, and so does a short value.
 
-    A record is a list or mapping of numbers and texts. Numbers have nine significant digits, since
-    no float32 has more; in curves, lists of at least `CURVE` numbers, fractions have six.
+    A record is a list or mapping of numbers and texts. Numbers have nine significant digits,
+    because no float32 has more. Fractions in curves, lists of at least `CURVE` numbers, have six.
     """
     return indented(rounded(plain(results)), "") + "\n"
 

@@ -1,4 +1,4 @@
-"""Ranges of numeric options, declared with their types: `--help` shows them, `check` holds them.
+"""Ranges of numeric options, declared with their types: `--help` shows them, `check` enforces them.
 
 The type of an option that is a path says whether the path may be in a bucket.
 """
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
-    """The type of a finite number in a range: `holds` checks it, error messages quote `limits`."""
+    """The type of a finite number in a range; `holds` checks it, and messages quote `limits`."""
     return Spec(
         nargs=1,
         metavar=f"{kind.__name__.upper()} {limits}",
@@ -32,12 +32,12 @@ def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
 
 
 def is_number(value: Any, kind: type) -> bool:
-    """Whether a value is a number of this kind; an integer is also a float, a boolean neither."""
+    """Whether a value is a number of this kind; integers are also floats, booleans neither."""
     return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
 
 
 def at_least(minimum: int) -> Spec:
-    """A whole number from a minimum on."""
+    """An integer of at least a minimum."""
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 

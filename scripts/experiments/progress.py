@@ -34,7 +34,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Describe the stage while it runs, time it, and print its time."""
+        """Describe the stage while it runs, measure its time, and print it."""
         self.describe(name)
         if not self.progress.console.is_terminal:
             self.log(f"{name} ...")
@@ -82,12 +82,12 @@ class Bar(Progress):
     said: float | None = None
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Change a task; where no bar is shown, print a line."""
+        """Update a task; if no bar is shown, print a line."""
         super().update(task_id, **changes)
         self._say(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Advance a task; where no bar is shown, print a line."""
+        """Advance a task; if no bar is shown, print a line."""
         super().advance(task_id, advance)
         self._say(task_id)
 
@@ -106,7 +106,7 @@ class Remaining(ProgressColumn):
     """A column with the remaining time, if it is known."""
 
     def render(self, task: Task) -> Text:
-        """A text such as "still 0:01:30", or nothing."""
+        """A text such as "still 0:01:30", or an empty text."""
         seconds = task.time_remaining
         return Text(f"still {timedelta(seconds=round(seconds))}" if seconds else "")
 

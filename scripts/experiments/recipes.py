@@ -42,16 +42,17 @@ class Recipe:
       dataset: Name of the data set in `--data-dir`; digits need no folder.
       model: Network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth such
         as preact20, resnet56 or vgg16.
-      normalization: Normalization of every layer; all networks start from the same weights. bounded
-        is the unitized layer of Eq. 9, with alpha kept in [0, 1], where the bounds hold.
+      normalization: Normalization of every layer; all networks start from the same weights. The
+        choice bounded is the unitized layer of Eq. 9 with alpha kept in [0, 1], where the bounds
+        hold.
       epochs: Passes over the training images.
       batch_size: Images per step, over all devices.
       learning_rate: Learning rate after the warm-up, before the rate falls.
       schedule: How the learning rate falls: by `drops`, or to 0 along a cosine or a line.
       warmup: Share of the run at its start in which the learning rate rises from 0, step by step.
       drops: Shares of the run after which the learning rate is divided by `drop_factor`, from the
-        next epoch on. For example, 0.3 0.6 0.8 of 200 epochs are epochs 60, 120 and 160. Without
-        numbers the rate is constant.
+        next epoch on. For 200 epochs, 0.3 0.6 0.8 means epochs 60, 120 and 160. Without numbers the
+        rate is constant.
       drop_factor: Number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
@@ -102,7 +103,7 @@ class Recipe:
 
 
 _DIGITS = Recipe()
-# Sections 4.2 and appendix C of the unitization paper.
+# Section 4.2 and appendix C of the unitization paper.
 _CIFAR = Recipe(
     dataset="cifar10",
     model="preact20",
@@ -127,7 +128,7 @@ _SPEED = replace(
 )
 _MICRO = replace(_CIFAR, model="preact110", batch_size=2)
 _DEEPEST = {"model": "preact164", "batch_size": 64}
-# Section 4.1 mentions neither momentum nor weight decay, so there is neither.
+# Section 4.1 mentions neither momentum nor weight decay, so both are zero.
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
@@ -238,7 +239,7 @@ def is_constant(recipe: Recipe) -> bool:
 
 
 def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
-    """A small residual network, its learning rate divided at 30, 60 and 80 % of the epochs.
+    """A small residual network; its learning rate is divided at 30, 60 and 80 % of the epochs.
 
     Raises:
       InputError: No such network has the depth.
@@ -283,7 +284,7 @@ def check_model(model: str, *, streamed: bool) -> None:
 
 
 def check(recipe: Recipe) -> None:
-    """Refuse a recipe that cannot be trained, naming the option.
+    """Refuse a recipe that cannot be trained; the error names the option.
 
     Raises:
       InputError: A field is out of its range.

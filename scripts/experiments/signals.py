@@ -15,10 +15,10 @@ SHOW_CURSOR = "\x1b[?25h\n"  # a progress bar hides the cursor
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
     """End the process with one line.
 
-    This raises nothing, because an exception could be lost in a callback. Ending the process at
-    once is safe, because a kill loses nothing either.
+    The function raises no exception, because an exception could be lost in a callback. The process
+    may end at once, because even a kill loses no saved results.
     """
-    # The signal came while the stream was being written.
+    # the signal came while the stream was being written
     with contextlib.suppress(RuntimeError, OSError, ValueError):
         sys.stdout.flush()
     for child in multiprocessing.active_children():
@@ -47,10 +47,10 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 
 
 class Interruption:
-    """Whether SIGTERM or Ctrl-C has asked a training run to end.
+    """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
     An exception from a handler could be lost in a callback or interrupt a write, so this handler
-    only sets a flag that the loop reads. A second Ctrl-C ends the process; like a kill, it loses
+    only sets a flag that the loop reads. A second Ctrl-C ends the process. Like a kill, this loses
     nothing that is saved.
     """
 

@@ -1,9 +1,9 @@
 """Folders on this machine and on object storage, `gs://` and `s3://`.
 
-A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). It
-has all methods of `pathlib.Path` that are used here. An object appears whole or not at all, and is
-replaced whole. Object storage has no append, no locks and no empty folders, and renaming means
-copying.
+A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). Such
+a path has all methods of `pathlib.Path` that this project uses. An object appears completely or not
+at all, and is replaced as a whole. Object storage cannot append, has no locks and no empty folders,
+and renames by copying.
 """
 
 import logging
@@ -97,8 +97,8 @@ def reachable(path: Path) -> Iterator[None]:
 def copy_local(folder: Path, cache: Path) -> Path:
     """A local copy, in `cache`, of a remote folder without subfolders.
 
-    A file that is already there with the same size is not copied again. If another process copies
-    at the same time, it writes the same bytes.
+    A file of the same size in `cache` is not copied again. If another process copies at the same
+    time, both write the same bytes.
 
     Raises:
       InputError: The remote folder cannot be read.

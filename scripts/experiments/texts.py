@@ -1,19 +1,19 @@
 """Texts for a terminal or a page, escaped so that a name from a file controls neither.
 
-This module is the only place that escapes: commands print by `say`, `show_table` and `console` of
+Only this module escapes texts. Commands print by `say`, `show_table` and `console` of
 `experiments.cli` and by the bars of `experiments.progress`; pages are made with `html`.
 """
 
 from html import escape
 from unicodedata import category
 
-# Unicode categories of control and format characters (such as direction marks), lone surrogates
-# and line separators.
+# Unicode categories of control and format characters (such as direction marks), lone surrogates and
+# line separators.
 CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def printable(text: str) -> str:
-    """A text in one line, whose characters that would control a terminal are escaped."""
+    """A text in one line, in which characters that would control a terminal are escaped."""
     return "".join(
         c.encode("unicode_escape").decode() if category(c) in CONTROLS else c for c in text
     )

@@ -1,7 +1,7 @@
 """Claims of "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar and Khina).
 
 Samples are rows. Functions of a key return draws in float32 by name, or float64 values of many
-cases. These values are differences that should be 0, or excesses over a bound.
+cases. Such a value is a difference that should be 0, or an excess over a bound.
 """
 
 from claims.bn_decomposed import (

@@ -25,13 +25,13 @@ TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # rows that give the first two samples ran
 
 
 def circle(n: int) -> Float[Array, "n 2"]:
-    """`n` equally spaced points."""
+    """The n points that are equally spaced on the circle."""
     turn = 2 * math.pi * np.arange(n) / n
     return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
 
 
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
-    """Indicators of the cell of a Gaussian w: on the circle, the thinnest of three, or as needed.
+    """Whether w is in a cell: on the circle, the thinnest of three samples, or as needed.
 
     "As needed" means that w gives three samples rank 3, together with two rows of rank 2.
     """
@@ -51,7 +51,7 @@ GAUSSIAN_ROWS = Draws(gaussian_rows, 200_000, batch_size=20_000, draws_per_key=2
 
 
 def gamma_of_three() -> float:
-    """γ of the three samples."""
+    """The volume γ of the three samples."""
     return float(geometry.gamma_2d(jnp.asarray(THREE)))
 
 
@@ -98,7 +98,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """1 minus the probability that one more neuron gives full rank, in units of γ."""
+    """One minus the probability that one more neuron gives full rank, in units of γ."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
@@ -161,7 +161,7 @@ def _() -> Values:
 
 
 def _flips(rng: np.random.Generator, power: int) -> np.ndarray:
-    """Which w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for i with the least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
+    """Which w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for the i with least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
     x, w = rng.normal(size=(10 * CASES, 4, 3)), rng.normal(size=(10 * CASES, 1, 3))
     norms = np.linalg.norm(x, axis=2)
     product = (x * w).sum(2)

@@ -81,7 +81,7 @@ def _degrees(cosine: Array) -> float:
 
 
 def _standardized_angle(n: int) -> float:
-    """Degrees between `n` samples after five layers of both parts of batch norm."""
+    """Angles in degrees between `n` samples after five layers of both parts of batch norm."""
     step = jax.jit(geometry.mean_field.standardize_step)
     g = jnp.asarray(np.eye(n))
     for _ in range(5):
@@ -166,9 +166,9 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """Shares of 50 inputs that activate a neuron after 30 layers of width 200, with and without RC.
+    """Shares of 50 inputs that activate a neuron after 30 layers of width 200, by recentering.
 
-    An activity is negligible up to a tenth of the largest activity of the neuron.
+    An activity counts as negligible up to a tenth of the neuron's largest activity.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -16,7 +16,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean number of samples that ReLU maps to zero: neurons with Wν < μ, and with Wν > μ.
+    """Mean number of samples that ReLU maps to zero, for neurons with Wν < μ and with Wν > μ.
 
     The mean is over 40 batches with 2,000 neurons each; a batch has a cluster of 19 samples and one
     sample far from it.

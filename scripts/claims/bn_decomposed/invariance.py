@@ -97,7 +97,7 @@ LAYER = Draws(next_layers, 60_000, batch_size=5000)
 
 
 def expected_entry() -> float:
-    """√d E x₁ⱼ′ after one layer, exactly."""
+    """The exact expectation √d E x₁ⱼ′ after one layer."""
     x = geometry.invariant_representation(POINTS, 2).astype(jnp.float64)
     gain = geometry.odd_points.cluster_growth(POINTS)
     return WIDTH**0.5 * float(geometry.odd_points.expected_entries(x, width=WIDTH, gain=gain)[0])

@@ -39,7 +39,7 @@ KERNEL = Draws(kernel_products, 200_000, batch_size=10_000, draws_per_key=500)
 
 
 def kernel_of_the_batch(recentred: bool) -> float:
-    """E ReLU(w xᵢ) ReLU(w xⱼ) by the arc-cosine kernel, whose weights have variance 2."""
+    """The mean of ReLU(w xᵢ) ReLU(w xⱼ) by the arc-cosine kernel, whose weights have variance 2."""
     g = geometry.gram(jnp.asarray(BATCH))
     step = geometry.mean_field_step if recentred else geometry.arccosine_kernel
     return float(step(g)[0, 1]) / 2
@@ -80,7 +80,7 @@ EQUATION_111.mean("of two samples", lambda: kernel_of_the_batch(False), KERNEL, 
 
 
 def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x·y − K(x, y) over ‖x‖ ‖y‖, at σ² = 2/d."""
+    """The difference x·y − K(x, y) over ‖x‖ ‖y‖, at σ² = 2/d."""
     pairs = np.stack([x, y], 1)
     g = pairs @ pairs.swapaxes(1, 2)
     kernel = np.asarray(jax.jit(jax.vmap(geometry.arccosine_kernel))(jnp.asarray(g)))

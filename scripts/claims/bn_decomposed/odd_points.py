@@ -48,7 +48,7 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples turns odd at infinite width, and is the longest.
+    """Whether one of 10 Gaussian samples becomes odd at infinite width, and is the longest sample.
 
     At width 50, the value is whether the longest sample of the batch is still the longest after 60
     layers.

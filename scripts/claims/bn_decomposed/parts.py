@@ -1,4 +1,4 @@
-"""Sections I and II: the parts of batch norm, and linear networks with one part of it alone."""
+"""Sections I and II: the parts of batch norm, and linear networks with only one part."""
 
 from functools import partial
 
@@ -43,11 +43,11 @@ def _(key: Key[Array, ""]) -> Values:
     ]
 
 
-WIDTHS = (16, 64, 256)  # of linear networks
+WIDTHS = (16, 64, 256)  # depth of linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """Mean |cos| of samples after 100 linear layers with rescaling alone, by width.
+    """Mean |cos| of samples after 100 linear layers with rescaling only, by width.
 
     Further values are this mean minus half of the mean after layer 25, at width 64, and this mean
     minus 0.6 and 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is 0.5

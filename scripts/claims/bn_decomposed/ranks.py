@@ -25,9 +25,9 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
-    """Neurons y until full rank, for one point, two orthogonal or opposite ones, five on a circle.
+    """Neurons until full rank: one point, two orthogonal or opposite points, five on a circle.
 
-    For two points, the first needs y₁ neurons and the second needs y₂ more.
+    For two points, rank 1 needs y₁ neurons, and rank 2 needs y₂ more.
     """
 
     def rows(x: Array) -> Array:
@@ -51,12 +51,12 @@ ROWS = Draws(rows_for_full_rank, 15_000, batch_size=5000)
 
 
 def bound_of_one() -> float:
-    """n/γ of one point."""
+    """The bound n/γ for one point."""
     return geometry.ranks.mean_rows_bound(1, 0.5)
 
 
 def bound_of_the_circle() -> float:
-    """n/(2γ) of five points on the circle."""
+    """The bound n/(2γ) for five points on the circle."""
     return geometry.ranks.mean_rows_bound(POINTS, float(geometry.gamma_2d(circle(POINTS))))
 
 
@@ -134,7 +134,7 @@ _TAILS = [
 
 
 def tail_of_one() -> float:
-    """P(one success in three rows) of one point."""
+    """The probability of one success in three rows, for one point."""
     return geometry.ranks.rank_tail(1, 0.5, 3)
 
 
@@ -188,8 +188,8 @@ THEOREM_3_2.mean(
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
 _ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
 _OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
-# Each of these rows has a single reason: a zero, parallel samples, dependent or
-# independent opposite pairs.
+# Each of these rows has a single reason: a zero, parallel samples, dependent or independent
+# opposite pairs.
 _SINGLE_REASONS = (
     np.stack([0 * _U, _U, _V, -_U - _V]),
     np.stack([_U, 2 * _U, _V, -3 * _U - _V]),

@@ -44,12 +44,12 @@ def _() -> Values:
 
 
 def expected_norm() -> float:
-    """E‖x₁′‖ where E‖x₁′‖² = 1."""
+    """The mean norm E‖x₁′‖ for a gain with E‖x₁′‖² = 1."""
     return geometry.mean_field.expected_norm_factor(WIDTH)
 
 
 def norm_of_a_wider_layer() -> float:
-    """The same number for one more neuron."""
+    """The same mean norm for one more neuron."""
     return geometry.mean_field.expected_norm_factor(WIDTH + 1)
 
 
@@ -99,7 +99,7 @@ THEOREM_14_2.mean(
 
 
 def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x₁′, ν̂ and the mean of x₂′ to xₙ′ of random batches and weights."""
+    """The images x₁′, ν̂ and the mean of x₂′ to xₙ′ for random batches and weights."""
     rng = generator(key)
     x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
     w = rng.normal(size=(4, 30))
@@ -149,7 +149,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of the cluster and its centre."""
+    """Growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of distances in the cluster and to its centre."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -160,7 +160,7 @@ def _growth_of_distances(x: np.ndarray) -> np.ndarray:
 
 
 def distance_after_a_layer() -> float:
-    """E‖x₂′ − x₃′‖² of the spread cluster."""
+    """The mean squared distance E‖x₂′ − x₃′‖² in the spread cluster."""
     g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
     return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
 

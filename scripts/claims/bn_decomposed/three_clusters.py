@@ -61,9 +61,10 @@ def _() -> Values:
 
 
 def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Gram matrix of the children of rows of compositions A to D, times n², and A to D.
+    """Gram matrix, times n², of the children of rows with compositions A to D; and A to D.
 
-    A: (1, n − 1), B: (n − 1, 1), C: (2, n − 2), D: (n − 2, 2); sums of squared heights.
+    The letters are sums of squared heights of rows with compositions A: (1, n − 1), B: (n − 1, 1),
+    C: (2, n − 2), D: (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)
@@ -76,7 +77,7 @@ def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(key: Array) -> np.ndarray:
-    """A to D of many orders of magnitude, 0 among them, with B + D ≤ A + C."""
+    """Values of A to D of many orders of magnitude, 0 among them, with B + D ≤ A + C."""
     sums = np.exp(generator(key).normal(0, 4, (2000, 4))) * (generator(key).random((2000, 4)) > 0.2)
     sums[0] = (0, 0, 1, 0)
     a, b, c, d = sums.T

@@ -19,12 +19,12 @@ CASES = 200
 
 
 def positive(x: Array) -> Array:
-    """ReLU(x − μ), the positive child of neurons, Equation 9."""
+    """The positive child ReLU(x − μ) of neurons, Equation 9."""
     return jax.nn.relu(x - x.mean(0, keepdims=True))
 
 
 def negative(x: Array) -> Array:
-    """ReLU(μ − x), the negative child of neurons, Equation 10."""
+    """The negative child ReLU(μ − x) of neurons, Equation 10."""
     return jax.nn.relu(x.mean(0, keepdims=True) - x)
 
 

@@ -110,7 +110,8 @@ def _(key: Key[Array, ""]) -> Values:
 def printed_end_bounds(n: int) -> EndBounds:
     """The bounds of Theorem 11 as printed, which `geometry.tree.end_bounds` sharpens.
 
-    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples; they are vacuous for n = 3 and 4.
+    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n = 3 and 4, they say
+    nothing.
 
     Raises:
       ValueError: n is below 3.
@@ -127,7 +128,7 @@ def printed_end_bounds(n: int) -> EndBounds:
 
 
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
-    """Largest norm ratio of inner samples to the better end, and their least angle with it."""
+    """Largest norm ratio of inner samples to the better end, and their smallest angle with it."""
     norms = np.asarray(tree.norms)
     ratios = norms[:, 1:-1, None] / norms[:, None, [0, -1]]
     angles = np.arccos(np.asarray(tree.cosines)[:, 1:-1][:, :, [0, -1]])

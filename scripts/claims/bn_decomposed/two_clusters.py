@@ -19,7 +19,7 @@ POINTS, LAYERS = 7, 6
 
 
 def two_clusters(key: Key[Array, ""]) -> Cases:
-    """Heights of the children of a row of two values minus (new zero group)/n times its height."""
+    """Heights of the children of two-valued rows, minus (new zero group)/n times the parent's."""
     for zeros in range(1, POINTS):
         x = jnp.asarray([0.0] * zeros + [1.5] * (POINTS - zeros))
         yield float(positive(x).max()) / 1.5 - zeros / POINTS
@@ -78,7 +78,7 @@ def _() -> Cases:
 
 
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
-    """Share of the rows of 1 and n − 1 = 5 samples in layer 9 that have i and j in one cluster."""
+    """Share of the rows of 1 and n − 1 = 5 samples in layer 9 with i and j in one cluster."""
     x = jnp.asarray(np.sort(generator(key).normal(size=6)))
     rows = np.asarray(geometry.tree.neurons(x, depth=9)).T
     jumps = np.diff(rows, axis=1) != 0
@@ -172,7 +172,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine of an inner sample and x₁, S₂, and the denominator."""
+    """The cosine of an inner sample and x₁, the sum S₂, and the denominator."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

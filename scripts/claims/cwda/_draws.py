@@ -14,10 +14,10 @@ from claims.draws import normal
 from geometry.claims import Draws, Form, Sampled, Statistics
 from jaxnorm.internal import chi_mean
 
-DIMS = 9  # of three filters
+DIMS = 9  # dimensions of three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
 FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that is cheaper to draw
-# Sizes of the next terms of E Sp, for LAYER_FILTERS filters in LAYER_DIMS dimensions.
+# sizes of the next terms of E Sp, for LAYER_FILTERS filters in LAYER_DIMS dimensions
 SPEARMAN_NEXT_TERM = {
     ("l1", "l2"): 1e-3,
     ("l1", "fermat"): 1e-3,
@@ -36,9 +36,9 @@ def norm_cv2(dims: int) -> float:
 def three_filters(key: Key[Array, ""]) -> Statistics:
     """Lengths, angles and distances of the filters a, b and c.
 
-    `inner_product` is divided by √d and is of filters with standard deviation 0.7.
+    The value `inner_product` is divided by √d, for filters with standard deviation 0.7. The value
     `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard deviation 1.7.
-    `scaled_norm` has a log-normal scale.
+    The value `scaled_norm` has a log-normal scale.
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]
@@ -105,7 +105,7 @@ LAYERS = Draws(layers, 300, batch_size=30)
 
 
 def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
-    """The check of E Sp of two criteria in `layers`, to first order in 1/N and 1/d."""
+    """The check of two criteria's mean Spearman's ρ in `layers`, to first order in 1/N and 1/d."""
 
     def expected() -> Array:
         return pruning.expected_spearman(LAYER_FILTERS, float(LAYER_DIMS), (a, b))
@@ -118,7 +118,7 @@ FIGURE_1_SCALES = 0.049  # log standard deviation of the filters' own scales
 
 
 def figure_1(key: Key[Array, ""]) -> Statistics:
-    """Rank correlations of Gaussian filters, and of filters that each have a scale of their own."""
+    """Rank correlations of Gaussian filters, and of Gaussian filters with different scales."""
     v = normal(key, FIGURE_1_FILTERS, FIGURE_1_DIMS)
     scale = jnp.exp(FIGURE_1_SCALES * normal(jax.random.fold_in(key, 1), FIGURE_1_FILTERS))
     l1, l2 = pruning.l1_norm(v), pruning.l2_norm(v)
@@ -133,5 +133,5 @@ LAYERS_OF_FIGURE_1 = Draws(figure_1, 150, batch_size=30)
 
 
 def figure_1_spearman(pair: tuple[str, str] = ("l1", "l2")) -> float:
-    """E Sp of two criteria in `figure_1`."""
+    """The mean Spearman correlation of two criteria in `figure_1`."""
     return float(pruning.expected_spearman(FIGURE_1_FILTERS, float(FIGURE_1_DIMS), pair))

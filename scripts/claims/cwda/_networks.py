@@ -88,7 +88,7 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
 
 def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
-    """Mean over networks, each a mean over its layers, and the standard error of that mean."""
+    """Mean over networks, each a mean over its layers, and the standard error of this mean."""
 
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
@@ -102,7 +102,7 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 
 
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
-    """The number of layers in which each pair of criteria is more alike than `limit`."""
+    """The number of layers in which each pair of criteria has a similarity above `limit`."""
     counts = (
         f"{sum(rho > limit for rho in found)} of {len(found)} for {in_english(pair)}"
         for pair, found in values.items()
@@ -121,7 +121,7 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 
 def failing(layers: Layers, test: str) -> int:
-    """The number of layers that fail a test of `pruning.weight_tests`, by Holm's method at 5 %."""
+    """How many layers a test of `pruning.weight_tests` rejects, by Holm's method at 5 %."""
     return sum(test in layer["fails"] for layer in layers)
 
 

@@ -53,7 +53,7 @@ def friedman(accuracies: list) -> float:
 
 
 def difference_of_criteria(task: str, found: Any) -> str:
-    """Best minus worst criterion, mean over networks and its standard error."""
+    """Best minus worst criterion: the mean over networks and its standard error."""
 
     def points(stage: str) -> str:
         values = [100 * one for one in found["accuracy"]["spread"][stage]["values"]]

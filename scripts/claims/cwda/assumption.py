@@ -100,7 +100,7 @@ def ks_size() -> float:
 
 
 def exact_ks(key: Key[Array, ""]) -> Statistics:
-    """p-value of the test of Lilliefors with 19 fresh samples: uniform on 1/20, …, 1."""
+    """The p-value of the test of Lilliefors with 19 fresh samples, uniform on 1/20, …, 1."""
     data, fresh = jax.random.split(key)
     return {"p_value": pruning.lilliefors(fresh, normal(data, 50), samples=19)[1]}
 

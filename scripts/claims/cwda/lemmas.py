@@ -1,6 +1,7 @@
 """Appendix D of the pruning paper: Lemma 3.
 
-x and y are independent from N(0, c²I) in k dimensions, A = (‖x‖² − ‖y‖²)² and B = 2‖x‖‖y‖.
+The vectors x and y are independent from N(0, c²I) in k dimensions, A = (‖x‖² − ‖y‖²)² and B =
+2‖x‖‖y‖.
 """
 
 from functools import partial
@@ -25,7 +26,7 @@ def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def lemma_3(key: Key[Array, ""]) -> Statistics:
-    """A and B at c = 1, and further values that checks need."""
+    """The values A and B at c = 1, and further values that checks need."""
     x, y = normal(key, 2, 500, K)
     a, b = _a_and_b(x, y)
     gap = jnp.linalg.norm(x, axis=1) - jnp.linalg.norm(y, axis=1)
@@ -78,7 +79,7 @@ EQUATION_31.mean(
 
 
 def lemma_3_in_5(key: Key[Array, ""]) -> Statistics:
-    """A in 5 dimensions, where the printed variance is farthest off."""
+    """The value A in 5 dimensions, where the printed variance has the largest error."""
     return {"a": _a_and_b(*normal(key, 2, 1000, 5))[0]}
 
 
@@ -103,7 +104,7 @@ EQUATION_32.mean("E A = 4c⁴k", 4.0 * K, LEMMA_3, "a")
 
 
 def mean_ratio(k: int) -> float:
-    """E A/B at c = 1: 4R²/(k − 1) = 2(E‖x‖)²/(k − 1)."""
+    """The mean E A/B at c = 1: 4R²/(k − 1) = 2(E‖x‖)²/(k − 1)."""
     return 2 * chi_mean(k) ** 2 / (k - 1)
 
 
@@ -115,7 +116,7 @@ def _second_order_mean(covariance: float) -> float:
 
 
 def covariance_of_a_and_b() -> float:
-    """Cov(A, B) at c = 1, k = 20, by moments of ‖x‖: E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
+    """Cov(A, B) at c = 1, k = 20, by the moments E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
     first, third, fifth = (float(pruning.gaussian.chi_moment(1.0, float(K), j)) for j in (1, 3, 5))
     return 4 * fifth * first - 4 * third**2 - 4 * K * 2 * first**2
 
@@ -163,7 +164,7 @@ EQUATIONS_29_AND_33.mean(
 
 
 def lemma_3_in_12(key: Key[Array, ""]) -> Statistics:
-    """A/B in 12 dimensions."""
+    """The ratio A/B in 12 dimensions."""
     a, b = _a_and_b(*normal(key, 2, 1000, 12))
     return {"ratio": a / b}
 

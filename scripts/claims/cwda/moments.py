@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def amoroso(key: Key[Array, ""]) -> Cases:
-    """Moments minus quadratures of the printed density, order 0 among them."""
+    """Moments minus quadratures of the printed density, also for order 0."""
 
     def integrand(z: float, order: int, a: float, theta: float, alpha: float, beta: float) -> float:
         density = beta / math.gamma(alpha) * z ** (alpha * beta - 1) * math.exp(-(z**beta))
@@ -59,7 +59,7 @@ def _() -> Values:
 
 
 def _moment(density: Callable[[float], Any], order: int | float) -> float:
-    """∫ x^order density(x) dx over x > 0, as a quadrature."""
+    """The integral ∫ x^order density(x) dx over x > 0, by quadrature."""
     return scipy.integrate.quad(lambda x: float(x**order * density(x)), 0, 40)[0]
 
 

@@ -40,7 +40,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def distance_matrix(v: np.ndarray) -> np.ndarray:
-    """D, minus half the squared distances of the points v."""
+    """The matrix D of minus half the squared distances of the points v."""
     return -np.square(v[:, None] - v).sum(-1) / 2
 
 

@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def _stirling_error(x: np.ndarray) -> np.ndarray:
-    """Γ(x + 1) over Stirling's formula, minus 1."""
+    """The ratio of Γ(x + 1) to Stirling's formula, minus 1."""
     ratio = scipy.special.gammaln(x + 1) - (0.5 * np.log(2 * math.pi * x) + x * (np.log(x) - 1))
     return np.expm1(ratio)
 
@@ -167,7 +167,7 @@ def _() -> Values:
 
 
 def _gamma_ratios() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """x, R²/x − 1/2 and x/2 − R² − 1/4."""
+    """The values x, R²/x − 1/2 and x/2 − R² − 1/4."""
     x = np.array([20.0, 80, 320, 1280])
     h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.asarray(x))) / 2
     return x, (x / 2 - h) / x - 0.5, h - 0.25

@@ -59,7 +59,7 @@ def _() -> Cases:
 
 
 def expected_distance() -> Array:
-    """E‖F − v‖ of `three_filters`, ‖F‖ = 2."""
+    """The mean distance E‖F − v‖ of `three_filters`, for ‖F‖ = 2."""
     return pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS))
 
 

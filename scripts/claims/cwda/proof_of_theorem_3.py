@@ -62,7 +62,7 @@ def _lagrange(key: Array, power: int) -> Cases:
 
 
 def _squared_sum(key: Array, factor: int) -> Cases:
-    """(Σa)² − Σa² − `factor` Σab over pairs, over (Σa)²."""
+    """The difference (Σa)² − Σa² − `factor` Σab over pairs, divided by (Σa)²."""
     for a in generator(key).uniform(size=(50, 7)):
         products = sum(x * y for x, y in itertools.combinations(a, 2))
         yield float(1 - (a @ a + factor * products) / a.sum() ** 2)
@@ -129,12 +129,12 @@ def _f2_over_f1() -> float:
 
 
 def _q() -> float:
-    """E r²/(E r)² = k/(2R²)."""
+    """The ratio E r²/(E r)² = k/(2R²)."""
     return 1 + norm_cv2(CHAIN_DIMS)
 
 
 def first_order() -> float:
-    """(q − 1)/n, the squared coefficient of variation of Σr."""
+    """The squared coefficient of variation (q − 1)/n of Σr."""
     return norm_cv2(CHAIN_DIMS) / CHAIN_VECTORS
 
 

@@ -31,12 +31,12 @@ RATIO_DIMS = 9  # small, so that l1/l2 and l2/l1 have different variances
 
 
 def l1_mean() -> float:
-    """E‖v‖₁."""
+    """The mean E‖v‖₁."""
     return RATIO_DIMS * (2 / math.pi) ** 0.5
 
 
 def norm_ratios(key: Key[Array, ""]) -> Statistics:
-    """l1/l2, l2/l1, and l1/l2 of different filters, all scaled to mean 1; l2/l1 as it is."""
+    """l1/l2, l2/l1, and l1/l2 of different filters, all scaled to mean 1; and l2/l1 unscaled."""
     v = normal(key, 500, 2, RATIO_DIMS)
     l1 = jnp.abs(v[:, 0]).sum(1) / l1_mean()
     l2, other_l2 = jnp.linalg.norm(v, axis=2).T / chi_mean(RATIO_DIMS)
@@ -57,7 +57,7 @@ def exact() -> RatioVariances:
 
 
 def independent_ratio_variance(dims: int = RATIO_DIMS) -> float:
-    """Var of l1(X)/l2(X′) for independent X and X′, both scaled to mean 1."""
+    """The variance of l1(X)/l2(X′) for independent X and X′, both scaled to mean 1."""
     first, second = (
         float(pruning.gaussian.chi_moment(1.0, float(dims), -j)) * chi_mean(dims) ** j
         for j in (1, 2)

@@ -1,4 +1,4 @@
-"""Section 4.1 of the pruning paper: when the assumption fails, and which size it needs."""
+"""Section 4.1 of the pruning paper: when the assumption fails, and how large layers must be."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """Sp of l1 and l2 where the number of filters changes, and the median of the other layers."""
+    """Spearman's ρ of l1 and l2 where the number of filters changes, and the others' median."""
     layers = found["layers"]
     pairs = list(itertools.pairwise(layers))
     changed = [b for a, b in pairs if a["filters"] != b["filters"]]
@@ -134,7 +134,7 @@ def alike_by_trained_width(found: Any) -> str:
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        excess = found["settings"][name]["after"]["spearman"]  # over the Gaussian value
+        excess = found["settings"][name]["after"]["spearman"]  # divided by the Gaussian value
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")
     return (
@@ -156,9 +156,10 @@ FIGURE_5 = claim(
 
 
 def largest_eigenvalue() -> float:
-    """Mean of the largest eigenvalue of N filters' covariance, by Tracy and Widom's distribution.
+    """Mean largest eigenvalue of the covariance of N filters, by Tracy and Widom's distribution.
 
-    Its center is the edge of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν = d − 1.
+    The center of this distribution is the edge of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν =
+    d − 1.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)

@@ -22,8 +22,8 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
     """The paper's second test, read literally: Student's t of (σⱼ/mean − 1)² against margin².
 
     The hypothesis to reject is a mean of at least margin²; the p-value is the lower tail. The
-    squares are skewed: at the boundary a test of nominal size 5% has size 11% with 64 filters and
-    20% with 16.
+    squares are skewed. So at the boundary, a test of nominal size 5% has size 11% with 64 filters
+    and 20% with 16 filters.
     """
     n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
     square = jnp.square(stds / stds.mean() - 1)
@@ -32,7 +32,7 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """P(T > t) for Student's t; its square is a ratio that follows a Beta distribution."""
+    """P(T > t) for Student's t, from a ratio of t² that follows a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t > 0, tail, 1 - tail)
@@ -43,7 +43,7 @@ STD_DEGREES = STD_DIMS - 1
 
 
 def own_spread() -> float:
-    """Relative spread of the σⱼ of Gaussian filters."""
+    """The relative spread of the standard deviations σⱼ of Gaussian filters."""
     return (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
 
 
@@ -158,10 +158,10 @@ TEST_2.variance(
 def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
     """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
 
-    The hypothesis is that the mean is small; not rejecting it, which the paper counts as support,
-    proves nothing: few weights pass always. With the variance the margin has the wrong unit: for
-    weights of standard deviation 0.02 and margin 0.05 it is 0.001 standard deviations, so that at
-    μ = 0 and n = 2000 the size at 5% is 9.1%, not 0.
+    The hypothesis is that the mean is small. The paper counts it as support if the test does not
+    reject. But such a result proves nothing, because few weights always pass. With the variance,
+    the margin has the wrong unit. For weights of standard deviation 0.02 and margin 0.05, the
+    margin is 0.001 standard deviations. So at μ = 0 and n = 2000, the size at 5% is 9.1%, not 0.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)
@@ -170,7 +170,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
 
 def _change_with_unit(test: Callable, key: Array) -> float:
-    """The p-value of weights, minus the p-value of the same weights in a unit 50 times as large."""
+    """The p-value of weights minus the p-value of the same weights in a unit 50 times as large."""
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
     return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))
@@ -188,7 +188,7 @@ MEANS = Draws(mean_tests, 20_000, batch_size=2000)
 
 
 def mean_test_power() -> float:
-    """P(|mean| + t S/√n < eps S) at mean 0, exactly: an integral over S."""
+    """The exact probability P(|mean| + t S/√n < eps S) at mean 0, as an integral over S."""
     n = MEAN_WEIGHTS
     width = MEAN_MARGIN * n**0.5 - scipy.stats.t.isf(0.05, n - 1)
 

@@ -88,7 +88,7 @@ SUM_VECTORS, SUM_DIMS = 10, 9
 
 
 def norm_sums(key: Key[Array, ""]) -> Statistics:
-    """F₁/F₂ and F₂/F₁ with F₁ = Σr and F₂ = Σr² of norms r, both scaled to mean 1; c = 10."""
+    """F₁/F₂ and F₂/F₁ for F₁ = Σr and F₂ = Σr², both scaled to mean 1; norms r have c = 10."""
     norms = jnp.linalg.norm(10 * normal(key, 500, SUM_VECTORS, SUM_DIMS), axis=2)
     f1 = norms.sum(1) / (10 * SUM_VECTORS * chi_mean(SUM_DIMS))
     f2 = jnp.square(norms).sum(1) / (100 * SUM_VECTORS * SUM_DIMS)
@@ -155,7 +155,7 @@ SHARED_VECTORS, SHARED_DIMS = 20, 100
 
 
 def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
-    """F₁/F₂ of the differences of vectors from one of them."""
+    """The ratio F₁/F₂ of the differences of vectors from one of the vectors."""
     v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
     norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
     f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))
@@ -167,7 +167,7 @@ SHARED = Draws(sums_of_a_shared_point, 30_000, batch_size=2000, draws_per_key=20
 
 
 def limit(*, shared: bool = False) -> float:
-    """Var(F₁/F₂) to leading order, as in Theorem 3 or with a shared P."""
+    """The variance of F₁/F₂ to leading order, as in Theorem 3 or with a shared P."""
     variances = pruning.gaussian.norm_sum_ratio_variance_limit
     return variances(SHARED_VECTORS, SHARED_DIMS, shared=shared).direct
 
@@ -218,7 +218,7 @@ EQUATION_8.variance(
 
 
 def _transitive_bound(r: np.ndarray) -> float:
-    """r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))."""
+    """The difference r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))."""
     return r[0, 1] * r[1, 2] - math.sqrt((1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2))
 
 

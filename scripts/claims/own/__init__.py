@@ -1,4 +1,4 @@
-"""Claims that the library adds to the papers', in their form and decided by the same engine."""
+"""Claims that the library adds to the papers' claims, decided by the same engine."""
 
 from claims.own import normalizers
 from claims.sections import claims_in

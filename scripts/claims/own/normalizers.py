@@ -1,8 +1,8 @@
 """Bounds of the earth mover distance that the parameters of a normalizer certify.
 
-These are Theorems 3.1 to 3.3 of the unitization paper for later normalizers: W′ ≤ min(2M, L W). M
-is the radius of the outputs about the bias, and L is the Lipschitz constant; both hold for any
-inputs.
+The bounds extend Theorems 3.1 to 3.3 of the unitization paper to later normalizers: W′ ≤ min(2M, L
+W). Here M is the radius of the outputs about the bias, and L is the Lipschitz constant; both hold
+for any inputs.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,8 +23,8 @@ from jaxnorm.shift import LayerBounds
 
 claim = partial(Claim, "jaxnorm")
 
-EPS = 1e-2  # of layer and RMS norm
-FAR, NEAR = 1e6, 1e-6  # where a layer is at its bound, and where it is steepest
+EPS = 1e-2  # eps of layer and RMS norm
+FAR, NEAR = 1e6, 1e-6  # where a layer attains its bound, and where it is steepest
 
 
 class Layer(NamedTuple):
@@ -35,7 +35,7 @@ class Layer(NamedTuple):
 
 
 def affine(x: Array, scale: Array, bias: Array) -> Array:
-    """γ x + β along the last axis."""
+    """The affine map γ x + β along the last axis."""
     scale, bias = (jnp.broadcast_to(part, x.shape) for part in (scale, bias))
     return scale * x + bias
 
@@ -97,7 +97,7 @@ def apart(layer: Layer, x: Array, y: Array) -> float:
 
 
 def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0) -> list[float]:
-    """Distance over 2M of ± a far point, and over L W of two next to `origin`, minus 1."""
+    """Distance over 2M of ± a far point, and over L W of two points next to `origin`, minus 1."""
     origin = origin + jnp.zeros_like(near)
     lengths = 2 * NEAR * float(jnp.linalg.norm(near)) * float(layer.bounds.lipschitz)
     return [

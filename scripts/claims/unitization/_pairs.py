@@ -55,7 +55,7 @@ def distances_of_outputs(
     transform: Callable[[Array], Array],
     other: Callable[[Array], Array] | None = None,
 ) -> np.ndarray:
-    """Exact distances of the pairs after `transform`, or the second ones after `other`."""
+    """Exact distances of the pairs after `transform`, or after `other` for the second points."""
     outputs = transform(jnp.asarray(x)), (other or transform)(jnp.asarray(y))
     return distances(*map(np.asarray, outputs))
 
@@ -66,12 +66,12 @@ def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
 
 
 def bounds_of(bound: Callable, *arguments: np.ndarray) -> np.ndarray:
-    """`bound` of every pair: vectorized over the first axis of the arguments."""
+    """The `bound` of every pair, vectorized over the first axis of the arguments."""
     return np.asarray(_vectorized(bound)(*map(jnp.asarray, arguments)))
 
 
 def bounds_at(bound: Callable, alpha: Array, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """`bound` of an alpha and every pair."""
+    """The `bound` of an alpha and every pair."""
     return np.asarray(_vectorized_at(bound)(alpha, jnp.asarray(x), jnp.asarray(y)))
 
 
@@ -86,7 +86,7 @@ def _vectorized_at(bound: Callable) -> Callable[..., Array]:
 
 
 def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1.0) -> float:
-    """sup E f(X) − E f(Y) over f of that Lipschitz constant, with f(0) = 0 if pinned: Eq. 3."""
+    """sup E f(X) − E f(Y) over f with this Lipschitz constant; f(0) = 0 if pinned: Eq. 3."""
     z = np.concatenate([x, y, np.zeros((1, x.shape[1]))])
     i, j = np.nonzero(~np.eye(len(z), dtype=bool))
     differences = np.zeros((len(i), len(z)))

@@ -32,7 +32,7 @@ claim = partial(Claim, "Unitization")
 
 HEIGHT, WIDTH, CHANNELS = 8, 8, 16
 SIZE = HEIGHT * WIDTH * CHANNELS
-# Added to every pixel of one Gaussian and subtracted in the other, in standard deviations.
+# added to every pixel of one Gaussian and subtracted in the other, in standard deviations
 SHIFT = 1.0
 
 
@@ -80,7 +80,7 @@ IMAGES = Draws(mean_difference, 2000, batch_size=100, draws_per_key=20)
 
 
 def mean_cosine() -> float:
-    """E cos(u, X) of X ~ N(m u, I) in R^d: (m/d) E‖z‖ ₁F₁(1/2; d/2 + 1; −m²/2), z ~ N(0, I)."""
+    """E cos(u, X) for X ~ N(m u, I) in R^d: (m/d) E‖z‖ ₁F₁(1/2; d/2 + 1; −m²/2), z ~ N(0, I)."""
     m = SHIFT * SIZE**0.5
     return m / SIZE * chi_mean(SIZE) * float(hyp1f1(0.5, SIZE / 2 + 1, -(m**2) / 2))
 

@@ -28,7 +28,7 @@ FAR = np.array([1e9])
 
 
 def bounded(alpha: float | Sequence[float]) -> Callable[[Array], Array]:
-    """Eq. 8 for a scalar alpha, Eq. 9 for one per feature."""
+    """The layer of Eq. 8 for a scalar alpha, or of Eq. 9 for one alpha per feature."""
     return partial(unitize_bounded, alpha=jnp.asarray(alpha))
 
 

@@ -102,7 +102,7 @@ def _mean_power(alpha: float, power: int) -> float:
 
 
 def kurtosis_of_lengths(alpha: float) -> float:
-    """3d/(d + 2) E l⁴/(E l²)² of directions of R^d with the length l."""
+    """3d/(d + 2) E l⁴/(E l²)² of random directions of R^d with the length l."""
     return 3 * DIMS / (DIMS + 2) * _mean_power(alpha, 4) / _mean_power(alpha, 2) ** 2
 
 
@@ -159,7 +159,7 @@ def _compiled(critic: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def part_of_the_distance(found: Any) -> str:
-    """The part of the distance of known pairs that Algorithm 3 gives."""
+    """The fraction of the distance of known pairs that Algorithm 3 returns."""
     part = {
         pair["name"]: np.mean(pair["estimates"]["Algorithm 3"]["values"]) / pair["distance"]
         for pair in found["pairs"]

@@ -38,10 +38,10 @@ ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
-    """The distance that Eq. 10 leaves between s₁z and s₂z.
+    """The distance of s₁z and s₂z after Eq. 10, for a Gaussian z.
 
-    Samples of equal direction are coupled. No coupling is cheaper: the norm is 1-Lipschitz, and
-    the mean norms already differ by as much.
+    Samples of equal direction are coupled. No coupling is cheaper, because the norm is 1-Lipschitz
+    and the mean norms already differ by the cost of this coupling.
     """
     z = normal(key, 200, DIMS)
     x, y = (unitize(s * z, ALPHA, eps=1e-12) for s in (SMALL, LARGE))
@@ -52,7 +52,7 @@ RADIAL = Draws(radial_transport, 20_000, batch_size=2000, draws_per_key=200)
 
 
 def _worst_normalized(alpha: float, d: int) -> float:
-    """W of Algorithm 1's outputs of ±(1, …, 1) and of ±(1, −1, 1, …)."""
+    """The distance W between Algorithm 1's outputs for ±(1, …, 1) and for ±(1, −1, 1, …)."""
     one, sign = np.ones(d), (-1.0) ** np.arange(d)
     inputs = (jnp.asarray(np.stack([z, -z])) for z in (one, sign))
     return shift.emd(*(unitized_batch_norm(x, alpha * jnp.ones(d), eps=0.0)[0] for x in inputs))
@@ -212,7 +212,7 @@ def _trained(key: Key[Array, ""], c: float) -> Array:
 
 
 def range_of_alpha(found: Any) -> str:
-    """The entries of alpha that training leaves outside [0, 1]."""
+    """The elements of alpha that are outside [0, 1] after training."""
     unitized = found["training"]["unitized"]
     alpha = unitized["alpha"]
     return (

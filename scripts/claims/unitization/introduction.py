@@ -49,7 +49,7 @@ Weights = list[Float[Array, "m n"]]
 
 
 def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
-    """Outputs of every layer of a sigmoid network, the last one linear."""
+    """Outputs of every layer of a sigmoid network, whose last layer is linear."""
     found = []
     for i, w in enumerate(weights):
         x = x @ w
@@ -61,7 +61,7 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
     """The distance W of every layer's outputs after a step of gradient descent.
 
-    Without a `target`, the target is the network's output, so that the gradient is zero.
+    Without a `target`, the target is the network's output, so the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]

@@ -1,1 +1,1 @@
-"""Benchmarks: times and memory of programs on a device, beside their peers."""
+"""Benchmarks: times and memory of our programs on a device, beside those of other libraries."""

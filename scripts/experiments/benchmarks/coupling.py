@@ -10,7 +10,7 @@ import pruning
 from experiments.benchmarks import transformers
 from experiments.benchmarks.timing import Pair
 
-LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # as LLaMA-7B has them
+LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # the sizes of LLaMA-7B
 RUNS = 10  # few runs, because a call takes seconds
 
 
@@ -19,7 +19,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs() -> list[Pair]:
-    """The layers in a Python loop, and in a scan."""
+    """The decoder with layers in a Python loop, and with layers in a scan."""
     return [
         pair("unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
         pair("scanned / tracing", transformers.llama, parameters(scanned=True)),
@@ -27,7 +27,7 @@ def pairs() -> list[Pair]:
 
 
 def parameters(*, scanned: bool) -> transformers.Params:
-    """Shapes and dtypes; blocks are listed, or stacked along a leading axis."""
+    """Shapes and dtypes of the parameters; blocks are listed, or stacked along a leading axis."""
 
     def array(*shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, jnp.bfloat16)

@@ -1,4 +1,4 @@
-"""Earth mover distances beside SciPy's, and beside ott-jax's where it is installed."""
+"""Times of earth mover distances, SciPy's functions and, if it is installed, ott-jax."""
 
 import importlib.util
 import subprocess
@@ -99,7 +99,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """Seconds, and gigabytes without libraries and samples, in a separate Linux process."""
+    """Seconds of a run in a separate Linux process, and gigabytes without libraries and samples."""
     program = f"""
 import time
 from pathlib import Path

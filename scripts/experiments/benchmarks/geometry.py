@@ -1,4 +1,4 @@
-"""Deep trees, random networks and Monte Carlo, each beside the operation that bounds its time."""
+"""Times of deep trees, random networks and Monte Carlo, beside the operation that bounds them."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from experiments.benchmarks.timing import Pair, compiled
 
 WIDTH, BATCH, LAYERS = 512, 128, 20
 POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
-MAPPED, SAMPLES = 10_000, 16  # layers of a map, samples of a Gram matrix
+MAPPED, SAMPLES = 10_000, 16  # layers of a map, and samples of a Gram matrix
 DRAWS, DRAWS_PER_KEY = 2**23, 1024
 GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
@@ -31,7 +31,7 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 def networks() -> list[Pair]:
     """All layers, beside drawing their weights and one matrix product per layer, by generator.
 
-    The last rows compare the generators by the time to draw the weights alone.
+    The last rows compare the generators by the time to draw only the weights.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -114,7 +114,7 @@ def maps() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """`monte_carlo_moments` beside drawing the numbers alone, with one or many draws per key."""
+    """`monte_carlo_moments` beside only drawing the numbers, with one or many draws per key."""
     key = jax.random.key(0)
 
     @jax.jit

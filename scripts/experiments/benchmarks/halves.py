@@ -1,7 +1,7 @@
-"""ResNet-50 and VGG-16 at half the multiply-accumulates beside the whole networks.
+"""Times of ResNet-50 and VGG-16 with half the multiply-accumulates, beside the whole networks.
 
-The name of a row has the ideal ratio. The ideal ratio over the measured ratio is the reached share
-of the ideal speed-up.
+The name of a row includes the ideal ratio of times. The ideal ratio over the measured ratio is the
+reached share of the ideal speed-up.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ SIDE = 224
 BATCHES = (1, 32)
 RUNS = 10  # few runs, because a call takes seconds
 ROUND_TO = MIN_CHANNELS = 16
-UNIFORM = 0.29  # share of the channels of every group: half of the multiply-accumulates
+UNIFORM = 0.29  # share of the channels of every group that gives half of the multiply-accumulates
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
@@ -32,7 +32,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """A model for evaluation, as a function of its state and of images, and the state itself."""
+    """A model for evaluation as a function of its state and of images, and the state."""
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     return lambda state, x: nnx.merge(graph, state)(x), state
 

@@ -1,4 +1,4 @@
-"""Layers, and networks of them, beside Flax's batch norm."""
+"""Times of layers, and of networks with these layers, beside Flax's batch norm."""
 
 from collections.abc import Callable
 from functools import partial
@@ -56,7 +56,7 @@ def inference(dtype: Any) -> list[Pair]:
 
 
 def shapes() -> tuple[tuple[int, ...], ...]:
-    """The shapes of the inputs; on a GPU or TPU also two that are larger than any cache."""
+    """The shapes of the inputs; on a GPU or TPU also two shapes that are larger than any cache."""
     return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 
@@ -103,7 +103,7 @@ def pairs(
     program: Callable[[jaxnorm.models.Norm], Compiled],
     copy: Callable[[], Any] | None = None,
 ) -> list[Pair]:
-    """A program with each of our layers beside the same with Flax's."""
+    """A program with each of our layers, beside the same program with Flax's layer."""
     peer = program(partial(nnx.BatchNorm, dtype=dtype))
     measured = {name: program(partial(norm, dtype=dtype)) for name, norm in LAYERS.items()}
     return [

@@ -1,4 +1,4 @@
-"""Criteria and distances of VGG-16's layers beside their peers, and VGG-16 beside its half."""
+"""Times of criteria and distances of VGG-16's layers, and of VGG-16 beside its half."""
 
 from collections.abc import Callable
 from functools import partial

@@ -23,8 +23,8 @@ class Pair(NamedTuple):
       copy: A call that copies the data.
       memory: Temporary bytes of our program divided by those of the other library.
       runs: Largest number of runs of a program whose call takes seconds.
-      like: Name of a set of pairs that differ only in size; the table shows the mean of their
-        ratios.
+      like: Name of a set of pairs that differ only in size. The table shows the mean ratio of such
+        a set.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Timing(NamedTuple):
 
 
 def time_pair(pair: Pair, runs: int) -> Timing:
-    """A pair's times, each side called `runs` times, or as often as the pair allows."""
+    """A pair's times; each side is called `runs` times, or as often as the pair allows."""
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)
     low, ratio, high = map(float, np.quantile(a / b, (0.25, 0.5, 0.75)))
@@ -64,7 +64,7 @@ def time_pair(pair: Pair, runs: int) -> Timing:
 def alternately(
     ours: Callable[[], Any], peer: Callable[[], Any], runs: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of `runs` calls of each, taken in turn after three warm-up calls."""
+    """Seconds of `runs` calls of each program, taken in turn after three warm-up calls."""
     seconds = np.empty((runs + 3, 2))
     for i, j in np.ndindex(seconds.shape):
         start = time.perf_counter()
@@ -74,7 +74,7 @@ def alternately(
 
 
 def torch_on_all_cores(peer: str) -> Any | None:
-    """PyTorch, to compare with JAX on a CPU; otherwise None, after a line that says why."""
+    """PyTorch, to compare with JAX on a CPU; otherwise None, after a line with the reason."""
     if jax.default_backend() != "cpu":
         say(f"{peer} is left out: PyTorch would run on the CPU, and JAX runs on another device")
         return None
@@ -100,7 +100,7 @@ def compiled(function: Callable, *arguments: Any) -> Compiled:
 
 
 def peers() -> dict[str, str]:
-    """Versions of the peers that are installed."""
+    """Versions of the compared libraries that are installed."""
     found = {}
     for name in ("flax", "scipy", "torch", "ott-jax"):
         with suppress(PackageNotFoundError):

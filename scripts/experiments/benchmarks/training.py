@@ -1,4 +1,4 @@
-"""Steps of training a ResNet-20 at batch 128 beside their peers, on images of CIFAR's shape."""
+"""Times of training steps of a ResNet-20 at batch 128, on images of CIFAR's shape."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,7 +70,7 @@ def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """The compiled step on one batch in memory: no data, no crops, no loop."""
+    """The compiled step on one batch in memory, without data loading, crops or a loop."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )
@@ -86,7 +86,7 @@ def bare(images: Images) -> Callable[[], Any]:
 
 
 def by_hand(images: Images) -> Callable[[], Any]:
-    """A hand-written loop: Flax's batch norm, Optax's SGD, batches from the host."""
+    """A loop written by hand with Flax's batch norm, Optax's SGD, and batches from the host."""
     model = jaxnorm.models.PreActResNet(20, classes=10, norm=nnx.BatchNorm, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(
         model,

@@ -1,4 +1,4 @@
-"""Published transformers with half of every group of channels, beside the whole networks.
+"""Times of published transformers with half of every group of channels, beside the whole networks.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
 in a scan over layers. `resized` runs the halves, so that constants such as 1/√width remain those of
@@ -66,7 +66,7 @@ def gpt_shapes() -> Params:
 
 
 def gpt(params: Params, tokens: jax.Array) -> jax.Array:
-    """Radford et al. (2019): layer norms, positions that are learned, tied embeddings."""
+    """GPT-2, Radford et al. (2019): layer norms, learned positions, tied embeddings."""
 
     def block(x: jax.Array, p: Params) -> tuple[jax.Array, None]:
         h = layer_norm(x, p["scale"], p["bias"])
@@ -95,7 +95,7 @@ def llama_block_shapes(d: int, heads: int) -> dict[str, tuple[int, ...]]:
 
 
 def llama(params: Params, tokens: jax.Array) -> jax.Array:
-    """Touvron et al. (2023): RMS norms, rotary positions, SwiGLU; in a scan over its layers."""
+    """LLaMA, Touvron et al. (2023): RMS norms, rotary positions, SwiGLU; layers in a scan."""
 
     def block(x: jax.Array, p: Params) -> tuple[jax.Array, None]:
         return llama_block(x, p), None
@@ -105,7 +105,7 @@ def llama(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def unrolled_llama(params: Params, tokens: jax.Array) -> jax.Array:
-    """The same without a scan: `params["layers"]` lists the blocks."""
+    """LLaMA without a scan: `params["layers"]` lists the blocks."""
     x = params["words"][tokens]
     for p in params["layers"]:
         x = llama_block(x, p)
@@ -113,7 +113,7 @@ def unrolled_llama(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def llama_block(x: jax.Array, p: Params) -> jax.Array:
-    """Attention and perceptron."""
+    """A block: attention and perceptron."""
     h = rms_norm(x, p["scale"])
     q, k, v = (jnp.einsum("btc,chd->bthd", h, p[name]) for name in "qkv")
     x = x + jnp.einsum("bthd,hdc->btc", attention(rotate(q), rotate(k), v), p["o"])

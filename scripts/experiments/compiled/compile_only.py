@@ -1,8 +1,8 @@
 """Compiles programs for TPUs and GPUs that are not attached, and reads the compiled programs.
 
 libtpu compiles for any TPU topology and the CUDA plugin for an H100, both without the device. One
-process compiles for either TPUs or GPUs. These devices hold no arrays, so `measure` takes shapes
-from `place` instead of arrays.
+process compiles for either TPUs or GPUs. The devices of a topology hold no arrays, so `measure`
+takes shapes from `place` instead of arrays.
 """
 
 import multiprocessing
@@ -48,8 +48,8 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
-# Without the first three, libtpu asks a metadata server that exists on TPU hosts only, for
-# minutes. Without the last, only one process at a time may compile.
+# Without the first three, libtpu asks a metadata server that exists on TPU hosts only, for minutes.
+# Without the last, only one process at a time may compile.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -63,8 +63,8 @@ INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compil
 def compile_only_devices(name: str) -> list[Any]:
     """The devices of a topology: "v5e:2x2" or any that libtpu knows, "h100", or "h100:8" of a host.
 
-    Call this function before JAX first uses a device. It restricts JAX to the CPU, because both
-    plugins would otherwise look for an attached device.
+    Call this function before JAX first uses a device. `devices` restricts JAX to the CPU, because
+    both plugins would otherwise look for an attached device.
 
     Raises:
       InputError: The plugin is not installed.
@@ -102,7 +102,7 @@ def check_plugin(name: str) -> None:
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function in a new process, which leaves Ctrl-C to this one."""
+    """The result of a function in a new process, which leaves Ctrl-C to this process."""
     context = multiprocessing.get_context("spawn")
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:
@@ -112,12 +112,12 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 class Measured(NamedTuple):
     bytes: float  # HBM traffic
     temporary: int  # bytes of temporary memory
-    arguments_and_results: int  # their bytes
+    arguments_and_results: int  # bytes of the collectives
     kernels: int
     notable: Counter
     unknown_loops: int
     collectives: list[Collective]
-    seconds: float  # of compilation
+    seconds: float  # seconds of compilation
 
 
 def measure(program: Callable, *arguments: Any) -> Measured:

@@ -1,7 +1,7 @@
 """All public functions of the three packages at realistic sizes, to be compiled ahead of time.
 
-The sizes are of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels
-(512 filters of 4608 weights) and of the papers' experiments in geometry. All are float32.
+The sizes are of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels (512
+filters of 4608 weights) and of the papers' experiments in geometry. All arrays are float32.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
     @property
     def size(self) -> str:
-        """Shapes of the arguments, keys left out, and the note."""
+        """Shapes of the arguments without keys, and the note."""
         leaves = [leaf for leaf in jax.tree.leaves(self.arguments) if leaf.dtype == jnp.float32]
         counts = Counter("×".join(map(str, leaf.shape)) or "scalar" for leaf in leaves)
         shapes = [f"{count} of {text}" if count > 1 else text for text, count in counts.items()]

@@ -117,12 +117,13 @@ def parameters(name: str, channels: int) -> tuple[dict[str, Any], tuple[Any, Any
 
 
 def floor(name: str, shape: Shape, mode: Mode) -> int:
-    """Least HBM traffic in n, the bytes of x.
+    """The minimum HBM traffic in n, the bytes of x.
 
-    Training of batch norm reads x for the sums, then x to write y; backward x and dy for the
-    sums, then x and dy to write dx: 8 n, and so do unitized images. Unitized vectors need the
-    sums before the norms and both before the result, in the backward pass too: 4 n and 7 n. In
-    inference batch norm reads x and writes y; a unitized layer first reads x for the norms.
+    In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
+    and dy for the sums, and both again to write dx. The total is 8 n, also for unitized images.
+    Unitized vectors need the sums before the norms, and both before the result, also in the
+    backward pass. The totals are 4 n and 7 n. In inference, batch norm reads x and writes y. A
+    unitized layer first reads x for the norms.
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2

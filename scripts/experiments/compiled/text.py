@@ -1,9 +1,9 @@
 """Parses the text of a compiled program, XLA's HLO, and counts the bytes of its shapes.
 
-A program is a list of instructions per computation. Shapes remain text, such as
-`bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text has the element type, the dimensions and
-the layout. The layout has the order of dimensions, from the fastest, the tiles, and the memory
-space, where S(1) is a TPU's vector memory.
+A program is a dictionary from each computation to its list of instructions. Shapes remain text,
+such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element type,
+the dimensions and the layout. The layout has the order of dimensions, from the fastest, the tiles,
+and the memory space, where S(1) is a TPU's vector memory.
 """
 
 import math

@@ -1,13 +1,14 @@
 """HBM traffic, kernels and notable operations of a compiled program, read from its text.
 
 The traffic is the sum of the operands and results of every kernel of the entry computation. If a
-kernel reads only slices or rows of an operand, only these count. If it updates a result in place,
-only the written part counts. Reads and writes of a TPU's vector memory do not count, but copies
-from HBM to vector memory and the padding of tiles do. A loop counts once per trip, or once if XLA
-does not know the number of trips. For a conditional, the branch with the most traffic counts.
+kernel reads only slices or rows of an operand, only these slices or rows count. If a kernel updates
+a result in place, only the written part counts. Reads and writes of a TPU's vector memory do not
+count. Copies from HBM to vector memory, and the padding of tiles, count. A loop counts once per
+trip, or once if XLA does not know the number of trips. For a conditional, the branch with the most
+traffic counts.
 
-Not modelled: caches between HBM and a GPU's cores (50 MB on an H100), several passes of a sort or
-a scatter, and an operand that one kernel reads at two places, which counts once.
+The count does not model caches between HBM and a GPU's cores (50 MB on an H100), several passes of
+a sort or a scatter, or an operand that one kernel reads at two places, which counts once.
 """
 
 import re
@@ -55,15 +56,15 @@ class Summary(NamedTuple):
 
 class Collective(NamedTuple):
     op: str
-    dtypes: tuple[str, ...]  # dtypes of the arrays that it combines
-    bytes: float  # of its results
+    dtypes: tuple[str, ...]  # dtypes of the arrays that the collective combines
+    bytes: float  # bytes of the collective's results
 
 
 NOTHING = Summary(0, 0, Counter(), 0, ())
 
 
 def summary(compiled: Any) -> Summary:
-    """Summary of `jax.jit(f).lower(...).compile()` or of its text, sorted by bytes, most first."""
+    """Summary of `jax.jit(f).lower(...).compile()` or of its text, most bytes first."""
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     total = computation_summary(program, program.entry)
     return total._replace(rows=tuple(sorted(total.rows, reverse=True)))

@@ -1,1 +1,1 @@
-"""Language models in Hugging Face's format: read, evaluated, cut, repaired and written."""
+"""Language models in Hugging Face's format: how they are read, evaluated, cut and written."""

@@ -17,7 +17,7 @@ class Family(NamedTuple):
       gemma: Whether norms scale by 1 + weight and also follow attention and perceptrons, and
         embeddings are multiplied by √hidden.
       divides: Whether `transformers` requires that the number of heads divides the hidden width.
-      mixture: Perceptrons are mixtures of experts, Shazeer et al. (2017).
+      mixture: Whether perceptrons are mixtures of experts, Shazeer et al. (2017).
       gpt2: Whether positions are learned, norms subtract the mean and have a bias, and perceptrons
         have no gate.
     """
@@ -63,13 +63,13 @@ THETA = 10_000.0
 
 @dataclass(frozen=True)
 class Architecture:
-    """The program of a decoder. `windows` and `rates` have an entry a layer.
+    """The architecture of a decoder. `windows` and `rates` have an entry for each layer.
 
     Attributes:
-      family: Its `model_type`.
+      family: The `model_type` of the family.
       hidden: Width of the residual stream.
       intermediate: Width of the multilayer perceptrons.
-      heads: Query heads.
+      heads: Number of query heads.
       groups: Number of key-value heads; each serves the same number of query heads.
       head_dim: Width of a head.
       eps: Number that is added to mean squares in the norms.
@@ -77,12 +77,12 @@ class Architecture:
       score_scale: Number by which products of queries and keys are multiplied.
       score_cap, logit_cap: Number c that limits scores or logits x to c tanh(x / c); None for no
         limit.
-      windows: Number of positions that a position attends to, with itself; None for all earlier
-        positions.
+      windows: Number of positions to which a position attends, including itself; None for all
+        earlier positions.
       rates: Angles of the rotary positions at position 1; empty if positions are learned.
-      experts: Number of perceptrons in each layer.
+      experts: Number of experts in each layer.
       experts_per_token: Number of experts to which a token is sent.
-      shares_sum_to_one: Whether the weights of these experts are divided by their sum.
+      shares_sum_to_one: Whether the weights of a token's experts are divided by their sum.
     """
 
     family: str
@@ -154,7 +154,7 @@ def parse(config: Mapping[str, Any]) -> Architecture:
 
 
 def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, whose entries for GPT-2 have the names of those for Llama as well."""
+    """The configuration, in which GPT-2's entries also have Llama's names."""
     found = dict(config)
     if config["model_type"] == "gpt2":
         defaults = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
@@ -173,7 +173,7 @@ def perceptron_width(family: str) -> str:
 
 
 def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The experts of a mixture; nothing for other families.
+    """The experts of a mixture; an empty result for other families.
 
     Raises:
       InputError: Some layers have no experts, or an entry is missing.
@@ -199,7 +199,7 @@ def check_plain(config: Mapping[str, Any]) -> None:
     """Refuse options of which only one value is supported.
 
     Raises:
-      InputError: The weights are quantized, or attention sees what comes after.
+      InputError: The weights are quantized, or attention reads later positions.
     """
     if "quantization_config" in config:
         raise InputError("the weights must not be quantized; config.json has quantization_config")
@@ -213,10 +213,10 @@ def check_plain(config: Mapping[str, Any]) -> None:
 
 
 def whole(config: Mapping[str, Any], name: str) -> int:
-    """A positive whole number of the configuration.
+    """A positive integer of the configuration.
 
     Raises:
-      InputError: `name` is missing, or is not a positive whole number.
+      InputError: `name` is missing, or is not a positive integer.
     """
     value = config.get(name)
     if not isinstance(value, int) or value < 1:
@@ -273,7 +273,7 @@ def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
 
 
 def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The parameters of the rotary positions of a kind of layer, by the names of release 5."""
+    """The parameters of the rotary positions for a kind of layer, by the names of release 5."""
     known = config.get("rope_parameters") or {}
     if kind in known:
         return known[kind] or {}
@@ -289,7 +289,7 @@ def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Angles for position 1, of the rotary embedding of Su et al. (2021) and two ways to scale it.
+    """Rotary angles for position 1, Su et al. (2021), with two ways to scale them.
 
     Raises:
       InputError: The angles are scaled in another way, or only a part of a head is rotated.

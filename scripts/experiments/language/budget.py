@@ -1,4 +1,4 @@
-"""Numbers of remaining units: given for each kind, or the most within a budget of parameters."""
+"""Numbers of remaining units: given for each kind, or the maximum within a budget."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -64,11 +64,11 @@ def number(text: str) -> int:
 
 
 def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
-    """The counts of the smaller decoder.
+    """The numbers of units of the smaller decoder.
 
     Raises:
-      InputError: A number lies outside the decoder's, `transformers` refuses the counts, or none
-        meet the budget.
+      InputError: A number is outside the decoder's range, `transformers` refuses the numbers, or no
+        numbers meet the budget.
     """
     given = explicit(model, wanted)
     if wanted.budget is None:
@@ -95,10 +95,10 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
 
 
 def check_units(model: Architecture, wanted: Wanted) -> None:
-    """Refuse a budget that takes nothing.
+    """Refuse a budget that can remove no kind of unit.
 
     Raises:
-      InputError: The family cannot have fewer of the units.
+      InputError: The family cannot have fewer of these units.
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(
@@ -108,10 +108,10 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
 
 
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
-    """The given numbers, and the decoder's own where none is given.
+    """The given numbers of units, and the decoder's own number for each other kind.
 
     Raises:
-      InputError: A number lies outside the decoder's, or cuts a group of heads.
+      InputError: A number is outside the decoder's range, or divides a group of heads.
     """
     queries = model.heads // model.groups
     limits = {
@@ -140,7 +140,7 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
 
 
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
-    """Counts from large to small, with the same share of every kind of unit that may be removed."""
+    """Candidate counts in falling order, with the same share of every kind that may be removed."""
     free = free_units(model, wanted)
     for step in range(STEPS, 0, -1):
         found = given
@@ -156,7 +156,7 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
 
 
 def free_units(model: Architecture, wanted: Wanted) -> list[str]:
-    """The kinds of units that a budget takes, for which no number is given."""
+    """The kinds of units that a budget may remove and that have no given number."""
     asked = [name for name in model.traits.units if name in wanted.units]
     return [name for name in asked if getattr(wanted, name) is None]
 
@@ -181,5 +181,5 @@ def heads(model: Architecture, found: Counts) -> int:
 
 
 def allowed(model: Architecture, found: Counts) -> bool:
-    """Whether `transformers` takes the counts of the decoder's family."""
+    """Whether `transformers` accepts these counts for the decoder's family."""
     return not model.traits.divides or found.hidden % heads(model, found) == 0

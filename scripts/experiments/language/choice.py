@@ -52,7 +52,7 @@ class Model:
         return self.tensors[name].read()
 
     def ends(self) -> Ends:
-        """The parameters before and after the layers."""
+        """The parameters before and after the layers, as one object."""
         names = [*removal.end_names(self.tensors)]
         return make_ends({name: self.read(name) for name in names})
 
@@ -65,7 +65,7 @@ def make_ends(arrays: Mapping[str, np.ndarray]) -> Ends:
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], Model]:
-    """The configuration and the model of a folder, its names checked.
+    """The configuration and the model of a folder, after a check of its tensor names.
 
     Raises:
       InputError: The architecture is not supported, or a tensor has another name or shape.
@@ -83,18 +83,19 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """Sequences for scores and repair, and held-out ones, each with one token more than is read."""
+    """Sequences for scores and repair, and held-out sequences; each has one extra token."""
 
     calibration: Tokens
     held_out: Tokens
 
 
 class Chosen(NamedTuple):
-    """The remaining units, and observations on the way.
+    """The remaining units, and measurements from the same pass.
 
     Attributes:
-      selection: The units that remain.
-      influences: Mean over tokens of 1 − cos between the streams before and after each layer.
+      selection: The remaining units.
+      influences: For each layer, the mean over tokens of 1 − cos between the streams before and
+        after the layer.
       perplexity: Perplexity of the whole decoder on held-out text; None without text.
     """
 
@@ -159,7 +160,7 @@ def of_layer(
 
 
 class Seen(NamedTuple):
-    """The values in a layer for calibration text.
+    """The activations in a layer for calibration text.
 
     Attributes:
       mixed: Inputs of the output projection of attention, one row for each token.
@@ -211,9 +212,9 @@ def rows(x: np.ndarray) -> np.ndarray:
 
 
 def influence(before: streams.Stream, after: streams.Stream) -> float:
-    """1 − cos between the streams before and after a layer, its mean over tokens.
+    """The mean over tokens of 1 − cos between the streams before and after a layer.
 
-    The smaller, the less the layer does: Men et al. (2024), ShortGPT.
+    A small influence means that the layer changes little: Men et al. (2024), ShortGPT.
     """
     products = np.einsum("...c,...c->...", before, after)
     sizes = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
@@ -258,7 +259,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The remaining units of `width` inputs of a projection, by scores on text."""
+    """The remaining units of a projection, each with `width` inputs, by scores on text."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":
@@ -268,12 +269,12 @@ def of_inputs(
 
 
 def gram(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Σ a bᵀ over rows, in float32 on the device."""
+    """The sum Σ a bᵀ over rows, in float32 on the device."""
     return np.asarray(jnp.matmul(jnp.asarray(a).T, jnp.asarray(b), precision="highest"))
 
 
 def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-    """x times a kernel of shape (inputs, outputs)."""
+    """The product of x and a kernel of shape (inputs, outputs)."""
     return np.asarray(jnp.matmul(jnp.asarray(x), jnp.asarray(kernel), precision="highest"))
 
 

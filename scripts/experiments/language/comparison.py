@@ -83,7 +83,7 @@ def over_seeds(values: list[float]) -> dict[str, Any]:
 
 
 def draw_text(settings: Settings, seed: int) -> Text:
-    """Bytes for calibration, from documents that the model was trained on, and held-out bytes."""
+    """Bytes for calibration, from documents on which the model was trained, and held-out bytes."""
     train, held_out = python_text.load()
     whole = settings.length + 1
     drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
@@ -116,7 +116,7 @@ def variants(
 
 
 def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
-    """A random share of the pieces of the training text, which do not overlap."""
+    """A random share of the pieces of the training text; pieces do not overlap."""
     train, _ = python_text.load()
     whole = settings.length + 1
     pieces = train[: len(train) // whole * whole].reshape(-1, whole)
@@ -125,7 +125,7 @@ def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
 
 
 def batches_of(sequences: Int[np.ndarray, "n t"], seed: int) -> list[np.ndarray]:
-    """Batches of the sequences in random order, without a last batch that is not full."""
+    """Batches of the sequences in random order; an incomplete last batch is left out."""
     order = np.random.default_rng((seed, 3)).permutation(len(sequences))
     size = min(BATCH, len(sequences))
     return [sequences[order[i : i + size]] for i in range(0, len(sequences) - size + 1, size)]
@@ -145,6 +145,6 @@ def fine_tune(
 
 @cache
 def make_training(model: Architecture, steps: int) -> tuple[Any, Any]:
-    """The optimizer, and its step, compiled once for models of the same widths."""
+    """The optimizer and its step, compiled once for models of the same widths."""
     optimizer = training.make_optimizer(RATE, steps)
     return optimizer, training.make_step(model, optimizer)

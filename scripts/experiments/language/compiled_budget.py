@@ -1,4 +1,4 @@
-"""The most units of a decoder whose pass moves no more bytes than a budget through a chip's memory.
+"""The most units for which a pass moves no more bytes than a budget through a chip's memory.
 
 The decoder is compiled ahead of time for a chip that is not attached, from shapes alone.
 """
@@ -23,7 +23,7 @@ from experiments.language.budget import Wanted
 from experiments.language.choice import Model
 from experiments.language.removal import Counts
 
-TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}  # one chip of the smallest is compiled for
+TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}  # the smallest topology, of which one chip is used
 DTYPE = jnp.bfloat16
 
 
@@ -34,8 +34,8 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
     Args:
       folder: The folder of the model.
-      wanted: Its `gigabytes` are read from and written to the memory of `target`, of `TOPOLOGIES`,
-        in a pass over one sequence.
+      wanted: The budget. A pass over one sequence may read and write `gigabytes` in the memory of
+        `target`, a key of `TOPOLOGIES`.
       tokens: Number of tokens of the sequence.
 
     Raises:
@@ -47,7 +47,7 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """As `choose`, in this process."""
+    """The same as `choose`, in this process."""
     try:
         device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
     except ValueError as error:
@@ -60,7 +60,7 @@ def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts], float]) -> Counts:
     """The first of the candidates, from large to small, that costs no more than a limit.
 
-    By bisection: bytes are taken to fall with the counts.
+    The search is a bisection, which assumes that bytes fall with the counts.
 
     Raises:
       InputError: No candidate is within the limit.
@@ -83,7 +83,7 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
 def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
     """Bytes that a pass over one sequence reads from and writes to a chip's memory.
 
-    A layer is compiled once and counted for all of them; the output's kernel is added, the rows of
+    A layer is compiled once and counted for all layers. The output's kernel is added; the rows of
     the embedding are not.
     """
     small = removal.smaller_architecture(model.architecture, first_units(model, counts))
@@ -111,7 +111,7 @@ def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> fl
 
 
 def first_units(model: Model, counts: Counts) -> removal.Selection:
-    """The first units of each kind: programs of the same widths move the same bytes."""
+    """The first units of each kind, because programs of the same widths move the same bytes."""
     whole = removal.whole(model.architecture)
     groups, intermediate, experts = (
         [units[:count] for units in part]

@@ -1,4 +1,4 @@
-"""Makes the smaller decoder layer by layer: cuts, folds, repairs on text, and passes it on."""
+"""Makes the smaller decoder layer by layer: cuts it, folds scales and repairs it on text."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,14 +28,14 @@ EXPERTS_OUT = "mlp.experts.down_proj.weight"
 
 
 class Plan(NamedTuple):
-    """A decoder, and the smaller decoder to make of it.
+    """A decoder, and how to make the smaller decoder from it.
 
     Attributes:
       model: The whole decoder.
-      small: The program of the smaller model.
-      selection: The units that remain.
+      small: The architecture of the smaller decoder.
+      selection: The remaining units.
       text: Calibration and held-out sequences, if there are any.
-      repaired: Whether kernels are solved on the calibration text.
+      repaired: Whether kernels are fitted to the calibration text.
     """
 
     model: Model
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """The streams between two layers; None if they are not needed.
+    """The streams between two layers; None for streams that are not needed.
 
     Attributes:
       whole: Perplexity of the whole decoder on the calibration text.
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
 
 def plan(model: Model, selection: Selection, text: Text | None, *, repaired: bool) -> Plan:
-    """The plan of a selection; a decoder that remains whole is not repaired."""
+    """The plan for a selection; a decoder that remains whole is not repaired."""
     small = removal.smaller_architecture(model.architecture, selection)
     changed = selection.counts != removal.counts(model.architecture)
     return Plan(model, small, selection, text, repaired and changed and text is not None)
@@ -71,11 +71,12 @@ def plan(model: Model, selection: Selection, text: Text | None, *, repaired: boo
 def arrays(
     plan: Plan, found: dict[str, Perplexity], log: Callable[[str], None]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of the smaller decoder in the dtypes of the old ones.
+    """The tensors of the smaller decoder, each in the dtype of the old tensor.
 
     Args:
-      plan: Says which.
-      found: Gets the perplexities on held-out text, of the cut and the repaired decoder.
+      plan: How to make the smaller decoder.
+      found: An object that gets the perplexities on held-out text, of the cut and of the repaired
+        decoder.
       log: A function that is called with a line for each layer.
     """
     names = removal.end_names(plan.model.tensors)
@@ -102,7 +103,7 @@ def arrays(
 
 
 def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
-    """A tensor without removed units, with the norms' width folded in, in its dtype."""
+    """A tensor in its dtype without removed units, scaled for the norms' new width."""
     whole, hidden = plan.model.architecture, len(plan.selection.hidden)
     small = removal.cut(name, array, removal.indices(whole, plan.selection, layer))
     if hidden == whole.hidden:
@@ -147,7 +148,7 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A layer with solved kernels, and the streams x of the whole decoder and y after the layer."""
+    """A layer with fitted kernels, and the streams of both decoders after it, x (whole) and y."""
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
     inner, inner_small = whole.run("attend", x), small.run("attend", y)
@@ -167,11 +168,11 @@ def repair_layer(
 
 
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
-    """The down projections of experts, each solved for what the others leave.
+    """The down projections of experts, each fitted to the error that the other experts leave.
 
     Args:
       after: The stream of the whole decoder after the layer.
-      y: The stream of the smaller one before its experts.
+      y: The stream of the smaller decoder before its experts.
     """
     kernels = np.array(small.params[EXPERTS_OUT])
     left = after[..., plan.selection.hidden] - small.run("add_experts", y)
@@ -192,7 +193,7 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """Projections that read a narrower stream, solved to give the outputs of the whole ones."""
+    """Projections that read a narrower stream, fitted to the outputs of the whole projections."""
     model, hidden = plan.model.architecture, len(plan.selection.hidden)
     if hidden == model.hidden:
         return small
@@ -220,9 +221,9 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """An output projection, solved to bring the stream to that of the whole decoder.
+    """An output projection, fitted so that the stream is close to the whole decoder's stream.
 
-    Where a norm follows the projection, it gives what the whole one gives instead.
+    If a norm follows the projection, the fit is to the output of the whole projection instead.
 
     Args:
       of_whole: Inputs of the projection in the whole decoder, and the stream after it.

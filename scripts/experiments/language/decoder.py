@@ -1,12 +1,13 @@
-"""Decoders of the Llama kind as plain functions of their parameters, named as in their files.
+"""Decoders of the Llama kind as plain functions of parameters, which are named as in their files.
 
 The parameters of a layer are a dictionary: `self_attn.q_proj.weight`, (outputs, inputs), and so on,
-without the prefix `model.layers.3.`. A stream is (*batch, tokens, hidden). Everything is float32.
+without the prefix `model.layers.3.`. A residual stream is an array (*batch, tokens, hidden). All
+arrays are float32.
 
-A layer is in four steps, so what its two output projections read can be measured, scored and
-solved for: `attend`, `add_attention`, `activate`, `add_activations`. A mixture of experts has
-`add_experts` for the last two, and `activate_expert` for what the projection of one expert reads.
-The kernels of all experts of a layer are one array, (experts, outputs, inputs).
+A layer has four steps, so that the inputs of its two output projections can be measured, scored and
+used in fits: `attend`, `add_attention`, `activate`, `add_activations`. A mixture of experts has
+`add_experts` instead of the last two steps, and `activate_expert` for the inputs of one expert's
+down projection. The kernels of all experts of a layer are one array, (experts, outputs, inputs).
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Positions(NamedTuple):
-    """The positions that a layer needs: rotations of its heads, and which positions see which."""
+    """The positions that a layer needs: rotations of its heads, and the attention mask."""
 
     cos: Float[Array, "tokens half"]
     sin: Float[Array, "tokens half"]
@@ -57,14 +58,14 @@ def embed(
     tokens: Int[Array, "*b t"],
     places: Float[Array, "positions hidden"] | None = None,
 ) -> Stream:
-    """The stream before the first layer; `places` are learned positions, if there are any."""
+    """The stream before the first layer; `places` are the learned positions, if any."""
     scale = model.hidden**0.5 if model.traits.gemma else 1.0
     x = table[tokens] * scale
     return x if places is None else x + to_rank(places[: tokens.shape[-1]], x)
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
-    """The input of attention's output projection: the heads of every position, joined."""
+    """The input of attention's output projection: the joined heads of every position."""
     h = normalize(model, p, "input_layernorm", x)
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:
@@ -82,7 +83,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
 
 
 def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> Stream:
-    """The stream after attention, whose heads are `mixed`."""
+    """The stream after attention, whose joined heads are `mixed`."""
     y = linear(p, "self_attn.o_proj", mixed)
     return x + (
         rms_norm(model, y, p["post_attention_layernorm.weight"]) if model.traits.gemma else y
@@ -106,10 +107,11 @@ def add_activations(model: Architecture, p: Params, x: Stream, activated: Array)
 
 
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
-    """The weights of the experts for every token, zero for those that it is not sent to.
+    """The weights of the experts for every token; zero for experts that the token does not use.
 
-    A softmax over all experts, of which the largest remain; Shazeer et al. (2017) take the softmax
-    over these, which is the same where they are divided by their sum.
+    The function takes a softmax over all experts, of which the largest remain. Shazeer et al.
+    (2017) take the softmax over the largest experts. Both are the same if the weights are divided
+    by their sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)
@@ -137,7 +139,7 @@ def weigh_expert(
 
 
 def add_experts(model: Architecture, p: Params, x: Stream) -> Stream:
-    """The stream after a mixture of experts, each of which is computed for all tokens."""
+    """The stream after a mixture of experts; every expert is computed for all tokens."""
     h = normalize(model, p, perceptron_norm(model), x)
     weights, down = shares(model, p, h), jnp.asarray(p["mlp.experts.down_proj.weight"])
 
@@ -173,21 +175,21 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """The norm of the family, with the parameters of this name."""
+    """The norm of this family, with the parameters of this name."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])
 
 
 def layer_norm(model: Architecture, x: Array, weight: Array, bias: Array) -> Array:
-    """(x − mean) / √(var + eps), scaled and shifted: Ba et al. (2016)."""
+    """Layer norm, Ba et al. (2016): (x − mean) / √(var + eps), scaled and shifted."""
     x = x - x.mean(-1, keepdims=True)
     h = x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + model.eps)
     return h * to_rank(weight, x) + to_rank(bias, x)
 
 
 def rms_norm(model: Architecture, x: Array, weight: Array) -> Array:
-    """x / √(mean x² + eps), scaled: Zhang and Sennrich (2019)."""
+    """RMS norm, Zhang and Sennrich (2019): x / √(mean x² + eps), scaled."""
     scale = 1 + weight if model.traits.gemma else weight
     return x * lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + model.eps) * to_rank(scale, x)
 
@@ -205,17 +207,17 @@ def heads(model: Architecture, x: Array) -> Array:
 
 
 def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*b t heads dims"]:
-    """The halves of every head turned together, Su et al. (2021)."""
+    """The two halves of every head, rotated as pairs, Su et al. (2021)."""
     a, b = jnp.split(x, 2, -1)
     cos, sin = (to_rank(turn[:, None], x) for turn in (at.cos, at.sin))
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 def soft_cap(x: Array, cap: float | None) -> Array:
-    """c tanh(x / c), unless there is no cap."""
+    """The bounded value c tanh(x / c); x itself without a cap."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 
 def to_rank(a: Array, x: Array) -> Array:
-    """`a` with leading axes of one, as many as `x` has more."""
+    """`a` with extra leading axes of size one, to have as many axes as `x`."""
     return jnp.expand_dims(a, tuple(range(x.ndim - a.ndim)))

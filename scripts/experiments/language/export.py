@@ -1,4 +1,4 @@
-"""The small language model as a folder that stock `transformers` loads, its tokenizer included."""
+"""Writes the small language model and its tokenizer as a folder that `transformers` loads."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from experiments.language.training import CONFIG
 
 
 def write(folder: Path, params: Mapping[str, Any]) -> None:
-    """Write a model of bytes, in place of an earlier one of the same sizes."""
+    """Write a model of bytes, in place of an earlier model of the same sizes."""
     with files.in_use(folder), folders.staging(folder, replace=True) as new:
         folders.write(new, ((name, np.asarray(p)) for name, p in params.items()))
         for name, content in {
@@ -25,7 +25,7 @@ def write(folder: Path, params: Mapping[str, Any]) -> None:
 
 
 def tokenizer() -> dict[str, Any]:
-    """Bytes as they are: a byte-level BPE without merges, whose entries are numbered by bytes."""
+    """A tokenizer of bytes: a byte-level BPE without merges, with entries numbered by bytes."""
     return {
         "version": "1.0",
         "truncation": None,
@@ -53,7 +53,7 @@ def byte_level() -> dict[str, Any]:
 
 
 def letters() -> list[str]:
-    """A letter that can be seen for each byte, as GPT-2's byte-level BPE has them."""
+    """A visible letter for each byte, as in GPT-2's byte-level BPE."""
     seen = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte if byte in seen else next(others)) for byte in range(256)]

@@ -1,8 +1,8 @@
-"""Folders in Hugging Face's format: tensors are read one at a time and written as they come.
+"""Folders in Hugging Face's format: tensors are read and written one at a time.
 
-A tensor of a safetensors file is a name, a dtype, a shape and its bytes between two offsets; the
-file begins with the length of a JSON header. Nothing is memory-mapped, so what a process
-takes is what it holds.
+A safetensors file begins with the length of a JSON header. For each tensor, the header has the
+name, the dtype, the shape and the two offsets of its bytes. No file is memory-mapped, so the memory
+of a process is the size of the arrays that it holds.
 """
 
 import json
@@ -64,7 +64,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The contents of the folder's `config.json`.
 
     Raises:
-      InputError: There is none.
+      InputError: The folder has no `config.json`.
     """
     config = files.read_json(folder / "config.json", dict)
     if config is None:
@@ -73,7 +73,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def tensors(folder: Path) -> Tensors:
-    """The tensors of a folder by name, of one file or of the shards that its index names.
+    """The tensors of a folder by name, from one file or from the shards that its index names.
 
     Raises:
       InputError: There are no weights, a shard or a tensor of the index is missing, or a file is
@@ -107,7 +107,7 @@ def shard(path: Path) -> Tensors:
     """The floating tensors of one file.
 
     Raises:
-      InputError: The file is cut off or damaged, or has a dtype that is not supported.
+      InputError: The file is truncated or damaged, or has a dtype that is not supported.
     """
     size = path.stat().st_size
     try:
@@ -150,13 +150,14 @@ def as_bytes(array: np.ndarray) -> memoryview:
 
 @contextmanager
 def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A folder inside `folder` whose files replace those of `folder` once the block has ended.
+    """A temporary folder inside `folder`; when the block ends, its files replace those of `folder`.
 
-    `config.json` comes last, since a reader begins with it. After an error nothing is left.
+    `config.json` is moved last, because readers begin with this file. After an error, no new file
+    remains.
 
     Args:
-      folder: Exists.
-      replace: Whether it may have a model of the same files already.
+      folder: The destination, which must exist.
+      replace: Whether the folder may already have a model of the same files.
 
     Raises:
       InputError: The folder already has a model, and `replace` is false.
@@ -176,7 +177,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 def write(
     folder: Path, arrays: Iterable[tuple[str, np.ndarray]], *, shard_bytes: int = SHARD_BYTES
 ) -> int:
-    """Write tensors to shards as they come, and the index; returns the number of elements."""
+    """Write tensors to shards as they come, and the index; return the number of elements."""
     placed: dict[str, int] = {}
     elements = total = 0
     stream, number = iter(arrays), 0
@@ -206,7 +207,7 @@ def fill(
     stream: Iterator[tuple[str, np.ndarray]],
     shard_bytes: int,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Write tensors to one shard until it is full, then its header before them."""
+    """Write tensors to one shard until it is full, and then its header before them."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     file.write(b" " * (8 + HEADER_BYTES))
     at, following = 0, first

@@ -1,8 +1,8 @@
-"""The smaller decoder as an Orbax checkpoint in the names and shapes of MaxText.
+"""Writes the smaller decoder as an Orbax checkpoint with MaxText's names and shapes.
 
-Names, shapes and the layout on disk are those of `checkpoint_conversion/utils/param_mapping.py`
-and `common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along
-axis 1. These sources were read; MaxText itself was not run.
+Names, shapes and the layout on disk follow `checkpoint_conversion/utils/param_mapping.py` and
+`common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along axis 1.
+We read these sources; we did not run MaxText.
 """
 
 import json
@@ -40,10 +40,11 @@ HEAD_NORMS = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 
 
 def check(folder: Path) -> None:
-    """Refuse what MaxText has no place for, or what has not been read from its sources.
+    """Refuse a model that MaxText cannot hold, or whose place we did not read in its sources.
 
     Raises:
-      InputError: The family is another, or it has windows, other positions or more biases.
+      InputError: The family is not supported, or the model has windows, other positions or more
+        biases.
     """
     config = folders.read_config(folder)
     model = parse(config)
@@ -68,10 +69,10 @@ def write(folder: Path, out: Path) -> None:
 
     Args:
       folder: The folder of a model in Hugging Face's format.
-      out: Is made.
+      out: The new folder.
 
     Raises:
-      InputError: As `check`.
+      InputError: The same as for `check`.
     """
     check(folder)
     config, model = choice.read_model(folder)
@@ -82,7 +83,7 @@ def write(folder: Path, out: Path) -> None:
 
 
 def parameters(model: Model) -> Tree:
-    """The tree of parameters."""
+    """The tree of parameters in MaxText's names."""
     whole = model.architecture
     heads = {"query": whole.heads, "key": whole.groups, "value": whole.groups}
 
@@ -115,11 +116,11 @@ def parameters(model: Model) -> Tree:
 
 
 def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What MaxText's command reads from a file of settings."""
+    """The settings that MaxText's command reads from a file."""
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {
-        "base_config": "base.yml",  # MaxText's own, which has all other settings
+        "base_config": "base.yml",  # MaxText's own file, which has all other settings
         "decoder_block": whole.family,
         "base_emb_dim": whole.hidden,
         "base_num_query_heads": whole.heads,

@@ -1,10 +1,12 @@
 """One set of names for the parameters of all families: those of Llama's files.
 
-Files of GPT-2 and of mixtures of experts have other names and other shapes. Here each file's tensor
-becomes one with a name of ours, and on the way out its own again:
+Files of GPT-2 and of mixtures of experts have other names and other shapes. When a file is read,
+each of its tensors gets one of our names. When a file is written, the tensor gets its own name and
+shape back:
 
 - GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
-- The experts of a layer are tensors of their own; ours is one, (experts, outputs, inputs).
+- A file has one tensor for each expert of a layer; our array has all experts, (experts, outputs,
+inputs).
 """
 
 import re
@@ -53,12 +55,12 @@ class Part(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype:
-        """Of its elements."""
+        """The dtype of the elements."""
         return self.tensor.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Outputs first."""
+        """The shape, outputs first."""
         return (self.stop - self.start, *self.tensor.shape[:-1])
 
     def read(self) -> np.ndarray:
@@ -67,13 +69,13 @@ class Part(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Tensors of one shape along a new first axis."""
+    """Tensors of one shape, stacked along a new first axis."""
 
     tensors: tuple[Tensor, ...]
 
     @property
     def dtype(self) -> np.dtype:
-        """Of its elements."""
+        """The dtype of the elements."""
         return self.tensors[0].dtype
 
     @property
@@ -91,9 +93,9 @@ Sources = dict[str, Source]
 
 
 def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
-    """Where the parameters of a family are in its files, by our names.
+    """The places of a family's parameters in its files, by our names.
 
-    A name that the family does not have remains as it is.
+    A name without an entry in the family's table remains as it is.
 
     Raises:
       InputError: The experts of a layer are not numbered from 0, or differ in shape.
@@ -167,7 +169,7 @@ def split(name: str) -> tuple[str, str]:
 def to_files(
     family: str, arrays: Iterable[tuple[str, np.ndarray]]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays by the names and in the shapes of the family's files."""
+    """The arrays with the names and shapes of the family's files."""
     pairs = ((file_name(family, name), array) for name, array in arrays)
     for name, group in groupby(pairs, key=lambda pair: pair[0]):
         parts = [array for _, array in group]

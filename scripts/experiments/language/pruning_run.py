@@ -43,7 +43,7 @@ def prune(
     text: Path | None,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write a folder's smaller model to another folder; returns what was removed, and the cost.
+    """Write a folder's smaller model to another folder; return the removed units, and the cost.
 
     Raises:
       InputError: The folder, a number or the text does not meet a condition.
@@ -100,7 +100,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
 def describe(
     model: Model, chosen: Chosen, plan: Plan, found: dict[str, Perplexity], elements: int
 ) -> dict[str, Any]:
-    """The removed units, and the perplexities of each stage."""
+    """The removed units, and the perplexity after each stage."""
     architecture = model.architecture
     whole = removal.counts(architecture)
     size = removal.parameters(architecture, model.tensors, whole)
@@ -123,7 +123,7 @@ def describe(
 def budget_of(
     folder: Path, keep: float | None, parameters: str | None, gigabytes: float | None
 ) -> int | None:
-    """The largest number of parameters, from a share of the folder's or from a number.
+    """The largest number of parameters, from a share of the folder's parameters or from a number.
 
     Raises:
       InputError: More than one budget is given, or a budget is not a number.
@@ -162,10 +162,11 @@ def read_text(folder: Path, model: Model, text: Path | None, settings: Settings)
 
 
 def check_text(model: Architecture, counts: Counts, text: Text | None, settings: Settings) -> None:
-    """Refuse fewer tokens than the largest kernel that is solved has inputs.
+    """Refuse fewer tokens than the number of inputs of the largest kernel that is fitted.
 
     Raises:
-      InputError: The text has fewer tokens, or no text is given and layers must be chosen by it.
+      InputError: The text has too few tokens, or no text is given and layers must be chosen by
+        text.
     """
     if text is None and counts.layers < model.layers and settings.score != "random":
         raise InputError(

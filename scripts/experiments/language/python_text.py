@@ -13,7 +13,7 @@ HELD_OUT = 20  # one document in this many
 
 
 def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
-    """Bytes to train on and held-out ones: whole documents, in the order of their names."""
+    """Bytes for training and held-out bytes: whole documents, in the order of their names."""
     texts = list(documents())
     held_out = texts[::HELD_OUT]
     train = [text for i, text in enumerate(texts) if i % HELD_OUT]
@@ -21,7 +21,7 @@ def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
 
 
 def documents() -> Iterator[bytes]:
-    """The sources without their tests, then the topics of `help()`."""
+    """The sources without their tests, and then the topics of `help()`."""
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(library.rglob("*.py")):
         if not LEFT_OUT & set(path.relative_to(library).parts) and path.stem != "topics":
@@ -31,7 +31,7 @@ def documents() -> Iterator[bytes]:
 
 
 def join(texts: list[bytes]) -> UInt8[np.ndarray, " n"]:
-    """Documents one after the other, a byte of zero between them."""
+    """The documents joined, with a zero byte between two documents."""
     return np.frombuffer(b"\0".join(texts), np.uint8)
 
 

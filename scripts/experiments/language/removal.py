@@ -1,10 +1,11 @@
-"""Removes units of a decoder from its arrays, exactly.
+"""Removes units of a decoder from its arrays, without changing its other computations.
 
-An RMS norm divides by a mean over the width, which changes with it. With d old and k new channels,
-x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k): the norms and ε take up the width. Three more
-places follow. The norms of single heads read the new ε, so queries and keys are scaled by √(d/k).
-Gemma multiplies embeddings by the root of the width, so they are scaled by √(d/k), too; where they
-are the output's kernel as well, the last norm is divided by as much.
+An RMS norm divides by a mean over the width, so its result depends on the width. With d old and k
+new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). So the new norm has the scale γ
+√(d/k) and the new ε is ε d/k. Two further changes follow from the new ε and the new width. The
+norms of single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma
+multiplies embeddings by the square root of the width, so its embeddings are multiplied by √(d/k).
+If the embedding is also the output's kernel, the last norm is divided by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +74,7 @@ class Counts(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The units that remain, rising indices; inner ones for each of the old layers."""
+    """The indices of the remaining units, rising; the units inside layers for each old layer."""
 
     layers: np.ndarray
     groups: Sequence[np.ndarray]
@@ -89,7 +90,7 @@ class Selection(NamedTuple):
 
 
 def counts(model: Architecture) -> Counts:
-    """The counts of the whole decoder."""
+    """The numbers of units of the whole decoder."""
     return Counts(model.layers, model.groups, model.intermediate, model.hidden, model.experts)
 
 
@@ -104,7 +105,7 @@ def check_names(model: Architecture, tensors: Sources) -> None:
     """Refuse a folder whose tensors are not exactly those that this architecture reads.
 
     Raises:
-      InputError: One is unknown, missing, or of another shape than `config.json` says.
+      InputError: A tensor is unknown, missing, or of another shape than `config.json` says.
     """
     sizes = axis_sizes(model, counts(model))
     needed = {
@@ -164,12 +165,12 @@ def short(name: str) -> str:
 
 
 def layer_of(name: str) -> int:
-    """The layer of a tensor, -1 for those before and after all layers."""
+    """The layer of a tensor; −1 for tensors before and after all layers."""
     return int(name.split(".")[2]) if name.startswith("model.layers.") else -1
 
 
 def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
-    """The length of every named axis, except that of the words."""
+    """The length of every named axis, except the axis of the vocabulary."""
     queries = model.heads // model.groups
     return {
         "queries": found.groups * queries * model.head_dim,
@@ -194,7 +195,7 @@ def parameters(model: Architecture, tensors: Sources, found: Counts) -> int:
 
 
 def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, np.ndarray]:
-    """The remaining indices of every named axis of a layer; of the ends for layer −1."""
+    """The remaining indices of every named axis of a layer; layer −1 stands for both ends."""
     if layer < 0:
         return {"hidden": selection.hidden}
     per_key, per_group = model.head_dim, model.head_dim * (model.heads // model.groups)
@@ -219,7 +220,7 @@ def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np
 def fold(
     model: Architecture, name: str, array: np.ndarray, hidden: int, *, tied: bool
 ) -> np.ndarray:
-    """An array in float32 or float64 with the new width of the stream folded in."""
+    """An array in float32 or float64, multiplied by the scale that the new width requires."""
     factor, offset = (model.hidden / hidden) ** 0.5, float(model.traits.gemma)
     if hidden == model.hidden:
         return array
@@ -234,7 +235,7 @@ def fold(
 
 
 def smaller_architecture(model: Architecture, selection: Selection) -> Architecture:
-    """The program of the smaller decoder."""
+    """The architecture of the smaller decoder."""
     found = selection.counts
     return replace(
         model,

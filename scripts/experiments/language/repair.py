@@ -1,8 +1,8 @@
-"""Kernels solved by least squares on the inputs that they have in the smaller decoder.
+"""Kernels fitted by least squares to the inputs that they have in the smaller decoder.
 
-Both decoders see the same text. Layer by layer, a kernel of the smaller one becomes that of the
-smallest Σ ‖W x̃ − y‖² + λ ‖W − W₀‖²: x̃ are its inputs behind the layers that are solved already,
-y what the whole decoder wants there, W₀ the cut kernel. Luo et al. (2017), ThiNet.
+Both decoders read the same text. Layer by layer, a kernel W of the smaller decoder minimizes Σ ‖W
+x̃ − y‖² + λ ‖W − W₀‖². Here x̃ are the inputs of the kernel after the earlier fits, y is its target
+in the whole decoder, and W₀ is the cut kernel. The method follows Luo et al. (2017), ThiNet.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ HELD_OUT = 4  # one sequence in this many chooses the ridge
 
 
 class Equations(NamedTuple):
-    """Σ x̃ x̃ᵀ and Σ x̃ yᵀ over tokens."""
+    """The sums Σ x̃ x̃ᵀ and Σ x̃ yᵀ over tokens."""
 
     xx: Float[np.ndarray, "n n"]
     xy: Float[np.ndarray, "n outputs"]
@@ -29,7 +29,7 @@ class Equations(NamedTuple):
 def solve(
     kernel: Float[np.ndarray, "outputs n"], train: Equations, held_out: Equations
 ) -> Float[np.ndarray, "outputs n"]:
-    """The kernel, at the ridge whose solution on `train` has the least error on `held_out`.
+    """The kernel, with the ridge whose fit to `train` has the smallest error on `held_out`.
 
     Ridges are multiples of the mean of Σ x̃².
     """
@@ -45,7 +45,7 @@ def solve(
 
 
 def solution(start: np.ndarray, equations: Equations, ridge: float) -> np.ndarray:
-    """The solution nearest to `start`, (n, outputs), by Cholesky's factors."""
+    """The solution that is nearest to `start`, (n, outputs), by Cholesky's factors."""
     xx, xy = (part.astype(np.float64) for part in equations)
     mean = max(np.trace(xx) / len(xx), np.finfo(np.float32).tiny)
     factor = scipy.linalg.cho_factor(xx + ridge * mean * np.eye(len(xx)), overwrite_a=True)

@@ -1,7 +1,7 @@
 """Scores of units, by their weights or by their values for calibration text.
 
-A score is one number a unit, and the largest remain. `gram` are sums of products over all tokens,
-Σ x xᵀ, of what an output projection reads.
+A score is one number for each unit. The units with the largest scores remain. The array `gram` is Σ
+x xᵀ over all tokens, where x is the input of an output projection.
 """
 
 from collections.abc import Mapping
@@ -26,9 +26,9 @@ Matrix = Float[np.ndarray, "n n"]
 def projection_scores(
     score: Score, kernel: np.ndarray, square: Vector, width: int
 ) -> Float[np.ndarray, " units"]:
-    """Scores of units of `width` inputs of an output projection, (outputs, inputs).
+    """Scores of the units of an output projection (outputs, inputs), each with `width` inputs.
 
-    `activation` is ‖x‖₂ over tokens; `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
+    The score `activation` is ‖x‖₂ over tokens, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
     """
     size = np.sqrt(square)
     inputs = size**2 if score == "activation" else size * np.abs(kernel).sum(0)
@@ -37,16 +37,17 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """The kept units; those whose absence least squares repairs best are removed.
+    """The kept units: a unit is removed if least squares repairs its absence best.
 
-    Removing inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), H = Σ x xᵀ, after
-    which W and H⁻¹ are those without j: ZipLM, Kurtic et al. (2023).
+    The removal of the inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H =
+    Σ x xᵀ. After the removal, W and H⁻¹ are those of the remaining inputs: ZipLM, Kurtic et al.
+    (2023).
 
     Args:
       kernel: Kernel of an output projection, (outputs, inputs).
       gram: Gram matrix of the inputs of the projection.
-      width: Inputs of a unit.
-      remaining: How many units remain.
+      width: Number of inputs of a unit.
+      remaining: Number of units that remain.
     """
     n = len(gram)
     w, remains = kernel.astype(np.float64), np.full(n // width, fill_value=True)
@@ -65,7 +66,7 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
 
 
 def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
-    """The growth of the error for the removal of each unit alone; zero for removed units."""
+    """The growth of the error if one unit is removed, for each unit; zero for removed units."""
     if width == 1:
         return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
     found = np.zeros(len(remains))
@@ -76,7 +77,7 @@ def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vec
 
 
 def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:
-    """Σ w² over all weights of a layer that belong to an index of a kind of unit."""
+    """For each index of a kind of unit, Σ w² over all its weights in a layer."""
     sums = [
         np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
         for name, array in p.items()
@@ -93,12 +94,12 @@ def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
 
 
 def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
-    """Σ |w| over the projections that read a norm, by channels of the stream."""
+    """For each channel of the stream, Σ |w| over the projections that read a norm."""
     prefix = "self_attn" if norm == "input_layernorm" else "mlp"
     names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim > 1]
     return np.sum([np.abs(p[name]).reshape(-1, p[name].shape[-1]).sum(0) for name in names], 0)
 
 
 def largest(scores: Vector, count: int) -> np.ndarray:
-    """The indices of the largest scores, rising; the first of equal ones."""
+    """The indices of the largest scores, rising; of equal scores, the first are taken."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])

@@ -1,4 +1,4 @@
-"""Decoders evaluated layer by layer, some sequences at a time, on the host between the steps."""
+"""Decoders evaluated layer by layer on some sequences at a time; the host keeps the streams."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -34,27 +34,27 @@ Stream = Float[np.ndarray, "sequences tokens channels"]
 
 
 class Perplexity(NamedTuple):
-    """exp of the mean cross entropy, and its standard error over sequences."""
+    """The perplexity, exp of the mean cross entropy, and its standard error over sequences."""
 
     value: float
     stderr: float
 
 
 class Layer(NamedTuple):
-    """A layer of a decoder, ready to run: its program, parameters and positions."""
+    """A layer of a decoder, ready to run: its architecture, parameters and positions."""
 
     model: Architecture
     params: Params
     at: Positions
 
     def run(self, name: str, *arrays: Stream) -> Stream:
-        """Runs one of `STEPS`, a batch of sequences at a time."""
+        """Run one of `STEPS`, a batch of sequences at a time."""
         at = (self.at,) if name in ("attend", "layer") else ()
         step = partial(STEPS[name], self.model, self.params)
         return np.concatenate([np.asarray(step(*parts, *at)) for parts in batches(*arrays)])
 
     def run_expert(self, x: Stream, expert: int) -> Stream:
-        """What the down projection of an expert reads, times the expert's weight."""
+        """The input of an expert's down projection, times the expert's weight."""
         step = partial(STEPS["activate_expert"], self.model, self.params)
         return np.concatenate([np.asarray(step(*b, jnp.asarray(expert))) for b in batches(x)])
 
@@ -86,7 +86,7 @@ def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> 
 
 
 def without_layers(model: Architecture) -> Architecture:
-    """The decoder without what differs between its layers, which are compiled once."""
+    """The decoder without the facts that differ between its layers, which are compiled once."""
     return replace(model, windows=(), rates=())
 
 
@@ -94,9 +94,9 @@ class Ends(NamedTuple):
     """The parameters before and after the layers, in the dtypes of their files.
 
     Attributes:
-      table: Matrix of the embedding, of shape (words, hidden).
-      norm: The weight of the last norm.
-      head: The output's kernel.
+      table: Matrix of the embedding, of shape (vocabulary, hidden).
+      norm: Weight of the last norm.
+      head: Kernel of the output.
       places: Learned positions of shape (positions, hidden), or None.
       bias: Bias of the last norm, or None.
     """
@@ -118,7 +118,7 @@ def embed(model: Architecture, ends: Ends, tokens: Tokens) -> Stream:
 
 
 def to_device(array: np.ndarray | None) -> Array | None:
-    """The array in float32 on the device, where there is one."""
+    """The array in float32 on the device; None for None."""
     return None if array is None else jnp.asarray(array.astype(np.float32))
 
 

@@ -16,7 +16,7 @@ Tokens = Int[np.ndarray, "sequences length"]
 
 
 def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
-    """The tokens of a text file by the folder's tokenizer, or of an .npy file of numbers.
+    """The tokens of a text file by the folder's tokenizer, or the numbers of an .npy file.
 
     Raises:
       InputError: The file or its tokenizer does not exist, or a token is not in the vocabulary.
@@ -42,13 +42,13 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
 
 
 def are_bytes(folder: Path) -> bool:
-    """Whether the tokens are bytes: there is no tokenizer, or the one of `train_lm.py`."""
+    """Whether the tokens are bytes: there is no tokenizer, or it is that of `train_lm.py`."""
     tokenizer = folder / "tokenizer.json"
     return not tokenizer.is_file() or files.read_json(tokenizer, dict) == export.tokenizer()
 
 
 def encoder(folder: Path) -> Any:
-    """A function of text to the numbers of its tokens.
+    """A function from a text to the numbers of its tokens.
 
     Raises:
       InputError: The library of tokenizers is not installed.
@@ -67,10 +67,10 @@ def encoder(folder: Path) -> Any:
 def divide(
     tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
 ) -> tuple[Tokens, Tokens]:
-    """Sequences with `length` + 1 tokens: from the first nine tenths, and from the rest.
+    """Sequences of `length` + 1 tokens: from the first nine tenths of the text, and from the rest.
 
-    Those that repair and score are drawn at random and do not overlap; the held-out ones are evenly
-    spread and the same for every seed.
+    Sequences for repair and scores are drawn at random and do not overlap. The held-out sequences
+    are evenly spaced and the same for every seed.
 
     Raises:
       InputError: The text is too short.

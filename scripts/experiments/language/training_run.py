@@ -35,7 +35,7 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
     """Train, or resume, and measure the perplexity of held-out bytes.
 
     Raises:
-      StoppedError: A signal asked to end; the state is saved.
+      StoppedError: A signal asked the run to end; the state is saved.
     """
     text, held_out = python_text.load()
     optimizer = training.make_optimizer(settings.learning_rate, settings.steps)
@@ -70,7 +70,7 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
 
 
 def batch(text: np.ndarray, settings: Settings, step: int) -> jax.Array:
-    """The sequences of a step, the same after an interruption."""
+    """The sequences of a step, which are the same after an interruption."""
     rng = np.random.default_rng((settings.seed, step))
     drawn = python_text.windows(text, settings.length + 1, settings.batch_size, rng)
     return jnp.asarray(drawn, jnp.int32)
@@ -82,7 +82,7 @@ def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
 
 
 def log(notes: dict[str, Any], value: float, settings: Settings, seconds: float) -> None:
-    """Note the time and, now and then, the loss, and print both."""
+    """Record the time and, at some steps, the loss; print both."""
     notes["seconds"] = seconds
     if notes["step"] % LOGGED == 0:
         notes["losses"].append([notes["step"], value])

@@ -1,4 +1,4 @@
-"""The states of a batch in random layers with recentering and eight activations."""
+"""States of a batch in random layers with recentering, for eight activations."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,7 +11,7 @@ import numpy as np
 from experiments.measures.odd_certificate import certificate
 from geometry import mean_field, odd_points
 
-# Activation functions, with the points at which their slope or another derivative jumps.
+# activation functions, with the points at which their slope or another derivative jumps
 ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]]] = {
     "ReLU": (jax.nn.relu, (0.0,)),
     "leaky ReLU, slope 0.1": (partial(jax.nn.leaky_relu, negative_slope=0.1), (0.0,)),
@@ -60,7 +60,7 @@ def batch(n: int, name: str) -> dict[str, Any]:
 
 
 def networks(function: Callable) -> dict[str, Any]:
-    """Random finite-width networks, whose first sample starts four times as long, after all layers.
+    """Random finite-width networks whose first sample starts four times as long, after all layers.
 
     The result has means over networks, with standard errors, of the values of `odd_point`.
     """

@@ -62,7 +62,7 @@ def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.
 
 
 def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair, the layers whose Spearman's ρ exceeds `threshold`, and all layers, counted."""
+    """For each pair, the number of layers whose Spearman's ρ exceeds `threshold`, and of all."""
     layers = results["layers"]
     return {
         pair: (sum(layer["spearman"][pair] > threshold for layer in layers), len(layers))
@@ -206,7 +206,7 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 
 
 def judge(layers: list[dict[str, Any]]) -> None:
-    """Add to every layer the tests it fails at `LEVEL`, with Holm's correction over layers."""
+    """Add to each layer the tests that reject it at `LEVEL`, with Holm's correction over layers."""
     for layer in layers:
         layer["fails"] = []
     for test in TESTS if layers else ():

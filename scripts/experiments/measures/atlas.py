@@ -46,7 +46,7 @@ from jaxnorm.shift import (
 Outputs = dict[str, Float[Array, "n *features"]]
 Norm = Callable[..., Any]
 
-RATE = 3e-3  # of Adam
+RATE = 3e-3  # learning rate of Adam
 MOMENTUM = 0.9  # momentum of running statistics
 PROBE = 300  # samples between which distances are exact
 FROZEN = 20  # batches that update the running averages while the weights are frozen
@@ -54,7 +54,7 @@ CONTEXT, TOKENS = 32, 128  # length of a text, and the number of ASCII character
 
 
 class Task(NamedTuple):
-    """The data and the network of a task, and the layers that are followed."""
+    """The data and the network of a task, and the layers that are measured."""
 
     build: Callable[..., Any]
     x_train: np.ndarray
@@ -116,7 +116,7 @@ class Reader(nnx.Module):
 
 
 def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: Any) -> Norm:
-    # As many pixels as features: unitization then does not change the scale of the outputs.
+    # As many pixels as features, so that unitization does not change the scale of the outputs.
     return UnitizedBatchNorm(
         num_features,
         pixels=num_features,
@@ -128,7 +128,7 @@ def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: 
 
 
 def _bounded_factor(alpha: Array, square: Array) -> Array:
-    """Eq. 9 with alpha clipped to [0.1, 1], on which the outputs are bounded."""
+    """Eq. 9 with alpha clipped to [0.1, 1], where outputs are bounded."""
     return bounded(jnp.clip(alpha, 0.1, 1), square)
 
 
@@ -246,7 +246,7 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # For a text, take the last position, the only one that reads all others.
+        # For a text, take the last position, the only position that reads all others.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 
     @jax.jit
@@ -322,8 +322,8 @@ def _measured(
 ) -> dict[str, float | None]:
     """The distances of an epoch and of the next step, and bounds of the epoch's distance.
 
-    The baseline is the distance between two halves of the probe: the error that so few samples
-    cause. The floor is the distance that running averages cause with frozen weights.
+    The baseline is the distance between two halves of the probe, which is the error of so few
+    samples. The floor is the distance that running averages cause with frozen weights.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2
@@ -344,10 +344,9 @@ def certificate(
     before: Mapping[str, Array],
     after: Mapping[str, Array],
 ) -> float | None:
-    """M + M′ + ‖β − β′‖, a bound from parameters alone; None for layers without one.
+    """The bound M + M′ + ‖β − β′‖ from parameters alone; None for layers without a bound.
 
-    For a sample of P vectors, the radius and the distance of biases are √P times those of one
-    vector.
+    A sample of P vectors has √P times the radius and the distance of biases of one vector.
     """
     pixels = int(np.prod(shape[1:-1]))
 

@@ -1,7 +1,7 @@
 """Correlations of shift with training, over the runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. From the logarithms of shifts and of losses their mean in the comparison is subtracted. So
+batches. The mean of each comparison is subtracted from the logarithms of shifts and of losses. So
 tasks and seeds cause no correlation; the remaining differences are between normalizers.
 """
 
@@ -70,10 +70,10 @@ def correlation(
 ) -> dict[str, Any]:
     """Pearson's correlation between normalizers, and within them, each with a bootstrap interval.
 
-    The correlation between normalizers is of deviations from the comparison's mean; its bootstrap
-    resamples normalizers. For the correlation within normalizers, the mean of each normalizer on
-    the task is subtracted, too, and the bootstrap resamples pairs of normalizer and task; the value
-    is None for one seed.
+    The correlation between normalizers is computed from deviations from the comparison's mean. Its
+    bootstrap resamples normalizers. For the correlation within normalizers, the mean of each
+    normalizer on the task is also subtracted. Its bootstrap resamples pairs of normalizer and task.
+    The value is None for one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)

@@ -21,21 +21,21 @@ from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
 ROOT = Path(geometry.__file__).parents[1]
-# Functions that draw and compile within seconds.
+# functions that draw and compile within seconds
 QUICK = {"three_filters", "next_layers", "lemma_3", "norm_ratios", "gaussian_rows"}
-# Claims whose checks are computed in milliseconds.
+# claims whose checks are computed in milliseconds
 COMPUTED = {"Section 5, the bound of the trained algorithm"}
 QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """Results of claims whose printed form fails, if few draws decide about both forms."""
+    """results of claims whose printed form fails, if few draws decide both forms"""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
 
 def quick_claims() -> list[Claim]:
-    """Claims whose printed form fails, with the quick checks alone."""
+    """claims whose printed form fails, with only their quick checks"""
     trimmed = (
         replace(
             claim,
@@ -74,7 +74,7 @@ def listing(selected: Sequence[Claim]) -> Table:
 
 
 def first_devices(count: int | None) -> Sequence[Any]:
-    """The first `count` devices; a CPU is split into this number, if JAX has run nothing yet."""
+    """The first `count` devices; a CPU is split into this number if JAX has run nothing yet."""
     if count is not None:
         with contextlib.suppress(RuntimeError):  # the devices exist already
             jax.config.update("jax_num_cpu_devices", count)

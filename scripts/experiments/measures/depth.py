@@ -1,11 +1,12 @@
 """Figure 2 of Nachum et al.: accuracy and rank against depth, of four kinds of networks.
 
-Networks of width 128 have `hl` + 1 hidden layers: without batch norm, started as PyTorch does by
-default; the same started as He et al.; and with batch norm. The authors train networks with batch
-norm by Adam and the others by SGD; "batch_norm_sgd" is batch norm trained as the others are. Ranks
-are of the last hidden layer on the first batch, before training; accuracies of 1,000 training
-samples after it. Deep networks learn with He's start and with batch norm; with PyTorch's start they
-stay at chance. Only with batch norm is the rank 128 at all depths.
+Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm and start from
+PyTorch's default or from He et al.'s weights. Two kinds have batch norm. The authors train networks
+with batch norm by Adam and all others by SGD. Our fourth kind, "batch_norm_sgd", has batch norm and
+SGD. Ranks are those of the last hidden layer for the first batch, before training. Accuracies are
+those of 1,000 training samples, after training. Deep networks learn with He's initialization and
+with batch norm. With PyTorch's initialization, their accuracy stays at chance. Only with batch norm
+is the rank 128 at all depths.
 """
 
 import itertools
@@ -45,8 +46,8 @@ class Params(NamedTuple):
 def init(key: Array, start: str, inputs: int, hl: int) -> Params:
     """Draw weights and biases.
 
-    By default both are U(±1/√fan-in); He et al. draw N(0, 2/fan-in) and zeros; batch norm has
-    the default's weights and zeros.
+    PyTorch's default draws both from U(±1/√fan-in). He et al. draw weights from N(0, 2/fan-in) and
+    set biases to zero. Networks with batch norm have the default's weights and zero biases.
     """
 
     def layer(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -65,7 +66,10 @@ def init(key: Array, start: str, inputs: int, hl: int) -> Params:
 
 
 def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, Array]:
-    """Logits, and the last hidden layer. Batch norm uses the batch in evaluation too."""
+    """The logits, and the last hidden layer.
+
+    Batch norm uses the statistics of the batch in evaluation, too.
+    """
 
     def hidden(h: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:
         z = h @ layer[0]
@@ -81,13 +85,13 @@ def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, 
 
 
 def loss(params: Params, x: Array, y: Int[Array, " n"], start: str) -> Float[Array, ""]:
-    """Mean cross-entropy."""
+    """Mean cross entropy."""
     logits, _ = forward(params, x, start)
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 
 
 def optimizer(start: str, hl: int) -> optax.GradientTransformation:
-    """SGD at 0.01; for "batch_norm" Adam at the rates of the authors' code."""
+    """SGD at rate 0.01; for "batch_norm", Adam at the rates of the authors' code."""
     if start != "batch_norm":
         return optax.sgd(0.01)
     rates = {30: 0.0005, 22: 0.005, 8: 0.05, 0: 0.01}
@@ -98,7 +102,7 @@ def optimizer(start: str, hl: int) -> optax.GradientTransformation:
 def run(
     key: Array, x: Array, y: Array, *, start: str, hl: int, steps: int
 ) -> tuple[Array, Array, Array]:
-    """Accuracy after training; numerical and effective rank before it."""
+    """Accuracy after training; numerical and effective rank before training."""
     weights, batches, sample = jax.random.split(key, 3)
     params = init(weights, start, x.shape[1], hl)
     optimize = optimizer(start, hl)
@@ -130,11 +134,11 @@ def measure(
     """Accuracies and numerical and effective ranks for each start, (depths, runs).
 
     Args:
-      images: The training images are those of all networks.
-      depths: Hidden layers between equal widths.
-      steps: Of training.
-      runs: Networks for each start and depth.
-      path: A file of the networks that are done, after which an interrupted run resumes.
+      images: The training images of all networks.
+      depths: Numbers of hidden layers between equal widths.
+      steps: Number of training steps.
+      runs: Number of networks for each start and depth.
+      path: A file with the finished networks, after which an interrupted run resumes.
     """
     x = images.x_train.reshape(len(images.x_train), -1)
     # Pixels in [0, 1]: this undoes the loader's standardization.

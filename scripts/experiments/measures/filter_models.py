@@ -1,8 +1,8 @@
 """Spearman's ρ of l1 and l2 in trained layers, and predictions of three models.
 
-The models are Gaussian filters; weights of a fitted shape and scale spread, independent; the same
-with the fitted effective dimension. `logs` is the ceiling: the measured correlation of log l1 and
-log l2, of which a normal pair would have the ranks.
+The three models are Gaussian filters; independent weights of a fitted shape and spread of scales;
+and the same with a fitted effective dimension. The model `logs` is an upper limit: a normal pair
+with the measured correlation of log l1 and log l2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-SIZE = (64, 576)  # of the layer whose Gaussian overlaps stand for a network of Table 4
+SIZE = (64, 576)  # of the layer whose Gaussian overlaps represent a network of Table 4
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 
@@ -116,10 +116,11 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Share of the variance of |differences| that goes with 1 − expected overlap of two criteria.
+    """Share of the variance of |differences| that 1 − expected overlap of two criteria explains.
 
-    `by_pair` is the share of any function of the pair of criteria: no prediction that gives a pair
-    one number for all networks explains more. The p-value is of permuted pairs in each network.
+    The share `by_pair` is the maximum for any function of the pair of criteria. A prediction that
+    gives a pair one number for all networks cannot explain more. The p-value comes from permuted
+    pairs in each network.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
     apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])

@@ -1,7 +1,8 @@
-"""Settings of Table 3 of the pruning paper that a small network has, and more of the same kinds.
+"""Settings of Table 3 of the pruning paper that suit a small network, and similar settings.
 
-Each changes one thing of the base: ReLU, batch norm, He's normal initialization, momentum SGD
-whose rate falls to a tenth after a half and three quarters of 300 steps, weight decay 5e-4.
+Each setting changes one part of the base: ReLU, batch norm, He's normal initialization, weight
+decay 5e-4, and momentum SGD whose rate falls to a tenth after a half and three quarters of 300
+steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,12 +32,12 @@ def l1(strength: float) -> Callable[[list[Array]], Any]:
 
 
 def random_relu(key: Key[Array, ""], h: Array) -> Array:
-    """RReLU of Xu et al. (2015): negative values over a divisor drawn from U(3, 8)."""
+    """RReLU of Xu et al. (2015): negative values are divided by a number drawn from U(3, 8)."""
     return jnp.where(h > 0, h, h / jax.random.uniform(key, h.shape, minval=3.0, maxval=8.0))
 
 
 def drop(key: Key[Array, ""], h: Array) -> Array:
-    """ReLU, of which a fifth is dropped at random, in training; in place of Dropact."""
+    """ReLU in training with dropout of a fifth, in place of Dropact."""
     return jnp.where(jax.random.bernoulli(key, 0.8, h.shape), jax.nn.relu(h) / 0.8, 0)
 
 
@@ -58,14 +59,14 @@ def cutout(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
-    """CutMix of Yun et al. (2019), with one size: a square is of another image, and its share."""
+    """CutMix of Yun et al. (2019), with one size: a square is replaced by that of another image."""
     x, y = batch
     hole, share = square(key, x.shape, MIXED), MIXED**2 / x[0].size
     return x * (1 - hole) + x[::-1] * hole, (1 - share) * y + share * y[::-1]
 
 
 def averaged(steps: int) -> optax.GradientTransformation:
-    """ASGD of Polyak and Juditsky (1992): the mean of the second half's parameters counts."""
+    """CutMix of Yun et al. (2019), with one size: a square comes from another image."""
     inner = optax.sgd(RATE)
 
     def init(params: Any) -> Averaged:

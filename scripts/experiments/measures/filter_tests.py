@@ -38,11 +38,11 @@ def measure(
     """The filters of every setting, before and after training, beside Gaussian ones.
 
     Args:
-      settings: By name.
+      settings: The settings by name.
       images: Training and test images.
-      seeds: Networks of each setting.
-      path: A file of the settings that are done, after which an interrupted run resumes.
-      log: Called with the name of each setting.
+      seeds: Number of networks of each setting.
+      path: A file with the finished settings, after which an interrupted run resumes.
+      log: A function that is called with the name of each setting.
     """
     code = (filter_settings, filter_training, analysis)
     sources = [Path(__file__), *(Path(str(module.__file__)) for module in code)]
@@ -113,7 +113,7 @@ def _measure(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> 
 
 
 def summary(setting: dict[str, Any]) -> dict[str, Any]:
-    """Means over layers, then over seeds, and how many layers fail each test."""
+    """Means over layers, then over seeds, and the number of layers that each test rejects."""
     seeds = range(len(setting["accuracy"]))
 
     def over(rows: list[Row]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A small network whose convolutions are trained under settings of any kind, seeds vmapped.
+"""Trains a small network whose convolutions follow settings of any kind; seeds are vmapped.
 
-A convolution of 8×8 images, a mean pooling, and convolutions of equal width, each with batch norm
-and ReLU; then the mean and a dense layer.
+The network has a convolution of 8×8 images, a mean pooling, and convolutions of equal width, each
+with batch norm and ReLU. A mean over pixels and a dense layer follow.
 """
 
 from collections.abc import Callable
@@ -18,14 +18,14 @@ from experiments.data.datasets import Images
 from experiments.training.scan import scan_steps
 
 RATE, CLASSES, PATCH = 0.05, 10, 3
-EPSILON = 1e-5  # of batch norm
+EPSILON = 1e-5  # eps of batch norm
 
 Params = dict[str, Any]
 Batch = tuple[Float[Array, "n h w 1"], Float[Array, "n classes"]]
 
 
 def drops(*ends: float) -> Callable[[int], optax.Schedule]:
-    """A rate that falls to a tenth at these shares of the steps."""
+    """A rate that falls to a tenth at each of these shares of the steps."""
     return lambda steps: optax.piecewise_constant_schedule(
         RATE, {round(end * steps): 0.1 for end in ends}
     )
@@ -36,7 +36,7 @@ def momentum(schedule: Callable[[int], optax.Schedule]) -> Callable[..., Any]:
 
 
 def l2(strength: float) -> Callable[[list[Array]], Any]:
-    """Half of the strength times the sum of the squares."""
+    """Half of the strength times the sum of the squared weights."""
     return lambda kernels: strength / 2 * sum(jnp.square(w).sum() for w in kernels)
 
 
@@ -67,11 +67,11 @@ class Setting(NamedTuple):
       penalty: Function of the kernels that is added to the loss.
       activation: Function of a key and the hidden layer, for training.
       augment: Function of a key and a batch that returns an augmented batch.
-      is_normalized: Whether there is batch norm.
-      width: Filters of each convolution.
-      depth: Convolutions.
-      steps: Of training.
-      batch: Images of a step.
+      is_normalized: Whether the network has batch norm.
+      width: Number of filters of each convolution.
+      depth: Number of convolutions.
+      steps: Number of training steps.
+      batch: Number of images in a step.
     """
 
     group: str = "base"
@@ -88,7 +88,7 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
-# The base setting, as results record it.
+# the base setting, as results record it
 BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
 
 
@@ -109,7 +109,7 @@ def init(key: Key[Array, ""], setting: Setting) -> Params:
 
 
 def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c d"]) -> Array:
-    """A convolution as a product with patches: vmapped over kernels it remains a product."""
+    """A convolution as a product with patches, which remains a product if vmapped over kernels."""
     _, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     shifts = [padded[:, i : i + height, j : j + width] for i in range(PATCH) for j in range(PATCH)]
@@ -139,7 +139,7 @@ def logits(
 def train(
     key: Key[Array, ""], setting: Setting, x: Array, y: Int[Array, " n"]
 ) -> tuple[list[Array], list[Array], Params]:
-    """Kernels before and after training, and all parameters after it."""
+    """Kernels before and after training, and all parameters after training."""
     start, steps = jax.random.split(key)
     params = init(start, setting)
     optimizer = setting.optimizer(setting.steps)

@@ -1,4 +1,4 @@
-"""The measurements of a long run in a file, from which an interrupted run resumes."""
+"""Stores the measurements of a long run in a file, from which an interrupted run resumes."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ class Finished:
     """The finished parts of a run; each is written to the file at once.
 
     Attributes:
-      parts: Finished parts by name; empty at first if the file comes from other settings, code,
-        versions or another machine.
+      parts: Finished parts by name. At first, there are none if the file comes from other settings,
+        code, versions or another machine.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
         """Read the finished parts.
 
         Args:
-          path: A file, which need not exist, in a folder that does; None to write nothing.
+          path: A file, which need not exist, in an existing folder; None to write nothing.
           settings: Settings that decide the parts, as JSON stores them.
           code: Source files that decide the parts, besides the three packages.
         """

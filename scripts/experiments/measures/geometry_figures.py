@@ -34,7 +34,7 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# The active parts of batch norm, and whether a layer with these parts is homogeneous.
+# the active parts of batch norm, and whether a layer with these parts is homogeneous
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),
@@ -96,7 +96,7 @@ def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
 
 
 def figure_4() -> dict[str, Any]:
-    """The tree of five points, layers 0 to 3: every neuron's values and its mean."""
+    """The tree of five points in layers 0 to 3: the values of every neuron, and its mean."""
     x = jnp.array(TREE_POINTS)
     layers = [geometry.tree.neurons(x, depth=depth) for depth in range(4)]
     return {"layers": [layer.T.tolist() for layer in layers]}
@@ -155,7 +155,7 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """Test accuracy by epoch of an MLP on the digits, started at the points or by He et al.
+    """Test accuracy by epoch of an MLP with one neuron per point, or with He's initialization.
 
     The first layer has one neuron for each of the first training images; both networks share the
     second layer, the batches and Adam at 1e-3.

@@ -27,7 +27,7 @@ Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
 class OverSeeds(TypedDict):
-    """A mean over seeds; `stderr` is None when there was one seed."""
+    """A mean over seeds; `stderr` is None if there was one seed."""
 
     mean: float | None
     stderr: float | None
@@ -96,7 +96,7 @@ def _quartiles(runs: Float[np.ndarray, "seeds epochs 4 c"]) -> dict[str, dict[st
 def _change(
     stacked: dict[str, Float[np.ndarray, "seeds epochs 4 c"]], moment: str
 ) -> dict[str, OverSeeds]:
-    """Change from epoch to epoch after the first quarter of training, mean over channels."""
+    """Change from epoch to epoch after the first quarter of training, averaged over channels."""
     epochs = stacked["unitized"].shape[1] - 1
     settled = min(math.ceil(epochs / 4), epochs - 1)
     by_seed = {}
@@ -108,7 +108,7 @@ def _change(
 
 
 def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]]]:
-    """Earth mover distance between consecutive epochs, mean over channels, by seed and epoch."""
+    """Earth mover distance between consecutive epochs by seed, averaged over channels."""
     return {
         name: [run.distances.mean(1, dtype=np.float64).tolist() for run in runs]
         for name, runs in histories.items()
@@ -215,9 +215,9 @@ def conv_kernels(params: nnx.State) -> Kernels:
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
     """The network with filters set to zero, together with everything computed from them alone.
 
-    The output of a block's first convolution passes a normalization before the second. The
-    channel's scale, bias and running mean there are set to zero, too, so that the channel is
-    exactly absent. Filters that add to the residual stream add nothing.
+    The output of a block's first convolution passes a normalization before the second. The scale,
+    bias and running mean of the channel in this normalization are set to zero, too, so that the
+    channel is exactly absent. Filters that add to the residual stream add nothing.
     """
 
     def channels_of(path: tuple) -> str:

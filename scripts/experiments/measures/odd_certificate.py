@@ -1,9 +1,10 @@
-"""Is an odd state stable? Its spectral radius in 50 digits, by mpmath.
+"""Certifies the stability of an odd state: its spectral radius in 50 digits, by mpmath.
 
-This module shares no code with `odd_points.odd_stability`, whose numbers it confirms. Two kinds of
-states need at most one integral over one Gaussian variable. For piecewise linear activations with a
-kink at 0, the arc-cosine kernel suffices. For smooth activations whose cluster has collapsed to a
-point, recentering makes the two points opposite.
+This module shares no code with `odd_points.odd_stability`, whose numbers it confirms. The
+certificate covers two kinds of states, which need at most one integral over one Gaussian variable.
+The first kind has a piecewise linear activation with a kink at 0, for which the arc-cosine kernel
+suffices. The second kind has a smooth activation and a cluster that has collapsed to a point;
+recentering makes the odd sample and this point opposite.
 
 The Gram matrix of a batch has four distinct entries: the variance of the odd sample, its covariance
 with the others, the variance of the others, and the covariance of two others. Before the activation
@@ -18,7 +19,7 @@ import mpmath
 from geometry.odd_points import OddState
 
 DIGITS = 50
-SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}  # below zero
+SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}  # slope below zero
 
 Number = Any  # a number of mpmath, which has no type annotations
 Matrix = Any  # a matrix of mpmath
@@ -26,12 +27,12 @@ Function = Callable[[Number], Number]
 
 
 class Certificate(NamedTuple):
-    """How stable a state is.
+    """The stability of a state.
 
     Attributes:
       radius: Factor by which the largest deviation of the Gram matrix grows in a layer, computed
         with 40 digits.
-      residual: The largest relative change of an entry of the Gram matrix in a layer.
+      residual: The largest relative change of an element of the Gram matrix in a layer.
     """
 
     radius: str
@@ -39,12 +40,12 @@ class Certificate(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """E φ(u) φ(v) of two Gaussian variables, and its derivatives by their covariances."""
+    """The mean E φ(u) φ(v) of two Gaussian variables, and its derivatives by their covariances."""
 
     value: Number
-    by_first: Number  # variance of u
-    by_second: Number  # variance of v
-    by_both: Number  # covariance
+    by_first: Number  # by the variance of u
+    by_second: Number  # by the variance of v
+    by_both: Number  # by the covariance
 
     @property
     def by_common(self) -> Number:
@@ -60,7 +61,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
 
     Args:
       name: Name of an activation, in `SLOPES` or `smooth_functions`.
-      n: Samples of the batch.
+      n: Number of samples of the batch.
       state: State that `odd_stability` finds in double precision.
     """
     with mpmath.workdps(DIGITS):
@@ -81,7 +82,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
 
 
 def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
-    """The entries of the fixed point, in units of the variance of the samples in the cluster."""
+    """The elements of the fixed point, in units of the variance of the samples in the cluster."""
 
     def change(odd: Number, both: Number, pair: Number) -> list[Number]:
         (a, c, b, d), _, _ = layer([odd, both, 1, pair], n, kernel)
@@ -94,11 +95,12 @@ def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
 
 
 def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
-    """The four entries after a layer, and the matrices by which deviations grow in the layer.
+    """The four elements after a layer, and the matrices by which deviations grow in the layer.
 
-    The first matrix maps deviations of the four entries, which keep n − 1 samples exchangeable. The
-    second maps x cᵢ of their variances, y cᵢ of the covariances with the odd sample and w (cᵢ + cⱼ)
-    of others, Σ cᵢ = 0; its last row and column are for deviations of pairs alone.
+    The first matrix maps deviations of the four elements, which keep n − 1 samples exchangeable.
+    The second matrix maps deviations x cᵢ of the variances, y cᵢ of the covariances with the odd
+    sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0. Its last row and column are
+    for deviations of pairs only.
     """
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # means of the rows of the Gram matrix
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
@@ -150,7 +152,7 @@ def piecewise_linear(slope: Number) -> Kernel:
 
 
 def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
-    """The kernel of a smooth function, for correlations of 1 and −1 alone.
+    """The kernel of a smooth function, only for correlations of 1 and −1.
 
     The integral is computed by the trapezoidal rule, whose error falls exponentially with the step.
     With this step the error is below 1e-50 if the function of the standardized variable is analytic

@@ -14,7 +14,7 @@ TREE_POINTS = 16
 
 
 def odd_point(seed: int) -> dict[str, Any]:
-    """The odd point of a random network of recentering and ReLU, and of the recentering tree."""
+    """The odd points of a random network of recentering and ReLU, and of the recentering tree."""
     inputs, weights, tree = jax.random.split(jax.random.key(seed), 3)
     return {
         "network": _network(weights, jax.random.normal(inputs, (POINTS, POINTS))),

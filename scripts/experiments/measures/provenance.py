@@ -1,4 +1,4 @@
-"""The origin of a run: its data, its settings, the code that decides its results."""
+"""The origin of a run: its data, its settings, and the code that decides its results."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Trained networks are pruned by each criterion, recalibrated and fine-tuned, and measured.
+"""Prunes trained networks by each criterion, recalibrates and fine-tunes them, and measures them.
 
 All criteria start from the same trained network, as in Table 4 of the pruning paper.
 """
@@ -79,13 +79,13 @@ def measure(
     Args:
       images: Training and test images.
       recipe: Recipe of the trained networks.
-      plan: How they are pruned.
+      plan: How the networks are pruned.
       seeds: Number of networks.
       batch_sizes: Batches that are timed.
       run: Folder of the training, with its checkpoints; or a weight file of the only network.
       out: Folder for the small networks.
-      stages: Shows how far the experiment is.
-      sensitivity: Whether the layers of the first network are pruned one at a time, too.
+      stages: A display of the progress of the experiment.
+      sensitivity: Whether the layers of the first network are also pruned one at a time.
     """
     start = time.perf_counter()
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
@@ -156,7 +156,7 @@ def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
 def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
     """Prune by a criterion, and return the accuracies at every stage of each step.
 
-    `checkpoint_dir` keeps the small network, and a file beside it keeps the accuracies, so that
+    `checkpoint_dir` stores the small network, and a file beside it stores the accuracies, so that
     finished steps are not repeated.
     """
     path = checkpoint_dir.with_suffix(".json")

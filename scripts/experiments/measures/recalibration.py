@@ -1,4 +1,4 @@
-"""When not to recalibrate: an unpruned network on images unlike its training images.
+"""Shows when recalibration harms: an unpruned network on images unlike its training images.
 
 The network is a ResNet-20 that others trained on CIFAR-10's original pixels. Its statistics are
 taken from training images that were recompressed as JPEG.
@@ -19,7 +19,7 @@ Mix = Callable[[int, Any, Any], None]
 
 
 def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any]:
-    """Accuracies of the network with statistics, or a part of the statistics, of `count` images."""
+    """Accuracies of the network with all or some of its statistics from `count` images."""
     graph, tree = network(weights)
     train, _ = images(data_dir, "train", 0, count)
     test = images(data_dir, "test", 0, tested)
@@ -67,7 +67,7 @@ def norms(model: Any) -> list[Any]:
 
 
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
-    """The network whose norms have the old and the fresh statistics, combined by `mix`."""
+    """The network whose norms have a mixture, by `mix`, of the old and the fresh statistics."""
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):
         mix(i, a, b)

@@ -1,8 +1,8 @@
 """Statistics of repaired networks: accuracies, their errors, and whether criteria differ.
 
-Values of one network, ratio, repair and criterion are `(draws, blocks)`. Blocks are networks, or
-test images of one network with the value 1 if the image is classified correctly, else 0. Each draw
-is a sample of images for the repair; all draws have the same blocks.
+The values of one network, ratio, repair and criterion are an array (draws, blocks). Blocks are
+networks, or test images of one network with the value 1 if the image is classified correctly, else
+0. Each draw is a sample of images for the repair; all draws have the same blocks.
 """
 
 import itertools
@@ -65,7 +65,7 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 
 
 def values_of_criteria(cells: Cells) -> np.ndarray:
-    """The values of all criteria but the control, (criteria, draws, blocks)."""
+    """The values of all criteria except the control, (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
     draws = min(len(v) for v in values)  # an unfinished run has fewer draws
     return np.stack([v[:draws] for v in values])
@@ -74,9 +74,9 @@ def values_of_criteria(cells: Cells) -> np.ndarray:
 def mean_of(values: np.ndarray) -> Mean:
     """The mean over draws and blocks, and its standard error over both.
 
-    Var = s²(means over draws) / blocks + s²(means over blocks) / draws, which estimates at least
-    the variance of the mean, because both terms include the noise of single values. The degrees of
-    freedom are by Welch and Satterthwaite. With one draw the error is over blocks alone.
+    The variance is s²(means over draws) / blocks + s²(means over blocks) / draws. This estimates at
+    least the variance of the mean, because both terms include the noise of single values. The
+    degrees of freedom are by Welch and Satterthwaite. With one draw, the error is over blocks only.
     """
     parts = [
         (means.var(ddof=1) / means.size, means.size - 1)

@@ -1,8 +1,8 @@
-"""Digits networks pruned and repaired without a gradient step.
+"""Prunes networks on digits and repairs them without a gradient step.
 
 For a perceptron and a small convolutional network with batch norm, and for every seed, criterion
 and ratio, the test accuracy is measured after each repair. All repairs use the same training
-images, except merging, which uses none. Clusters and the greedy choice use no criterion.
+images, except merging, which uses none. Merging by clusters and the greedy choice use no criterion.
 """
 
 import itertools
@@ -48,7 +48,7 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs, and the tree with the batch's statistics; `fresh` normalizes by these."""
+    """The outputs, and the tree with the batch's statistics; with `fresh`, these normalize."""
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):
         layer = tree[name]
@@ -73,7 +73,7 @@ def apply(tree: Tree, x: jax.Array) -> jax.Array:
 
 
 def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
-    """Trained by Adam, with fresh statistics at the end."""
+    """The tree trained by Adam, with fresh statistics at the end."""
     rng = np.random.default_rng(0)
     rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
     order = np.concatenate(rows).reshape(-1, BATCH)
@@ -148,7 +148,7 @@ def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
-    """The names and trees of an iterator, each with the seconds it took."""
+    """The names and trees of an iterator, each with its computing time in seconds."""
     for name, make in makers.items():
         start = time.perf_counter()
         tree = jax.block_until_ready(make())

@@ -1,9 +1,9 @@
-"""A trained ResNet-20 pruned on CIFAR-10 and repaired.
+"""Prunes a trained ResNet-20 on CIFAR-10 and repairs it.
 
 The weights have PyTorch's names, and the folder has CIFAR-10 in tensorflow-datasets' format. Inner
 channels of all blocks are removed by every criterion and, as a control, at random. Every repair
 starts from the same network. All repairs of one draw use the same training images; each draw has
-its own images. Each row is saved when it is measured, and a second run continues the first.
+its own images. Each row is saved when it is measured, and a second run continues the first run.
 """
 
 import itertools
@@ -35,7 +35,7 @@ from pruning.channels import (
 )
 
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
-# The last results that an interrupted run has measured.
+# the last results that an interrupted run has measured
 LAST = ("merged, transport", "merged, clusters", "scaled")
 RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01 on other images
 
@@ -75,7 +75,7 @@ class Task(NamedTuple):
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 
     def score(self) -> Callable[..., Any]:
-        """The score of channels by the criterion, at random or greedy."""
+        """The scores of channels by the criterion, at random, or by the greedy choice."""
         apply = applied(self.graph)
         if self.choice == "greedy":
             return partial(reconstruction_scores, apply=apply, batches=self.batches)
@@ -188,7 +188,7 @@ def run(
     before: dict[str, Any],
     save: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Measure the rows that `before`, a run of the same settings, lacks; save each row at once."""
+    """Measure the rows that are not in `before`, a run of the same settings; save each at once."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
     results = resume(settings, before)
@@ -231,7 +231,7 @@ def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
-    """Keys and trees, with the processor time and the added memory (MB) that each took.
+    """Keys and trees, with the processor time and the additional memory (MB) of each.
 
     Programs compiled for an earlier tree of the same widths are not compiled again.
     """

@@ -1,4 +1,4 @@
-"""The main job: train and measure networks of two normalizations, and check claims."""
+"""The work of `reproduce.py`: train and measure networks, and check claims."""
 
 import time
 from dataclasses import asdict
@@ -18,7 +18,7 @@ from experiments.training.step import State
 
 
 def units(epochs: int, seeds: int) -> int:
-    """Expected work in epochs: training, about two for each network, and six for the checks."""
+    """Expected work in epochs of training: about two for each network, and six for the checks."""
     return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 
 

@@ -1,4 +1,4 @@
-"""Estimates of the earth mover distance on pairs of distributions whose distance is known."""
+"""Estimates of the earth mover distance for pairs of distributions with known distance."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -94,7 +94,7 @@ class Network:
         return fractions["accuracy"]
 
     def recalibrated(self, tree: Any) -> Any:
-        """`tree` with running statistics taken again from training images."""
+        """`tree` with new running statistics from training images."""
         model = nnx.merge(self.programs.graph, tree["params"], tree["statistics"], copy=True)
         x = self.images.x_train
         size = min(RECALIBRATION_IMAGES, len(x))
@@ -103,9 +103,9 @@ class Network:
         return tree | {"statistics": nnx.state(model, nnx.BatchStat)}
 
     def fine_tuned(self, tree: Any) -> Any:
-        """`tree` trained further, from an optimizer without momentum."""
+        """`tree` after further training, with an optimizer that starts without momentum."""
         fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
-        tree = jax.tree.map(jnp.copy, tree)  # a copy, because a step donates its input
+        tree = jax.tree.map(jnp.copy, tree)  # copied, because a step donates its input
         initial = fine_tuner.init_state(seeds)
         still = jax.tree.map(jnp.zeros_like, tree["params"])
         state = initial._replace(

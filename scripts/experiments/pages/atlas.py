@@ -1,4 +1,4 @@
-"""The page of `scripts/atlas.py`: does less shift go with better or faster training?"""
+"""The page of `scripts/atlas.py`: do networks with less shift train better or faster?"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -122,7 +122,7 @@ def correlations(results: Mapping[str, Any]) -> str:
 
 
 def figure(results: Mapping[str, Any]) -> str:
-    """Shift of an epoch against the test loss, a panel for each task."""
+    """Shift in an epoch against the test loss, with a panel for each task."""
     tasks = list(dict.fromkeys(run["task"] for run in results["runs"]))
     shift, outcome = next(iter(SHIFTS.values())), next(iter(OUTCOMES.values()))
 

@@ -1,4 +1,4 @@
-"""The errata of the three papers as Markdown: the printed form, the right form, the reason."""
+"""The errata of the three papers as Markdown: the printed form, the correct form, the reason."""
 
 import re
 from collections.abc import Iterator

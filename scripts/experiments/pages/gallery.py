@@ -45,7 +45,7 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "compiled": compiled_page.render,
     "repair": lambda digits: repair.render(digits, _read("repair/resnet20.json")),
 }
-NUMBERS = {"repair": "digits.json"}  # else results.json
+NUMBERS = {"repair": "digits.json"}  # by default results.json
 
 
 def numbers(name: str) -> Any:

@@ -70,7 +70,7 @@ def counts(results: dict[str, Any]) -> str:
     rows = [
         [name, f"{n:,}", f"{after[name]:,}"]
         for name, n in before.items()
-        if name != "experts" or n > 1  # of a mixture
+        if name != "experts" or n > 1  # experts of a mixture
     ]
     rows.append(["queries", *(f"{results['heads'][name]:,}" for name in ("whole", "pruned"))])
     rows.append(["parameters", *(f"{results['parameters'][n]:,}" for n in ("whole", "pruned"))])
@@ -78,7 +78,7 @@ def counts(results: dict[str, Any]) -> str:
 
 
 def layers(results: dict[str, Any]) -> str:
-    """The remaining key-value heads and experts of each layer, and how far it turns the stream."""
+    """The remaining key-value heads and experts of each layer, and the layer's influence."""
     remaining, influences = results["remaining"], results["influences"]
     mixture = results["counts"]["whole"]["experts"] > 1
     rows = []
@@ -95,7 +95,7 @@ def layers(results: dict[str, Any]) -> str:
 
 
 def settings(results: dict[str, Any]) -> str:
-    """The command, its options and where it ran."""
+    """The command, its options, and the machine."""
     entries = {**results["settings"], **results["environment"]}
     entries["time"] = duration(results["seconds"])
     return provenance(results["command"], page.settings(entries))

@@ -52,8 +52,8 @@ def _mathml(latex: str) -> str:
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
         if node.tag == "mover" and node[1].text in _ACCENTS:
-            node.set("accent", "true")  # else browsers draw bars in the size of a script
-    # A formula does not break. If it is wider than the page, it scrolls.
+            node.set("accent", "true")  # otherwise browsers draw bars in the size of a script
+    # A formula does not break. If a formula is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 
 

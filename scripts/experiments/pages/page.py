@@ -1,7 +1,6 @@
-"""A page of results: `render` makes its HTML, `write` puts it and the results in a folder.
+"""Writes a page of results: `render` makes the HTML, `write` writes page and results to a folder.
 
-A page is one file: its figures are inline SVG, its style sheet is in its head, and it has no
-script.
+A page is one file with inline SVG figures and a style sheet in its head, and without scripts.
 """
 
 import os
@@ -35,9 +34,9 @@ def render(
     Args:
       title: Title of the browser's tab.
       kicker: A short line above the heading.
-      heading: What the page shows.
+      heading: The heading, which says what the page shows.
       summary: HTML below the heading.
-      sections: Key, title and HTML of each.
+      sections: Key, title and HTML of each section.
     """
     here = Path(__file__).parent
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
@@ -57,7 +56,8 @@ def render(
 def write(results: Mapping[str, object], render: Callable[[Any], str], folder: Path) -> Any:
     """Write `results.json` and `index.html`, the page that `render` makes of the same numbers.
 
-    Earlier files stay until both new files are whole. Returns the results as the file has them.
+    Earlier files remain until both new files are complete. The function returns the results as the
+    file has them.
     """
     written = files.rounded(files.plain(results))
     texts = {"results.json": files.results_text(written), "index.html": render(written)}
@@ -66,7 +66,7 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
             files.write(folder / name, text)
         return written
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".report-*"):  # left by a killed command, as the folder is locked
+    for left in folder.glob(".report-*"):  # left by a killed command, because the folder is locked
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
         for name, text in texts.items():
@@ -96,7 +96,7 @@ def paragraphs(*sentences: str) -> str:
 def figure(
     panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
 ) -> str:
-    """Panels in columns where there is room, one below the other on a phone."""
+    """Panels in columns if there is room, and one below the other on a phone."""
     keys = "".join(swatch(series) for series in legend)
     return (
         f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'

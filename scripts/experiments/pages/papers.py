@@ -1,4 +1,4 @@
-"""The three papers whose claims are checked, as references.bib has them."""
+"""The three papers whose claims are checked, with their data from references.bib."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ SUBJECTS = {
 
 
 class Paper(NamedTuple):
-    """A paper as a reader would look it up.
+    """A paper with the data by which a reader finds it.
 
     Attributes:
       short: Short title, used by claims.
@@ -45,7 +45,7 @@ class Paper(NamedTuple):
 
 
 def papers() -> list[Paper]:
-    """The three, in the order of `KEYS`."""
+    """The three papers, in the order of `KEYS`."""
     text = (ROOT / "references.bib").read_text(encoding="utf-8")
     return [_paper(short, key, text) for short, key in KEYS.items()]
 

@@ -79,7 +79,7 @@ def draw(
     """The panel that `paint` fills, as an inline `svg` element.
 
     Args:
-      name: Unique on the page: every id of the panel begins with it.
+      name: Unique on the page, because every id of the panel begins with it.
       title: Quantity and unit of the vertical axis; a screen reader reads it, too.
     """
     with rc_context(STYLE):
@@ -101,7 +101,7 @@ def panels(
     xlabel: str,
     size: tuple[float, float] = PANEL,
 ) -> list[str]:
-    """A panel for each key of `titles`, filled by `paint(axes, key)`; ids begin with `name`."""
+    """A panel for each key of `titles`, drawn by `paint(axes, key)`; ids begin with `name`."""
     return [
         draw(
             lambda axes, key=key: paint(axes, key),
@@ -120,7 +120,7 @@ def floats(values: Sequence) -> np.ndarray:
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Ticks of the horizontal axis at whole numbers: epochs or layers."""
+    """Ticks of the horizontal axis at integers: epochs or layers."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
@@ -198,7 +198,7 @@ def swatch(series: Series) -> str:
 
 
 def _inline(svg: str, *, name: str, label: str) -> str:
-    """The `svg` element alone, in the page's colours and font, its ids beginning with `name`."""
+    """The `svg` element, in the page's colours and font; its ids begin with `name`."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)

@@ -15,7 +15,7 @@ from experiments.pages.series import CRITERIA
 
 Rows = list[list[str]]
 FIRST, LAST = (0.1, 0.25, 0.5), (0.95, 0.6, 0.2)  # colours of the first and the last layer
-# Names of quantities, and how they are written.
+# names of quantities, and their formats
 COSTS = {
     "parameters": ("parameters", ",.0f"),
     "macs": ("multiply-accumulates", ",.0f"),

@@ -1,6 +1,6 @@
 """The page that shows a run of `scripts/reproduce.py`.
 
-Every value and every judgement on the page comes from `results`. The plot, the sentence and the
+Every value and every conclusion on the page comes from `results`. The plot, the sentence and the
 place of a figure are in one module: `reproduce_training`, `reproduce_criteria` or
 `reproduce_claims`. A new section also needs a line in `SECTIONS`.
 """

@@ -73,7 +73,7 @@ def similarity_panels(
 
 
 def spearman_sentence(pruning: dict) -> str:
-    """How similar the rankings of criteria are, and how far they are from theory."""
+    """Sentences on how similar the rankings of criteria are, and how far they are from theory."""
     expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
     gaps = {
         pair: abs(measured - theory)
@@ -91,7 +91,7 @@ def spearman_sentence(pruning: dict) -> str:
 
 
 def overlap_sentence(pruning: dict) -> str:
-    """How much the criteria overlap."""
+    """Sentences on the overlap of the criteria."""
     share = f"{100 * pruning['overlap_ratio']:.3g} %"
     return (
         f"Of the {share} of filters that a criterion would remove first, the share that another "
@@ -112,7 +112,7 @@ def ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
 
 
 def _extremes(pruning: dict, quantity: str) -> str:
-    """Which criteria agree least and which most."""
+    """The pairs of criteria with the smallest and the largest agreement."""
     ranked = ranked_pairs(pruning, quantity)
     if not ranked:
         return "no layer has a ranking to compare"
@@ -175,9 +175,9 @@ def _masking(pruning: dict, kind: str, title: str) -> str:
 
 
 def masking_plots(pruning: dict, kind: str) -> list[str]:
-    """Accuracy after masking under each normalization, and how criteria differ in it.
+    """Accuracy after masking for each normalization, and how criteria differ in this accuracy.
 
-    `kind` is one of `MASKINGS`.
+    The argument `kind` is one of `MASKINGS`.
     """
 
     def paint(axes: Axes, shown: tuple[str, bool]) -> None:
@@ -185,7 +185,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
         masked = pruning[name][kind]
         baseline = 0.0 if is_difference else 100 * pruning[name]["unmasked"]["mean"]
         axes.axhline(baseline, color=MUTED, dashes=(4, 2), lw=1.3)
-        # Criteria, ratios, seeds.
+        # criteria, ratios, seeds
         values = 100 * floats([[m["values"] for m in by.values()] for by in masked.values()])
         values -= values.mean(0) if is_difference else 0
         middle = (len(masked) - 1) / 2
@@ -251,7 +251,7 @@ def filters(results: dict) -> str:
 
 
 def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[str]:
-    """Weights of a few layers, and the Gaussian fitted to them."""
+    """Weights of a few layers, and the Gaussian fitted to these weights."""
 
     def paint(layer: dict, axes: Axes) -> None:
         edges, density = floats(layer["edges"]), floats(layer["density"])
@@ -275,7 +275,7 @@ def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[
 
 
 def histograms_sentence(layers: Sequence[dict]) -> str:
-    """How far the weights are from Gaussian."""
+    """A sentence on how far the weights are from Gaussian."""
     departing = sum(layer["ks"] > 1.358 / layer["weights"] ** 0.5 for layer in layers)
     largest = max(layers, key=lambda layer: layer["ks"])
     return (

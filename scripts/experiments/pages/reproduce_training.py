@@ -114,7 +114,7 @@ def moment_plots(results: dict) -> list[str]:
 
 
 def moments_sentence(results: dict) -> str:
-    """How steady skewness and kurtosis are."""
+    """A sentence on how steady skewness and kurtosis are."""
     change = results["moments"]["change"]
 
     def clause(moment: str) -> str:
@@ -140,7 +140,7 @@ def distances(results: dict) -> str:
 
 
 def distance_plots(results: dict) -> list[str]:
-    """Earth mover distance from one epoch to the next, and the learning rate beside it."""
+    """Earth mover distance from one epoch to the next, with the learning rate beside it."""
     training = results["training"]
 
     rates = floats(training["learning_rate"])
@@ -160,7 +160,7 @@ def distance_plots(results: dict) -> list[str]:
 
 
 def distances_sentence(results: dict) -> str:
-    """Whether the distance follows the learning rate."""
+    """A sentence on whether the distance follows the learning rate."""
     training = results["training"]
     drops = [d for d in training["drops"] if 1 < d <= len(training["learning_rate"])]
     if not drops:
@@ -183,7 +183,7 @@ def distances_sentence(results: dict) -> str:
 
 
 def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
-    """Ratio of the distance in three epochs from `drop` on to the three before; mean over seeds."""
+    """Mean over seeds of the distance in three epochs from `drop` on, over the three before."""
     before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
     after = average(x for run in runs for x in run[drop - 1 : drop + 2])
     return None if before is None or after is None or before == 0 else after / before

@@ -1,6 +1,7 @@
 """Results in words, with digits and conclusions that fit their standard errors.
 
-A mean over seeds has a `stderr` of None when there was one seed; ± is always one standard error.
+A mean over seeds has a `stderr` of None if there was one seed. The sign ± always precedes one
+standard error.
 """
 
 import math
@@ -56,13 +57,13 @@ def percent(result: OverSeeds, *, sign: str = "") -> str:
 
 
 def hundredths(share: float, sign: str = "") -> str:
-    """A share in percent with two decimals, and no minus before a zero."""
+    """A share in percent with two decimals, without a minus before a zero."""
     value = round(100 * share, 2)
     return _minus(f"{value:{sign}.2f}") if value else "0.00"
 
 
 def likeness(result: OverSeeds) -> str:
-    """A rank correlation or an overlap, to a ten-thousandth."""
+    """A rank correlation or an overlap, with four decimals."""
     value, stderr = result["mean"], result["stderr"]
     if value is None:
         return "–"

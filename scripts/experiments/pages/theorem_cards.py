@@ -1,4 +1,4 @@
-"""The folded card of a claim: the printed form, what holds, why, and all findings of checks."""
+"""The folded card of a claim: the printed form, the correct form, the reason, and all findings."""
 
 import os
 import re
@@ -28,7 +28,7 @@ def card(claim: dict, out: Path, finding: str = "") -> str:
     Args:
       claim: Claim in the format of results.json.
       out: Folder of the page, from which links are relative.
-      finding: Anchor of the finding about it, if there is one.
+      finding: Anchor of the finding about the claim, if there is one.
     """
     name = anchor(claim["paper"], claim["name"])
     body = (
@@ -77,7 +77,7 @@ def relative(path: Path, out: Path) -> str:
 
 
 def _texts(claim: dict) -> str:
-    """The texts of a card, if present: the printed form, what holds, why, and a remark."""
+    """The texts of a card, if present: printed form, correct form, reason and remark."""
     remark = claim["remark"]
     texts = {
         "Paper": claim["paper"] + (f"; with {claim['covers']}" if claim["covers"] else ""),

@@ -1,4 +1,4 @@
-"""The findings that matter most to a reader of the three papers: for each, claim and sentence."""
+"""The most important findings for readers of the papers, each with its claim and a sentence."""
 
 from typing import NamedTuple
 

@@ -1,7 +1,7 @@
-"""Small figures of the true values beside the printed ones: their numbers and their plots.
+"""Small figures of the true values beside the printed values: their numbers and their plots.
 
-Numbers are kept in results.json: first the values of the horizontal axis, then the values of each
-line by its label. A figure is a line of `FIGURES`.
+Numbers are stored in results.json: first the values of the horizontal axis, then the values of each
+line by its label. To add a figure, add a line to `FIGURES`.
 """
 
 import math
@@ -26,13 +26,13 @@ SCALES = np.geomspace(1, 300, 9)
 
 
 class Figure(NamedTuple):
-    """A figure.
+    """A figure: its numbers, and how they are plotted.
 
     Attributes:
       numbers: Function that returns the numbers of the figure, with the horizontal axis first.
       title: Quantity and unit of the vertical axis.
       xlabel: Quantity and unit of the horizontal axis.
-      logarithmic: The logarithmic axes, of "xy".
+      logarithmic: The axes that are logarithmic, a part of "xy".
       joined: Whether points are joined by lines.
       reference: Label of the dashed line, which shows the printed value.
     """

@@ -27,7 +27,7 @@ ROUNDING = 1e-8  # rounding of float64 after some thousand operations
 
 
 def outcome(check: dict) -> str:
-    """Whether the statement of a check holds, and whether that was expected."""
+    """Whether the statement of a check holds, and whether this was expected."""
     if not check["as_recorded"]:
         return "holds, which is not as recorded" if check["holds"] else "fails: not as recorded"
     return "holds" if check["holds"] else "fails, as recorded"

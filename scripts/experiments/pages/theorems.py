@@ -17,7 +17,10 @@ HEADING = "What three papers claim, and what holds"
 
 
 def render(results: dict, out: Path) -> str:
-    """The whole page, for the folder `out`. `results` is what check_theorems.py writes."""
+    """The whole page, for the folder `out`.
+
+    The argument `results` is the output of check_theorems.py.
+    """
     claims = results["claims"]
     shown = _highlights(claims, results["curves"])
     sections = [
@@ -172,7 +175,7 @@ def _numbers(claims: Iterable[dict]) -> str:
 
 
 def _number(number: str, claims: list[dict]) -> str:
-    """A number with a link to its card, and raised numbers with links to further cards."""
+    """A number with a link to its card, and superscripts with links to further cards."""
     first, *others = (
         f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{html(claim["name"])}">'
         f"{html(number) if i == 0 else _part(claim['name'])}</a>"

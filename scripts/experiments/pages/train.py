@@ -53,7 +53,7 @@ def _normalization(recipe: dict) -> str:
 
 
 def accuracy_sentence(results: dict) -> str:
-    """Median and mean of the accuracies, in a sentence."""
+    """A sentence with the median and mean of the accuracies."""
     accuracy = results["accuracy"]
     if accuracy["stderr"] is None:
         return f"test accuracy {100 * accuracy['mean']:.2f} % (one seed)"
