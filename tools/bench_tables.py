@@ -20,24 +20,20 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 
 
 def provenance(found: dict[str, Any], subject: str) -> str:
-    """A sentence that explains the numbers and how they were made."""
+    """Sentences that explain the numbers and name the machine and the file."""
     machine, options = found["environment"], found["options"]
-    peers = ", ".join(f"{name} {version}" for name, version in found["peers"].items())
     ratios = (
-        "The ratio\nis the median over pairs of neighbouring calls, with quartiles."
+        "A ratio is the\nmedian over pairs of neighbouring calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "The ratio\nis the ratio of the medians, with the quartiles over pairs of "
-        "neighbouring calls. If the ratio of the medians\nis outside these quartiles, only the "
-        "quartiles are shown."
+        else "A ratio is that\nof the medians, with the quartiles over pairs of neighbouring calls. "
+        "If it is outside the quartiles, only these\nare shown."
     )
     return (
-        f"Each time is the median of {options['runs']} calls (fewer for long calls). Both programs "
-        f"of a pair are called\nalternately, and a ratio below 1 means that our program "
-        f"is faster. {ratios}\n"
-        f"Settings: {options['dtype']}, {machine['cores']} cores "
-        f"({machine['device']}), load {found['load']:.1f} of other work at the start, "
-        f"JAX {machine['jax']}, {peers},\n{found['date'][:10]}, commit {machine['commit']}, "
-        f"`{found['command']}`\n([file](results/bench/{subject}.json))."
+        f"Times are medians of {options['runs']} calls (fewer for long calls). If a ratio is below "
+        f"1, our program is faster. {ratios}\n"
+        f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
+        f"{machine['jax']}, {found['date'][:10]}. [The file](results/bench/{subject}.json) has "
+        f"the\ncommand, the commit and the versions."
     )
 
 
