@@ -25,8 +25,8 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     ratios = (
         "A ratio is the\nmedian over pairs of neighbouring calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "A ratio is that\nof the medians, with the quartiles over pairs of neighbouring calls. "
-        "If it is outside the quartiles, only these\nare shown."
+        else "A ratio is that\nof the medians, with quartiles over pairs of neighbouring calls; if "
+        "it is outside the quartiles, only these are shown."
     )
     return (
         f"Times are medians of {options['runs']} calls (fewer for long calls). If a ratio is below "

@@ -74,14 +74,15 @@ DEFINITION_1.mean("P(w in the thinnest cell) = γ(X)", gamma_of_three, GAUSSIAN_
 
 GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
-    r"$\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the circle",
+    r"The smallest volume of a cell is $\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the "
+    "circle",
     printed="Section I, example after Definition 1, $n$ odd: “n equally spaced points on the unit"
     r" circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = "
     "1/n$",
-    corrected=r"There are $2n$ cells, and $\gamma = 1/(2n)$",
+    corrected=r"There are $2n$ cells, so the smallest volume is $\gamma = 1/(2n)$",
     fault="false",
-    why="Since $n$ is odd, the $n$ lines orthogonal to the points are all different, and "
-    "$n$ lines through 0 bound $2n$ sectors.",
+    why="Since $n$ is odd, the $n$ lines orthogonal to the points are all different. These $n$ "
+    "lines through 0 bound $2n$ sectors.",
 )
 GAMMA_OF_THE_CIRCLE.mean(
     "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
@@ -179,15 +180,15 @@ EQUATIONS_18_TO_20 = claim(
     printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$, and "
     r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
     r"$j \ne i$ (Eq. 20, which has $x_i$ for $x_j$), for small $\varepsilon > 0$",
-    corrected=r"The sample $i$ has the smallest $|w x_i|/\|x_i\|$, and the new neuron is $w - (1 "
-    r"+ \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$; with this neuron, all other $w x_j$ keep their "
+    corrected=r"The sample $i$ must have the smallest $|w x_i|/\|x_i\|$, and the new neuron must "
+    r"be $w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$. Then all other $w x_j$ keep their "
     "signs",
     fault="misprint",
     why="Each sample has an orthogonal plane. The nearest of these planes is at the distance $|w "
-    r"x_i|/\|x_i\|$ from $w$, and the step to this plane must be divided by $\|x_i\|$ twice. If "
-    "all samples have norm 1, the printed step never fails, and rank and γ do not depend on the "
-    "norms. For Gaussian samples it fails in a third to a half of all cases. Lemma 2 is "
-    "nevertheless true; its own entry has a proof.",
+    r"x_i|/\|x_i\|$ from the neuron $w$, so the step to this plane must be divided by $\|x_i\|$ "
+    "twice. If all samples have norm 1, the printed step never fails. For Gaussian samples, it "
+    "fails in a third to a half of all cases. Lemma 2 is nevertheless true; its own entry has a "
+    "proof.",
 )
 
 

@@ -104,7 +104,7 @@ FIGURE_5_RECENTRED = claim(
     corrected=r"The angle is $\arccos \kappa(-1/(n - 1))$, which is 71.44° for many samples",
     remark=Remark(
         "over-reading",
-        "'Approximately 75°' is right for nine samples. For 20 samples and more the angle is 73° "
+        "'Approximately 75°' is right for nine samples. For 20 samples and more, the angle is 73° "
         "or less.",
     ),
     why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, which "
@@ -140,10 +140,9 @@ FIGURE_5_NOT_RECENTRED = claim(
     corrected="The angle is 58.75° if rescaling divides by the root mean square",
     remark=Remark(
         "over-reading",
-        "Rescaling without recentering must divide by the root mean square. If it divides "
-        r"by $\sigma$ of Eq. 2, the standard deviation about the mean, the angles collapse "
-        "as with ReLU alone: after 30 layers to 12° for 100 samples and to 13.6° for many "
-        "samples.",
+        "Rescaling without recentering must divide by the root mean square. If it divides by the "
+        "standard deviation about the mean (Eq. 2), the angles collapse as with ReLU alone. "
+        "After 30 layers, they are 12° for 100 samples and 13.6° for many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -205,9 +204,9 @@ FIGURE_6 = claim(
     corrected="Half of the activities are 0, and the others are half-Gaussian",
     remark=Remark(
         "over-reading",
-        "'Most inputs' means three of five, not nearly all: a neuron is active for half of the "
-        "inputs. Without rescaling, a neuron deep in the network is active only for the odd "
-        "point, which is one of $n$ inputs.",
+        "A neuron is active for half of the inputs, so 'most inputs' means three of five inputs, "
+        "not nearly all inputs. Without rescaling, a neuron deep in the network is active only "
+        "for the odd point, which is one of $n$ inputs.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")

@@ -31,14 +31,14 @@ def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 INTUITION = claim(
     "Section III, intuition",
-    r"Neurons with $W\nu - \mu > 0$ change the geometry more, because more points map "
-    "to zero",
+    r"Neurons change the geometry more if the cluster's mean $\nu$ has $W\nu > \mu$, because more "
+    "points map to zero",
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
-    corrected=r"More points map to zero where $W\nu - \mu < 0$. The paper exchanges the two cases",
+    corrected=r"More points map to zero if $W\nu < \mu$. The paper exchanges the two cases",
     fault="misprint",
-    why=r"Where $W\nu < \mu$, most of the cluster lies below the mean and maps to zero. The paper "
+    why=r"If $W\nu < \mu$, most of the cluster is below the mean $\mu$ and maps to zero. The paper "
     "itself says this in its steps 2 and 3, two paragraphs above.",
 )
 
@@ -63,8 +63,8 @@ IMAGE = claim(
     remark=Remark(
         "over-reading",
         "The statement is about the dimension of the span of the image. The image itself is a "
-        "surface of dimension 2. If a notion of singular values gives 2, it is right about the "
-        "surface.",
+        "surface of dimension 2, so a measure of rank by singular values that gives 2 describes "
+        "the surface.",
     ),
     why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks "
     "on different lines, so they are linearly independent.",
@@ -98,9 +98,9 @@ INTERPRETATION = claim(
     "case”",
     remark=Remark(
         "over-reading",
-        "The tree and a random network have the same ratio and the same angle of the odd point. "
-        "In the tree the cluster collapses into one direction. In a random network an angle near "
-        r"$3\pi/n$ remains in the cluster (Figure 3).",
+        "The tree and a random network have the same norm ratio and the same angle of the odd "
+        "point. In the tree, the cluster collapses into one direction. In a random network, an "
+        r"angle near $3\pi/n$ remains in the cluster (Figure 3).",
     ),
     why="In the limit of the tree, if one end escapes, the ratio is $n - 1$ and the angle "
     "90°. The fixed point of a wide random layer has the ratio 7.4 and the angle "

@@ -105,16 +105,17 @@ def expected_entry() -> float:
 
 THEOREM_13 = claim(
     "Theorem 13, Equations 105 to 110",
-    r"$\operatorname{E}[X']$ of an invariant representation is again an invariant "
-    "representation",
+    r"After a layer, the mean $\operatorname{E}[X']$ of an invariant representation is again an "
+    "invariant representation",
     printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
     r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
-    corrected=r"$\operatorname{E}[{X'}^\top X']$ is the Gram matrix of an invariant "
-    "representation, with samples in columns. The mean of $X'$ itself has rank one",
+    corrected=r"The mean of the Gram matrix, $\operatorname{E}[{X'}^\top X']$ with samples in "
+    "columns, is the Gram matrix of an invariant representation. The mean of $X'$ itself has "
+    "rank one",
     fault="false",
-    why=r"$\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde x\|/\sqrt{2\pi}$ "
-    r"for every neuron, so all columns of $\operatorname{E}[X']$ are parallel. Eqs. "
-    "105 to 110 are about squared norms, for which the statement holds.",
+    why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde "
+    r"x\|/\sqrt{2\pi}$ for every neuron, so all columns of $\operatorname{E}[X']$ are parallel. "
+    "Eqs. 105 to 110 are about squared norms, for which the statement holds.",
 )
 THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")
 THEOREM_13.mean("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected")

@@ -52,9 +52,10 @@ EQUATION_8 = claim(
     remark=Remark(
         "over-reading",
         "The paper says that this expectation 'appears to be intractable' from layer to layer. "
-        r"The expectation is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
-        r"\cos\theta)/(2\pi)$. The formula maps Gram matrices to Gram matrices and can be "
-        r"iterated, so $n \times n$ numbers describe a layer of infinite width.",
+        r"With the angle $\theta$ of the recentred samples, the expectation is $\|\tilde x_i\| "
+        r"\|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$. This formula maps "
+        r"Gram matrices to Gram matrices, so it can be iterated, and $n \times n$ numbers "
+        "describe a layer of infinite width.",
     ),
     why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
 )
@@ -89,14 +90,16 @@ def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 INEQUALITY = claim(
     "Inequality after Equation 111",
-    r"$K(x, y) > x \cdot y$ at $\sigma^2 = 2/d$ for $x \ne y$",
+    r"The kernel exceeds the inner product, $K(x, y) > x \cdot y$, at $\sigma^2 = 2/d$ for $x \ne "
+    "y$",
     printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
     r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
-    corrected=r"$K \ge x \cdot y$, with equality if the vectors are positively parallel or one "
-    "of them is 0",
+    corrected=r"The kernel satisfies $K(x, y) \ge x \cdot y$. Both sides are equal if the vectors "
+    "are positively parallel or one of them is 0",
     fault="false in a case",
-    why=r"$K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. The difference is "
-    r"positive for $\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
+    why=r"For vectors at an angle $\theta$, $K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta "
+    r"\cos\theta)/\pi$. This difference is positive for $\theta$ in $(0, \pi]$ and 0 at $\theta "
+    "= 0$.",
 )
 
 

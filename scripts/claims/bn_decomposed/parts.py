@@ -90,9 +90,9 @@ FIGURE_1 = claim(
     "Part IV, earlier work: linear networks with rescaling alone make samples orthonormal",
     remark=Remark(
         "hypothesis",
-        "'A full-rank batch becomes orthonormal asymptotically as the depth of the network "
-        "grows' (Introduction) holds only if the width grows too. At width $d$, the cosines of "
-        r"samples remain about $1/\sqrt{d}$ at any depth.",
+        "The paper's introduction says that 'a full-rank batch becomes orthonormal asymptotically "
+        "as the depth of the network grows'. This holds only if the width grows too: at width "
+        r"$d$, the cosines of samples remain about $1/\sqrt{d}$ at any depth.",
     ),
     why="In each layer, weights of width $d$ change every cosine by a random amount of "
     r"the size $1/\sqrt{d}$, which no depth removes.",

@@ -68,9 +68,9 @@ THEOREM_3_1 = claim(
     r"$2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "The bound is attained only for one sample. Five points on the circle need 5.4 rows on "
-        "average, and the bound is 50. Eight Gaussian samples in three dimensions need 8.6 rows, "
-        r"and the bound is $2 \cdot 10^9$.",
+        "The bound on the number of rows is attained only for one sample. Five points on the "
+        "circle need 5.4 rows on average, while the bound is 50. Eight Gaussian samples in "
+        r"three dimensions need 8.6 rows, while the bound is $2 \cdot 10^9$.",
     ),
     why=r"Each further row succeeds with a conditional probability of at least $\gamma$, "
     r"so a step takes at most $1/\gamma$ rows on average. Eq. 27 prints "
@@ -102,15 +102,15 @@ THEOREM_3_1.mean(
 
 INDEPENDENT_STEPS = claim(
     "Theorem 3, independence of the steps",
-    r"The numbers $y_1, \ldots, y_n$ of rows that raise the rank by one are independent",
+    r"The numbers $y_1, \ldots, y_n$ of rows that each rise of the rank takes are independent",
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
     corrected="Whatever the earlier rows are, each row raises the rank with a probability of at "
-    r"least $\gamma$. The proof needs no more than this",
+    r"least $\gamma$. The proof needs only this",
     fault="false",
-    why="The more rows pass until one is active for the first sample, the more likely one of "
-    r"them is active for the second sample. For two points at right angles $\operatorname{P}(y_2 "
-    r"= 0 \mid y_1 = k) = 1 - 2^{1-k}$ and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
+    why="If many rows pass before one is active for the first sample, probably one of these rows "
+    r"is active for the second sample. For two points at right angles, $\operatorname{P}(y_2 = 0 "
+    r"\mid y_1 = k) = 1 - 2^{1-k}$ and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -146,7 +146,7 @@ THEOREM_3_2 = claim(
     remark=Remark(
         "hypothesis",
         r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $d = "
-        r"\alpha n/\gamma$ must be rounded to a whole number, and may be rounded down.",
+        r"\alpha n/\gamma$ must be an integer; it may be rounded down.",
     ),
     why="$y$ is stochastically below a sum of $n$ geometric variables. The probability of "
     "rank $n$ is therefore at least the probability of $n$ successes in $d$ trials.",
@@ -209,9 +209,9 @@ COROLLARY_4 = claim(
     "With batch norm before the ReLU, full rank is reached if no two columns of $X$ are collinear",
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
-    corrected=r"No two columns of $X - \text{mean}$ may be collinear. Full rank can be reached if "
-    "and only if no column is zero, no two columns are parallel, and the directions of opposite "
-    "pairs are independent",
+    corrected=r"No two columns of the recentred batch $X - \text{mean}$ may be collinear. Full "
+    "rank can be reached if and only if no column of this batch is zero, no two columns are "
+    "parallel, and the directions of opposite pairs are independent",
     fault="false in a case",
     why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring, the "
     "second column is 0, and the rank remains at most 2.",

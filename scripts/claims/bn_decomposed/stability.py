@@ -22,14 +22,15 @@ def _radius(n: int) -> float:
 
 HYPOTHESES_OF_THEOREM_14 = claim(
     "Theorem 14, hypotheses",
-    "There is an invariant representation with $R > n/(n - 1)$",
+    "There is an invariant representation whose odd sample is at a distance $R > n/(n - 1)$ from "
+    r"the mean $\nu$ of the others",
     printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
     r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
-    corrected=r"For squared norms, items 1 to 3 hold for any batch with $x_1 \ne \nu$, and item "
-    "4 for any batch with $R > n/(n - 1)$",
+    corrected="For squared norms, items 1 to 3 hold for any batch whose first sample $x_1$ "
+    r"differs from $\nu$, and item 4 holds for any batch with $R > n/(n - 1)$",
     fault="false",
-    why=r"Definition 12 forces $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - "
-    "1)$. No batch satisfies the hypotheses. The proof does not use the bound $1/n^2$.",
+    why=r"Definition 12 implies $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - "
+    "1)$. So no batch satisfies the hypotheses. The proof does not use the bound $1/n^2$.",
 )
 
 
@@ -55,16 +56,17 @@ def norm_of_a_wider_layer() -> float:
 
 THEOREM_14_1 = claim(
     "Theorem 14, item 1",
-    r"$\operatorname{E}\|x_1'\| = 1$ after one layer, checked at width $d = 5$",
+    r"After one layer, the odd sample has the mean norm $\operatorname{E}\|x_1'\| = 1$ (checked at "
+    "width $d = 5$)",
     printed="Theorem 14, “the following relations hold”, item 1: "
     r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
-    corrected=r"$\operatorname{E}\|x_1'\|^2 = 1$, and $\operatorname{E}\|x_1'\| = 1 - 5/(8d) + "
-    "O(d^{-2})$, which is known exactly",
+    corrected=r"The mean of the squared norm is $\operatorname{E}\|x_1'\|^2 = 1$. The mean norm is "
+    r"$\operatorname{E}\|x_1'\| = 1 - 5/(8d) + O(d^{-2})$, and its exact value is known",
     fault="false",
-    why="A norm that varies has a mean below its root mean square. The norm is a chi variable. "
-    "Its degrees of freedom, the number of neurons at which $x_1$ is active, are binomial. The "
-    "formula of item 1 is damaged in the text extraction of the PDF, but item 2 supports our "
-    "reading.",
+    why="A norm that varies has a mean below its root mean square. The norm of $x_1'$ is a chi "
+    "variable with a random number of degrees of freedom: the number of neurons that are active "
+    "at $x_1$, which is binomial. The formula of item 1 is damaged in the text extraction of "
+    "the PDF, but item 2 supports our reading.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -79,11 +81,11 @@ THEOREM_14_1.mean(
 
 THEOREM_14_2 = claim(
     "Theorem 14, item 2",
-    r"$(n - 1) \operatorname{E}\|\hat\nu\| = 1$ after one layer, checked at width $d = "
-    "5$",
+    r"After one layer, the image $\hat\nu$ of the cluster's mean has the mean norm "
+    r"$\operatorname{E}\|\hat\nu\| = 1/(n - 1)$ (checked at width $d = 5$)",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
-    corrected=r"$\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
+    corrected=r"The mean of the squared norm is $\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
     fault="false",
     why="As in item 1, the proof computes squared norms.",
 )
@@ -112,9 +114,9 @@ THEOREM_14_3 = claim(
     r"$x_1' \cdot \hat\nu = 0$ for all weights",
     remark=Remark(
         "over-reading",
-        r"$\hat\nu$ is the image of the centre. The centre $\nu'$ of the images is another "
-        "point, to which $x_1'$ is not orthogonal. The theorem therefore cannot be "
-        "applied again to the next layer.",
+        r"The vector $\hat\nu$ is the image of the cluster's centre. The centre $\nu'$ of the "
+        r"cluster's images is another point, and $x_1'$ is not orthogonal to $\nu'$. So the "
+        "theorem cannot be applied again to the next layer.",
     ),
     why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is active at both.",
 )
@@ -171,9 +173,9 @@ THEOREM_14_4 = claim(
     "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"The last $<$ of the proof needs $\alpha < 1$ and $x_i \ne x_j$; the theorem asks for "
-        r"$x_i' \ne x_j'$ instead. The last but one inequality is only $\le$, because positively "
-        "parallel centred samples give equality.",
+        r"The last strict inequality of the proof needs $\alpha < 1$ and $x_i \ne x_j$; the "
+        r"theorem asks for $x_i' \ne x_j'$ instead. The inequality before it is not strict, "
+        "because both sides are equal for positively parallel centred samples.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
     r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
@@ -231,20 +233,20 @@ def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
 
 STABILITY = claim(
     "Stability, before Theorem 14",
-    "If a batch is near an invariant representation, a layer brings the batch closer to one in "
-    "expectation",
+    "If a batch is near an invariant representation, a layer brings the batch closer to an "
+    "invariant representation in expectation",
     printed="Section III, before Theorem 14: “when starting from a representation somewhat "
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
-    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. Squared "
-    r"distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$ in each layer, up "
-    r"to an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
+    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each layer, "
+    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. The "
+    r"growth ends at an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
     fault="false",
     why="Take a batch with the Gram matrix of Definition 12, up to a small perturbation of the "
     r"cluster. With the variance of Theorem 13, Eq. 111 gives $\operatorname{E}\|x_i' - x_j'\|^2 "
-    r"= \alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$, and the last term is of "
+    r"= \alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$, whose last term is of "
     "third order in the angle. Theorem 14 finds smaller distances because it divides by $R > "
-    "n/(n - 1)$ once. The next layer does not satisfy the hypothesis of the theorem.",
+    "n/(n - 1)$ once. The next layer does not satisfy this hypothesis.",
 )
 
 

@@ -31,15 +31,15 @@ def _bound_of_the_sum(n: int, layers: int) -> float:
 
 EQUATIONS_61_AND_62 = claim(
     "Equations 61 and 62",
-    "The geometric sum of three-cluster rows is at most "
-    r"$(n - 1)^2/(2n - 7) \cdot ((n - 1)/n)^{2(T-1)}$",
+    r"For rows of three clusters, the geometric sum of Eq. 61 is at most $(n - 1)^2/(2n - 7) \cdot "
+    "((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Eqs. 61 and 62: “as $T$ goes to infinity” a bound with $2n - 7$, which "
     "no condition keeps positive",
-    corrected=r"The bound holds for $n \ge 4$. With three samples, no row has clusters of 2 and "
-    "$n - 2$ samples, so there is nothing to bound",
+    corrected=r"The bound holds for $n \ge 4$ samples. For three samples, no row has clusters of 2 "
+    "and $n - 2$ samples, so there is nothing to bound",
     fault="false in a case",
-    why="The sum is $a(a^{T-1} - b^{T-1})/(a - b)$ with $a = ((n - 1)/n)^2$ and $b = (4 + "
-    "(n - 2)^2)/n^2$. For $n = 3$, $a$ is smaller than $b$, and $2n - 7$ is negative.",
+    why="With $a = ((n - 1)/n)^2$ and $b = (4 + (n - 2)^2)/n^2$, the sum is $a(a^{T-1} - "
+    "b^{T-1})/(a - b)$. For $n = 3$, $a$ is smaller than $b$, and $2n - 7$ is negative.",
 )
 
 
@@ -102,8 +102,8 @@ EQUATIONS_63_TO_73 = claim(
     r"ratio is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
-        "$C$ and $D$ vanish in the limit. The rows $A$ and $B$ alone give the sharp bound "
-        r"$\sqrt{2}/(n - 1)$, which is smaller than $\sqrt{8}/(n - 2)$ by about a factor "
+        "The sums $C$ and $D$ vanish in the limit. The sums $A$ and $B$ alone give the sharp "
+        r"bound $\sqrt{2}/(n - 1)$, which is smaller than $\sqrt{8}/(n - 2)$ by about a factor "
         "of 2.",
     ),
 )
@@ -184,8 +184,8 @@ EQUATIONS_81_TO_94 = claim(
     r"$2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "Eq. 85 is twice the value that the worst rows give, and these rows vanish in the limit. "
-        r"For all inner samples, the bound of Eq. 93, $1/(\sqrt{2}(n - 1))$, is sharp.",
+        "Eq. 85 is twice the value that the worst rows give, and the worst rows vanish in the "
+        r"limit. The bound $1/(\sqrt{2}(n - 1))$ of Eq. 93 is sharp for all inner samples.",
     ),
     why="The products of Eqs. 81, 82, 89 and 90 are checked together with the norms of "
     "Eqs. 63 and 74.",
@@ -224,11 +224,11 @@ EQUATION_92 = claim(
     "The printed formula gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
-    corrected=r"The denominator must have $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
+    corrected=r"The denominator must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
     fault="misprint",
-    why="The right side is Eq. 91 for the other end $x_n$, so the left side must have the norm "
-    "of $x_n$. We read the formula from a text extraction of the PDF, and a single glyph makes "
-    "the difference.",
+    why="The right side is Eq. 91 for the other end $x_n$, so the left side must have the norm of "
+    "$x_n$. We read the formula from a text extraction of the PDF, in which a single wrong "
+    "glyph would make this difference.",
 )
 
 
@@ -251,7 +251,8 @@ def _clusters_of_children(row: list[float]) -> list[int]:
 
 FIGURE_8 = claim(
     "Figure 8",
-    "Each row with three clusters has one child with three clusters and one child with two",
+    "Each row with three clusters has one child with three clusters and one child with two "
+    "clusters",
     printed="Figure 8: “at every step, a three-cluster neuron always generates one three-cluster "
     "neuron and one two-cluster neuron”",
     corrected="If the middle cluster is at the mean, both children have two clusters",

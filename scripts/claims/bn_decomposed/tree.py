@@ -147,8 +147,8 @@ EQUATIONS_29_TO_35 = claim(
     r"ones “equation (32) still holds”, a mean above $\Delta/n$",
     remark=Remark(
         "over-reading",
-        "Eq. 31 is about positive steps. A negative step reverses the order of the samples. For "
-        "five clusters or more, $c_3 - c_2$ is then the gap of another pair. The first gap "
+        "Eq. 31 is about positive steps. A negative step reverses the order of the samples, so "
+        "for five clusters or more, $c_3 - c_2$ becomes the gap of another pair. The first gap "
         "remains one of the middle gaps, so Eq. 32 still holds.",
     ),
     why="While no clusters merge, the middle gaps keep their values. Each row therefore "

@@ -88,15 +88,15 @@ def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
 
 EQUATIONS_41_TO_43 = claim(
     "Equations 41 to 43",
-    "Rows with clusters of 1 and $n - 1$ samples have any two inner samples in one cluster",
+    "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
     printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
     r"$i, j \in \{2, \ldots, n\}$'",
-    corrected=r"The equation holds for every $i, j \in \{2, \ldots, n - 1\}$, as in the sentence "
+    corrected=r"The equation holds for all $i, j \in \{2, \ldots, n - 1\}$, as in the sentence "
     "before Eq. 42",
     fault="misprint",
     why="A row that separates sample $n$ from the others has the samples 2 and $n$ in different "
-    r"clusters. The earlier 'all elements in $\{2, \ldots, n - 2\}$' probably means $\{2, \ldots, "
-    r"n - 1\}$.",
+    r"clusters. The words 'all elements in $\{2, \ldots, n - 2\}$' before it probably mean $\{2, "
+    r"\ldots, n - 1\}$.",
 )
 
 
@@ -184,10 +184,11 @@ EQUATION_56 = claim(
     "squared heights $S_1$ and $S_2$",
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
-    corrected=r"The right numerator is $\sum_{L_2} c^2$, without the root, as in Eqs. 53 and 57",
+    corrected=r"The numerator must be $\sum_{L_2} c^2$, without the square root, as in Eqs. 53 and "
+    "57",
     fault="misprint",
-    why="As printed, the cosine would depend on the unit of the heights. We read the formula "
-    "from a text extraction of the PDF, and a single glyph makes the difference.",
+    why="As printed, the cosine would depend on the unit of the heights. We read the formula from "
+    "a text extraction of the PDF, in which a single wrong glyph would make this difference.",
 )
 
 

@@ -47,8 +47,8 @@ TABLE_2 = claim(
     r"Fermat: $F = \operatorname{argmin}\,\sum\|x - v_j\|$; GM: $\sum_k\|v_k - v_j\|$",
     remark=Remark(
         "over-reading",
-        "GM is the sum of distances to the other filters. GM is not the geometric median, "
-        "which is the Fermat point.",
+        "The score GM is the sum of the distances to all other filters. The geometric median is "
+        "another quantity, the Fermat point.",
     ),
 )
 

@@ -44,9 +44,9 @@ THEOREM_5_1 = claim(
     "variance $c^2$",
     remark=Remark(
         "over-reading",
-        "Only ratios of norms tend to 1; the difference of two norms keeps the variance "
-        "$c^2$. CWDA Plus admits symmetric filters with different scales, and for these "
-        "not even ratios tend to 1.",
+        "Only ratios of norms tend to 1: the difference of two norms keeps the variance $c^2$. "
+        "CWDA Plus admits symmetric filters with different scales, for which not even the "
+        "ratios tend to 1.",
     ),
     why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$, while $E\|v\|$ grows like "
     r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself "
@@ -106,9 +106,9 @@ THEOREM_5_2 = claim(
     "filters than dimensions",
     remark=Remark(
         "over-reading",
-        r"The statement holds for each pair $i \ne j$, but not for all pairs at once. More "
-        r"filters than dimensions are never all orthogonal: at least one $|\cos|$ is $\sqrt{(N - "
-        "d)/(d(N - 1))}$ or more.",
+        "The statement holds for each pair of filters, but not for all pairs at once. More "
+        r"filters than dimensions are never all orthogonal: the largest $|\cos|$ of $N$ filters "
+        r"in $d$ dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
     why=r"$(1 + \cos)/2$ has the distribution $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, "
     "whose variance is $1/(4d)$.",
@@ -158,9 +158,9 @@ THEOREM_5_3 = claim(
     corrected="Ratios of distances tend to 1; differences of distances keep the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "Only ratios of distances tend to 1, for different $i$, $j$ and $t$. The difference of "
-        "two distances keeps the variance $3c^2/2$, so the triangle of Figure 7 is equilateral "
-        "only relative to its size.",
+        "Only ratios of distances of different filters tend to 1. The difference of two distances "
+        "keeps the variance $3c^2/2$, so the triangle of Figure 7 is equilateral only relative "
+        "to its size.",
     ),
     why="Squared distances have the mean $2c^2d$ and the variance $8c^4d$. Two of them "
     "have the correlation $1/4$ if they share a filter.",
@@ -207,8 +207,8 @@ SECTION_4_2 = claim(
     remark=Remark(
         "over-reading",
         "RePr's scores become equal if there are many filters, not if there are many dimensions. "
-        "Criteria with nearly equal scores can still rank the filters alike: under CWDA all "
-        "criteria rank the same small deviations.",
+        "Criteria with nearly equal scores can still rank the filters alike, because under CWDA "
+        "all criteria rank the same small deviations.",
     ),
     why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. RePr "
     r"sums $|\cos|$ over the other $N - 1$ filters. One $|\cos|$ has $\text{CV}^2 = "

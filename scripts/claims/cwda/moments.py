@@ -34,14 +34,14 @@ def amoroso(key: Key[Array, ""]) -> Cases:
 
 PROPOSITION_1 = claim(
     "Proposition 1, Equations 11 to 13",
-    r"The Amoroso distribution has the moments $\theta^j\,\Gamma(\alpha + "
+    r"The moment of order $j$ of the Amoroso distribution is $\theta^j\,\Gamma(\alpha + "
     r"j/\beta)/\Gamma(\alpha)$",
     printed="Proposition 1, of Equations 11 to 13: “for x, a, θ, α, β ∈ R, α > 0 and range x ≥ a "
     "if θ > 0, x ≤ a if θ < 0”",
-    corrected=r"The formula holds for $\alpha + j/\beta > 0$",
+    corrected=r"The formula holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
-    why=r"At $\alpha = 1.5$, $\beta = -1$ the second moment is infinite, but Equation 13 "
-    r"gives $-18$. The paper uses the proposition only at $\beta = 2$.",
+    why=r"At $\alpha = 1.5$ and $\beta = -1$, the second moment is infinite, but Equation 13 gives "
+    r"$-18$. The paper uses the proposition only at $\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
 

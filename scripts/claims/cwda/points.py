@@ -20,8 +20,8 @@ PROPOSITION_8 = claim(
     fault="false in a case",
     why="Matrices of lower rank are the zeros of polynomials, so they have probability 0 under a "
     "joint density. A matrix whose entries all equal the same normal variable has rank 1. "
-    "Theorem 4 needs the rank of the $v_i - v_0$, whose entries are dependent but have a joint "
-    "density.",
+    "Theorem 4 needs the rank of the differences $v_i - v_0$. Their entries are dependent but "
+    "have a joint density.",
 )
 
 
@@ -58,9 +58,9 @@ LEMMA_4 = claim(
     corrected=r"The lemma holds for $k \ge n$, as Theorem 4 needs it",
     remark=Remark(
         "hypothesis",
-        r"The assumptions $k \le n$ and rank $n$ together leave only $k = n$. The lemma also "
-        "holds for $k > n$. The $v_i - v_0$ then span the space without being a basis, and "
-        r"$\lambda$ is not unique.",
+        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. The lemma also holds for "
+        "$k > n$: then the differences $v_i - v_0$ span the space without being a basis, and "
+        r"the coordinates $\lambda$ are not unique.",
     ),
     why=r"The $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",
@@ -92,8 +92,8 @@ LEMMA_5 = claim(
     r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
     remark=Remark(
         "hypothesis",
-        "The coordinates of $a$ and the coordinates of $b$ must have the same sum. "
-        "Barycentric coordinates have the sum 1, and they need not be unique.",
+        "The identity requires that the coordinates of $a$ and the coordinates of $b$ have the "
+        "same sum. Barycentric coordinates have the sum 1, and need not be unique.",
     ),
     why=r"$D$ is $R^\top R$ minus terms that are constant along rows or columns. These "
     r"terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",
@@ -143,7 +143,8 @@ LEMMA_6 = claim(
     "unless all of the vectors are in $P$",
     remark=Remark(
         "hypothesis",
-        "The condition that not all $a_i$ belong to $P$ is needed only if $v_0$ is in $W$.",
+        "The condition that not all vectors $a_i$ belong to the hyperplane $P$ is needed only if "
+        "$v_0$ is in $W$.",
     ),
     why="If no point of $P$ were independent of the vectors, $P$ would lie in their span "
     "(54). The dimension of the span is too small for this (55, 56), or the span is "

@@ -45,13 +45,14 @@ def _() -> Values:
 
 PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
-    r"$E\,f\,g \ge E\,f\,E\,g$ for increasing $f$ and $g$ on $\mathbb{R}^n$",
+    r"For increasing functions $f$ and $g$ on $\mathbb{R}^n$, $E\,f\,g \ge E\,f\,E\,g$",
     printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
-    corrected=r"The coordinates must be independent. Here they are $|x_1|, \dots, |x_n|$",
+    corrected="The coordinates must be independent. For the norms, the coordinates are $|x_1|, "
+    r"\dots, |x_n|$",
     fault="false in a case",
-    why=r"For $X = (z, -z)$ with a standard normal $z$, $f = x_1$ and $g = x_2$ we have $E\,f\,g "
-    "= -1$. The norms do not increase with the weights either. Norms increase with the absolute "
-    "values of the weights, which are independent.",
+    why="Let $z$ be standard normal and $X = (z, -z)$. For the increasing functions $f = x_1$ and "
+    r"$g = x_2$, $E\,f\,g = -1$. The norms do not increase with the weights either, but they "
+    "increase with the absolute values of the weights, which are independent.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",
@@ -99,11 +100,11 @@ EQUATION_21 = claim(
     printed=r"Equation 21: $f = f(EX, EY) + \sum(X - EX)\,\partial f/\partial X + \frac12\sum(X - "
     r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$, sums over $X$ "
     "and $Y$, “according to Taylor theorem”",
-    corrected=r"The expansion needs the term $(X - EX)(Y - EY)\,\partial^2f/\partial X\partial "
-    "Y$",
+    corrected=r"The expansion needs the mixed term $(X - EX)(Y - EY)\,\partial^2f/\partial "
+    r"X\partial Y$",
     fault="false",
-    why="Without the mixed term, the remainder of the expansion of $x/y$ is itself of "
-    "second order. For the same reason the covariance is missing in Equation 33.",
+    why="Without the mixed term, the remainder of the expansion of $x/y$ is itself of second "
+    "order. For the same reason, Equation 33 lacks the covariance.",
 )
 
 
@@ -126,15 +127,15 @@ def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
 
 LEMMA_1 = claim(
     "Lemma 1, Equation 22",
-    r"$\operatorname{Var}(X/Y) \approx (EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
+    r"To second order, $\operatorname{Var}(X/Y) \approx (EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
     corrected="The formula needs $X$ and $Y$ whose deviations are small relative to their means, "
     "and a $Y$ that is not near 0",
     fault="false in a case",
-    why="The formula is the variance of the expansion to first order. The remainder has the size "
-    "of the squared coefficients of variation, which are $O(1/n)$ for norms. The variance of "
-    "$N(3, 1)/N(5, 1)$ is infinite.",
+    why="The formula is the variance of the first-order expansion of $X/Y$. The remainder has the "
+    "size of the squared coefficients of variation, which are $O(1/n)$ for norms. As an example "
+    "where the formula fails, $N(3, 1)/N(5, 1)$ has infinite variance.",
 )
 
 

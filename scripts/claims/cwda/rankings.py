@@ -79,9 +79,9 @@ STRONG = claim(
     "between the sequence of two variables”",
     remark=Remark(
         "over-reading",
-        "Two criteria with similar rankings need not prune the same filters. If two normal "
-        r"scores of 1,000 filters have $\mathrm{Sp} = 0.8$, their lowest tenths share 57 % of the "
-        "filters.",
+        "Two criteria with similar rankings need not prune the same filters. If two normal scores "
+        r"of 1,000 filters have $\mathrm{Sp} = 0.8$, the lowest tenths by the two scores share "
+        "57 % of the filters.",
     ),
     reason="This is a rule of thumb, which no number could contradict.",
 )
@@ -93,9 +93,9 @@ PROVED = claim(
     printed="Section 3: “we strictly prove the similarities of the criteria in Table 2 by CWDA”",
     remark=Remark(
         "over-reading",
-        r"The theorems bound variances of ratios by $O(1/n)$. Nevertheless $\mathrm{Sp}$ need not "
-        r"tend to 1: for $\ell_1$ and $\ell_2$ it tends to 0.93 (Conclusion from Theorem 1; "
-        "Section 3.2, approximately monotonic).",
+        "The theorems bound variances of ratios by $O(1/n)$. Nevertheless, the rank correlation "
+        r"$\mathrm{Sp}$ need not tend to 1: for $\ell_1$ and $\ell_2$, it tends to 0.93 "
+        "(Conclusion from Theorem 1; Section 3.2, approximately monotonic).",
     ),
     reason="The proved statements have entries of their own: Theorems 1 to 4 and the "
     "conclusions from them.",
@@ -109,8 +109,8 @@ TABLE_1 = claim(
     "would",
     remark=Remark(
         "over-reading",
-        r"In VGG16 both criteria choose the same 8 filters. In ResNet18 $\ell_1$ and $\ell_2$ "
-        "share 5 of the 8 filters. For Gaussian filters they share 5.5 on average.",
+        r"In VGG16, $\ell_1$ and $\ell_2$ choose the same 8 filters. In ResNet18, the two criteria "
+        "share 5 of the 8 filters. For Gaussian filters, they share 5.5 filters on average.",
     ),
     why=r"We counted in the printed lists. In many dimensions $\ell_1$ and $\ell_2$ have "
     r"the correlation $1/\sqrt{\pi - 2}$. For a normal pair of this correlation the "
@@ -183,8 +183,8 @@ EQUATION_1 = claim(
     r"The overlap is $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
     remark=Remark(
         "over-reading",
-        "Unrelated rankings have the overlap $p$ on average, and any two rankings at least $2 - "
-        "1/p$. So compare an overlap with $p$, not with 0.",
+        "Two unrelated rankings have the overlap $p$ on average, and any two rankings overlap by "
+        "at least $2 - 1/p$. So compare an overlap with $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(

@@ -89,9 +89,9 @@ SECTION_4_1_2 = claim(
     corrected=r"Pairs with Fermat or GM rise like $1/N$; $\ell_1$ and $\ell_2$ hardly rise",
     remark=Remark(
         "over-reading",
-        r"For Gaussian filters the statement is true for pairs with Fermat or GM. $\mathrm{Sp}$ "
-        r"of $\ell_1$ and $\ell_2$ hardly rises, from 0.923 to 0.930. A larger rise must have "
-        "another cause.",
+        "For Gaussian filters, the statement is true for pairs with Fermat or GM. The correlation "
+        r"$\mathrm{Sp}$ of $\ell_1$ and $\ell_2$ hardly rises, from 0.923 to 0.930. A larger "
+        "rise must have another cause.",
     ),
     why=r"Fermat and GM measure distances from a center that lies $\sqrt{d/N}\,c$ from 0. "
     r"Their scores therefore have $\ell_2$'s variance and, in addition, noise with "
@@ -174,8 +174,9 @@ SECTION_4_1_3 = claim(
     r"$c^2(1 \pm \sqrt{N/d})^2$",
     remark=Remark(
         "over-reading",
-        r"The difference between each entry and its value in $c^2I$ falls like $1/\sqrt d$. The "
-        "whole matrix is near $c^2I$ only if there are far fewer filters than dimensions.",
+        "Each entry of the covariance differs from its value in $c^2I$ by an amount that falls "
+        r"like $1/\sqrt d$. The whole matrix is near $c^2I$ only if there are far fewer filters "
+        "than dimensions.",
     ),
     why="An entry off the diagonal has the variance $c^4/d$. Together, the $N^2$ entries "
     "spread the eigenvalues over the interval of Marchenko and Pastur. In Section 4.2 "

@@ -96,8 +96,8 @@ TEST_2 = claim(
         "hypothesis",
         "The paper does not specify the test. One possible test is a $t$ test that compares "
         r"$(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. For 16 filters of 144 "
-        "weights the size of this test is 0.20 instead of 0.05, and the size depends on the "
-        "number of filters.",
+        "weights, the size of this $t$ test is 0.20 instead of 0.05, and the size depends on "
+        "the number of filters.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the "
     "squares comes with a small standard deviation, so $t$ is too often far below 0. "
@@ -201,14 +201,16 @@ def mean_test_power() -> float:
 
 TEST_3 = claim(
     "Section 2.1, test (3)",
-    r"Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge -\varepsilon \cdot S$",
+    r"The mean $\mu$ passes Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge "
+    r"-\varepsilon \cdot S$",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
-    corrected="$S$ must be the standard deviation, and the test must be two one-sided tests",
+    corrected="The number $S$ must be the standard deviation, and the test must be two one-sided "
+    "tests",
     fault="misprint",
-    why=r"$\mu$ has the unit of a weight and the variance has the unit of a squared weight, so "
-    r"the result depends on the unit of the weights. If a test does not reject $|\mu| \le "
-    r"\varepsilon \cdot S$, this is no evidence that the inequality holds. A test must reject "
+    why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight, "
+    r"so the result depends on the unit of the weights. A test that does not reject $|\mu| \le "
+    r"\varepsilon \cdot S$ is no evidence for this inequality. Instead, a test must reject "
     r"$|\mu| \ge \varepsilon \cdot S$.",
 )
 

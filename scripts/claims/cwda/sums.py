@@ -35,7 +35,7 @@ THEOREM_2 = claim(
     remark=Remark(
         "hypothesis",
         "The statement holds for expectations. In a layer of $N$ filters, the Fermat point and "
-        r"the centroid are both at a distance of about $c\sqrt{d/N}$ from 0, which is $1/\sqrt N$ "
+        r"the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This is $1/\sqrt N$ "
         "of the length of a filter in any dimension.",
     ),
     why=r"$E\|F - v\|$ is convex in $F$ and has the same value at $-F$, so its minimum is "
@@ -110,8 +110,8 @@ THEOREM_3 = claim(
     corrected="An exact variance is known for every $n$ and $k$, and $c$ does not matter",
     remark=Remark(
         "hypothesis",
-        "The theorem does not need a small $c$, because $F_1/F_2$ does not depend on $c$. A "
-        "large $k$ is enough.",
+        "The theorem does not need a small $c$, because the ratio $F_1/F_2$ does not depend on "
+        "$c$. A large $k$ is enough.",
     ),
     why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a "
     r"Gaussian vector is independent of its length. Hence $\operatorname{Var}(F_1/F_2) "
@@ -174,17 +174,17 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    r"Theorem 3 holds for $a_i = P - v_i$, so $\sum\|a_i\|$ and $\sum\|a_i\|^2$ rank "
-    "alike",
+    r"Theorem 3 holds for the vectors $a_i = P - v_i$, so $\sum\|a_i\|$ and $\sum\|a_i\|^2$ rank "
+    "the filters alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="The variance is $(1 + 3/n)/(8k)$. All $a_i$ share $P$, so the variance does not "
-    "vanish with $n$. Equation 8 itself holds: both sums rank alike",
+    corrected="The variance is $(1 + 3/n)/(8k)$, which does not vanish as $n$ grows, because all "
+    "$a_i$ share $P$. Equation 8 itself holds: both sums rank the filters alike",
     fault="false in a case",
-    why="All $a_i$ contain $P$, so any two have the covariance $c^2I$, but the proof of Theorem "
-    "3 assumes independent $a_i$. Both sums rise and fall together with $P$. Therefore the "
-    "variance tends to $1/(8k)$ for many filters, and both sums rank alike.",
+    why="All $a_i$ contain $P$, so any two of them have the covariance $c^2I$. But the proof of "
+    "Theorem 3 assumes independent $a_i$. Both sums rise and fall together with $P$. So the "
+    "variance tends to $1/(8k)$ for many filters, and both sums rank the filters alike.",
 )
 
 
@@ -229,9 +229,9 @@ EQUATIONS_9_AND_10 = claim(
     "all six values are known",
     remark=Remark(
         "over-reading",
-        "Similarity is weaker over two steps: if two of the three pairs of criteria have "
-        r"$\mathrm{Sp} = 0.93$, the third pair has at least 0.73. The $(k + 1)$ of Equations 9 "
-        "and 10 is the number $N$ of filters.",
+        "Similarity becomes weaker over two steps: if two of the three pairs of criteria have "
+        r"$\mathrm{Sp} = 0.93$, the third pair has at least 0.73. The number $k + 1$ in "
+        "Equations 9 and 10 is the number $N$ of filters.",
     ),
     why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines of "
     r"angles, which at most add up. Subtracting the constant $\sum\|G - v_i\|^2$ keeps "

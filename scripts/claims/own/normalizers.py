@@ -120,11 +120,13 @@ def several(key: Key[Array, ""]) -> Iterator[tuple[Array, Array, Array, Array]]:
 
 LAYER_NORM = claim(
     "Layer norm",
-    r"$W' \le \min(2 \sqrt{d} s, s W / \sqrt{\epsilon})$, $s$ the norm of the scales on vectors "
-    "of mean zero; both are attained",
-    why="Before the scales outputs have mean zero and norm below the root of d. The layer is "
-    "steepest where the variance vanishes, there by the inverse root of ε in every direction of "
-    "mean zero. ± the direction that the scales make longest attains both.",
+    r"The distance $W'$ of outputs is at most $\min(2 \sqrt{d} s, s W / \sqrt{\epsilon})$ for "
+    "inputs at the distance $W$, where $s$ is the norm of the scales on vectors of mean zero; "
+    "both bounds are attained",
+    why=r"Before the scales, outputs have mean zero and a norm below $\sqrt d$. The layer is "
+    r"steepest where the variance vanishes: there, its slope is $1/\sqrt\epsilon$ in every "
+    "direction of mean zero. The direction that the scales make longest, with both signs, "
+    "attains both bounds.",
 )
 
 
@@ -153,7 +155,8 @@ def _() -> Cases:
 RMS_NORM = claim(
     "RMS norm",
     r"$W' \le \min(2 \sqrt{d} \max|\gamma|, \max|\gamma| W / \sqrt{\epsilon})$; both are attained",
-    why="As for layer norm, without the mean: a point along the feature of the largest scale.",
+    why="The proof is that of layer norm without the mean: a point along the feature with the "
+    "largest scale attains the bounds.",
 )
 
 
@@ -181,7 +184,8 @@ def _() -> Cases:
 DYT = claim(
     "DyT",
     r"$W' \le \min(2 \|\gamma\|, \max|\alpha \gamma| W)$; both are attained",
-    why="Every element is within γ of the bias and as steep as αγ, at zero.",
+    why=r"Every element of the output is within $|\gamma|$ of the bias. The slope is largest at "
+    r"zero, where it is $\alpha\gamma$.",
 )
 
 
@@ -201,7 +205,8 @@ def _(key: Key[Array, ""]) -> Cases:
 DERF = claim(
     "Derf",
     r"$W' \le \min(2 \|\gamma\|, (2/\sqrt{\pi}) \max|\alpha \gamma| W)$; both are attained",
-    why="The slope of erf at zero is 2/√π; the offset moves the place where it is.",
+    why=r"The slope of erf is largest at zero, where it is $2/\sqrt\pi$. The offset only moves "
+    "this place.",
 )
 
 
@@ -232,8 +237,9 @@ UNITIZED = claim(
     "Unitized with scale and bias",
     r"$W' \le \min(2 \max|\gamma/\alpha|, \max|\gamma/(1 - \alpha)| W)$ of Eq. 8; of Eq. 9 with "
     r"$5/4$ of the second; for one $\alpha$ both are attained, of several the first",
-    why="The factor of x falls with its norm: from 1/(1 − α) at zero to 1/(α‖x‖). With several α "
-    "the Jacobian is not symmetric, and its norm is at most 1 + 1/4 of that at zero.",
+    why=r"The factor of $x$ falls as the norm of $x$ grows, from $1/(1 - \alpha)$ at zero to "
+    r"$1/(\alpha\|x\|)$. With several $\alpha$, the Jacobian is not symmetric, and its norm is "
+    "at most $5/4$ of the norm at zero.",
 )
 
 

@@ -104,11 +104,12 @@ ALGORITHM_2 = claim(
     corrected=r"At $\alpha = 1$ the bound is $W \le 2HW$, and it is attained",
     remark=Remark(
         "over-reading",
-        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors that are divided by their norm. Line "
-        r"9 divides a vector by its norm over $HW$. At $\alpha = 1$ every image therefore has the "
-        r"norm $HW$, and the bound is $W \le 2HW$. The largest distance that batch norm allows is "
-        r"$2\sqrt{C\,HW}$, which is smaller if $HW > C$. With $n = C$ the outputs of the layer "
-        "would be as large as those of batch norm.",
+        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors that are divided by their norm. But "
+        r"line 9 divides a vector by its norm over the number of pixels $HW$. So at $\alpha = 1$ "
+        r"every image has the norm $HW$, and the bound is $W \le 2HW$. The largest distance that "
+        r"batch norm allows is $2\sqrt{C\,HW}$, which is smaller if $HW$ exceeds the number of "
+        "channels $C$. With $n = C$, the outputs of the layer would be as large as those of "
+        "batch norm.",
     ),
     why=r"$\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
 )
@@ -172,8 +173,8 @@ FIGURE_1 = claim(
     "a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "In (b), each pixel is divided by its own norm. The paper rejects (b) because this "
-        "changes the ratios between pixels.",
+        "In part (b) of the figure, each pixel is divided by its own norm. The paper rejects this "
+        "because it changes the ratios between pixels.",
     ),
 )
 

@@ -37,9 +37,8 @@ EQUATION_8 = claim(
     r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$; for $\alpha = 1$, $g(0)$ is a unit vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 only defines a layer. The layer of Equation 8 bounds $W$, as the abstract "
-        "says, but need not reduce $W$: the distance may grow by a factor of up to $1/(1 - "
-        r"\alpha)$.",
+        "Equation 8 only defines a layer. This layer bounds $W$, as the abstract says, but need "
+        r"not reduce $W$: the distance may grow by a factor of up to $1/(1 - \alpha)$.",
     ),
     why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, the norm of its Jacobian at "
     "0.",
@@ -146,9 +145,9 @@ EQUATION_9 = claim(
     r"$g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
     remark=Remark(
         "hypothesis",
-        r"The formula needs $\alpha$ in $[0, 1]$. For other $\alpha$ the formula has a pole, at "
-        "which a feature changes its sign. At $x = 0$ Eq. 9 gives 0, whereas Eqs. 6 and 8 give a "
-        r"unit vector for $\alpha = 1$.",
+        r"The formula needs $\alpha$ in $[0, 1]$. For other $\alpha$, the formula has a pole, at "
+        "which a feature changes its sign. At $x = 0$, Eq. 9 gives 0, whereas Eqs. 6 and 8 give "
+        r"a unit vector for $\alpha = 1$.",
     ),
 )
 
@@ -189,9 +188,9 @@ THEOREM_33 = claim(
     r"1 - \alpha_j)$",
     remark=Remark(
         "loose",
-        r"At $\min\alpha = 0$ the smaller bound $E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ holds. From "
-        r"its second line on, the proof has $\min_j \alpha_j\|x\| + (1 - \alpha_j)$, which means "
-        "the minimum of the whole sum.",
+        r"If the smallest $\alpha$ is 0, the smaller bound $E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ "
+        r"holds. From its second line on, the proof writes $\min_j \alpha_j\|x\| + (1 - "
+        r"\alpha_j)$ for the minimum of the whole sum.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
     r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "

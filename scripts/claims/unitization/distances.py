@@ -35,8 +35,8 @@ EQUATIONS_2_AND_3 = claim(
     remark=Remark(
         "hypothesis",
         "The formula needs finite first moments, which the paper does not say. Finitely many "
-        "samples always have finite moments. $W$ has the unit of the outputs, so no constant "
-        "bounds $W$ unless the scale of the outputs is fixed.",
+        "samples always have finite moments. The distance $W$ has the unit of the outputs, so "
+        "no constant bounds $W$ unless the scale of the outputs is fixed.",
     ),
     why="This is the duality of Kantorovich and Rubinstein. Two bounds are cheap: one "
     "coupling pairs the samples in their order, and one $f$ is linear along the "

@@ -116,8 +116,7 @@ HIGHER_MOMENTS = claim(
     remark=Remark(
         "hypothesis",
         r"The statement needs $\alpha$ in $[0, 1]$. In training, $\alpha$ leaves this interval, "
-        r"and for $\alpha < 0$ the kurtosis of the outputs is larger than the kurtosis of the "
-        "inputs.",
+        r"and for $\alpha < 0$ the outputs have a larger kurtosis than the inputs.",
     ),
     why=r"An output is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, for which "
     r"$E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",
@@ -192,9 +191,9 @@ ALGORITHM_3 = claim(
     remark=Remark(
         "over-reading",
         r"The supremum over all $K$-Lipschitz functions is $K\,W$, but the critics are only some "
-        "of these functions. The $K$ of the critics is unknown, and no critic need reach $K$. "
-        "The sigmoid keeps the value of the critic below 1. The value is therefore neither an "
-        "estimate of $W$ nor proportional to $W$.",
+        "of these functions. The constant $K$ of the critics is unknown, and no critic need "
+        "reach $K$. The sigmoid keeps the value of the critic below 1. So the value is neither "
+        "an estimate of $W$ nor proportional to $W$.",
     ),
     why="The paper's critic ends in a sigmoid. The difference of two means is therefore "
     "below 1, however far apart the samples are. The check trains the critic for 20 "

@@ -73,7 +73,7 @@ EQUATION_10 = claim(
     remark=Remark(
         "over-reading",
         "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
-        r"10. For $\alpha < 1$ no bound that depends on $\alpha$ alone holds. After batch norm "
+        r"10. For $\alpha < 1$, no bound holds that depends on $\alpha$ alone. After batch norm, "
         r"the bound grows like $(1 - \alpha)\sqrt{d}$.",
     ),
     why=r"The factor $\alpha/r + 1 - \alpha$ is the weighted arithmetic mean of $1/r$ and "
@@ -167,13 +167,12 @@ NOISE_FREE = claim(
     r"The trained algorithm, Equation 10, has an upper bound that depends on $\alpha$ alone",
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
-    corrected=r"After exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$. Without batch "
-    "norm there is no bound",
+    corrected=r"After exact batch norm, the distance is at most $2(\alpha + (1 - "
+    r"\alpha)\sqrt{d})$. Without batch norm, there is no bound",
     fault="false",
-    why=r"At $\alpha = 1/2$ and $d = 64$, $W$ after exact batch norm is 6.36, which "
-    r"exceeds $2/\alpha = 4$. An output has the length $\alpha + (1 - \alpha)r$, where "
-    "$r$ is the norm after batch norm, and batch norm bounds the mean of $r^2$ by "
-    "$d$.",
+    why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
+    r"which exceeds $2/\alpha = 4$. An output has the length $\alpha + (1 - \alpha)r$, where $r$ "
+    "is the norm after batch norm, and batch norm bounds the mean of $r^2$ by $d$.",
 )
 
 
@@ -229,10 +228,10 @@ RANGE_OF_ALPHA = claim(
     r"$\alpha$ in $[0, 1]^d$ of Equation 9",
     remark=Remark(
         "over-reading",
-        r"For $\alpha$ in $[0, 1]$ the output lies between $x$ and $x/\|x\|$, but training does "
+        r"For $\alpha$ in $[0, 1]$, the output lies between $x$ and $x/\|x\|$, but training does "
         r"not keep $\alpha$ in $[0, 1]$. If the outputs of a layer should be larger than its "
-        r"inputs, training makes $\alpha < 0$, and the factor of $x$ then grows with $\|x\|$. A "
-        "least-squares fit and trained networks show this.",
+        r"inputs, training makes $\alpha$ negative, and the factor of $x$ then grows with "
+        r"$\|x\|$. A least-squares fit and trained networks show this.",
     ),
     results=(Result(range_of_alpha, "no number", "docs/results/report/results.json"),),
     why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - "
@@ -267,7 +266,7 @@ LOST_INFORMATION = claim(
     r"point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        r"No affine map recovers the input, but no information is lost: for $\alpha < 1$ each "
+        r"No affine map recovers the input, but no information is lost: for $\alpha < 1$, each "
         r"output comes from exactly one input. Only at $\alpha = 1$ do all points of a ray have "
         "the same output.",
     ),

@@ -37,10 +37,10 @@ THEOREM_2 = claim(
         "says nothing about $W$. In the supremum, the mean over $x$ has $f(y)$; the paper means "
         "$f(x)$.",
     ),
-    why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most "
-    r"$p\,C^{p-1}\,|v_i - w_i|$, and the sum of all $|v_i - w_i|$ is at most "
-    r"$\sqrt{d}\,\|v - w\|$. For short steps from the corner of the cube along its "
-    "diagonal, both bounds become equalities.",
+    why=r"The bound does not show that high moments have a great impact. For outputs within $\pm "
+    r"C$, the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small lower bound "
+    "says nothing about $W$. In the supremum, the mean over $x$ has $f(y)$; the paper means "
+    "$f(x)$.",
 )
 
 
@@ -121,9 +121,9 @@ EQUATION_5 = claim(
     printed="Section 3.2, Equation 5, for supports that are subsets of $[-C_0, C_0]^d$",
     remark=Remark(
         "hypothesis",
-        "The paper assumes supports in $[-C_0, C_0]^d$. Without this assumption the bound "
-        "is false. Outputs that are normalized by the statistics of their own batch of "
-        r"$m$ samples reach $\sqrt{m - 1}$.",
+        "The paper assumes outputs within $[-C_0, C_0]^d$. Without this assumption, the bound is "
+        "false. Outputs that are normalized by the statistics of their own batch of $m$ samples "
+        r"reach $\sqrt{m - 1}$.",
     ),
     why=r"This is Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
 )
@@ -178,7 +178,8 @@ UNBOUNDED_EXAMPLE = claim(
     remark=Remark(
         "loose",
         r"The lower bound is largest at $p = 2$, where it is $0.094\,\sqrt{d}\,C'$, less than a "
-        r"sixth of $W$. A shorter proof that $W$ has no upper bound is $W(cX, cY) = c\,W(X, Y)$.",
+        r"sixth of $W$. The identity $W(cX, cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no "
+        "upper bound.",
     ),
     why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves the mass by less. "
     "$X = C'/2 + 2Y$ is a coupling, and its root mean square displacement is "

@@ -39,10 +39,10 @@ CIFAR = claim(
     "1% in the accuracy of each experiment”",
     remark=Remark(
         "over-reading",
-        "The gains are 0.42, 0.13 and 0.28 points on CIFAR-10, and 1.06, 1.04 and 1.02 "
-        "points on CIFAR-100. Two accuracies on 10,000 images differ by chance, with a "
-        "standard error of 0.33 to 0.67 points. No gain is above two standard errors. The "
-        "paper gives no spread of its five runs.",
+        "The gains are 0.42, 0.13 and 0.28 points on CIFAR-10, and 1.06, 1.04 and 1.02 points on "
+        "CIFAR-100. The chance difference of two accuracies on 10,000 images has a standard "
+        "error of 0.33 to 0.67 points, and no gain is above two standard errors. The paper "
+        "gives no spread of its five runs.",
     ),
 )
 
@@ -105,9 +105,9 @@ IMAGENET_GAINS = claim(
     "for the first method less than that of BN”; “the accuracy increases by over 1%”",
     remark=Remark(
         "over-reading",
-        "The abstract says “outperforms” without an exception. The section has one: the top-5 "
-        "accuracy on crops is 93.22 % against 93.45 %. In fully convolutional form the top-5 "
-        "accuracy gains 0.31 points.",
+        "The abstract says “outperforms” without an exception. Section 4.3 has one exception: the "
+        "top-5 accuracy on crops is 93.22 % against 93.45 %. In fully convolutional form, the "
+        "top-5 accuracy gains 0.31 points.",
     ),
 )
 

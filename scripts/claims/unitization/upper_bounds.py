@@ -116,7 +116,7 @@ EQUATION_4 = claim(
     corrected=r"Without noise $W$ is at most $\sqrt{2d}$, which is attained for even $d$",
     remark=Remark(
         "loose",
-        r"Without noise the bound is $2d + 2$, but $W$ is at most $\sqrt{2d}$. The size of an "
+        r"Without noise, the bound is $2d + 2$, but $W$ is at most $\sqrt{2d}$. The size of an "
         r"output is $\sqrt{d}$, so $W$ is at most $\sqrt{2}$ times this size for every $d$.",
     ),
     why=r"This is Theorem 1 with $S = d + \sum v$. In the worst case one distribution has "
@@ -152,12 +152,12 @@ LOW_DIMENSIONS = claim(
     printed="Abstract: “The upper bound has shown that BN techniques can control ICS only for the "
     "outputs with low dimensions and small noise whereas their control is NOT effective in other "
     "cases.”",
-    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$, which is "
+    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$. This is "
     r"$\sqrt{2}$ times the size $\sqrt{d}$ of the outputs",
     fault="false",
-    why="An upper bound cannot show that a method fails to control the shift. The bound $2d + 2$ "
-    "grows with the dimension faster than the outputs. The largest possible distance grows only "
-    "as fast as the outputs.",
+    why="An upper bound cannot show that a method fails to control the shift. The printed bound, "
+    "$2d + 2$, grows faster with the dimension than the outputs do. The largest possible "
+    "distance grows only as fast as the outputs.",
 )
 
 

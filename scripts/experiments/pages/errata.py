@@ -16,16 +16,23 @@ text, and says why the statement fails. Each entry has a class:
 
 {classes}
 
-W is the earth mover distance, E a mean, Var a variance, Sp Spearman's rank correlation and CV a
-coefficient of variation. Other letters are those of the papers. Quotations are from the texts of
-the PDFs, with formulas set again. These texts carry no version number, so an entry may not hold
-for every version on arXiv.
+Quotations are from the texts of the PDFs, with formulas set again. These texts have no version
+number, so an entry may not hold for every version on arXiv.
 
 A computation decides every entry: `python scripts/check_theorems.py --claim "Theorem 1"` checks
 the statements with that name. [The page of all statements](results/theorems/results.json) includes
-the true ones. `python scripts/check_theorems.py --errata docs/errata.md` writes this file. To cite
-an entry, link to its heading.
+the true ones. `python scripts/check_theorems.py --errata docs/errata.md` writes this file.
 """
+# the letters of each paper
+LETTERS = {
+    "Unitization": "W is the earth mover distance between the outputs X and Y of a layer at two "
+    "iterations. A layer has d features and the parameter α. E is a mean and ‖·‖ a norm.",
+    "CWDA": "A layer has N filters of d weights (in some places n and k) from N(0, c²). Sp is "
+    "Spearman's rank correlation, E a mean, Var a variance and CV a coefficient of variation.",
+    "Batch Normalization Decomposed": "A batch X has n samples xᵢ. A layer has d neurons, whose "
+    "weights w are the rows of W. A prime marks the next layer, a tilde a recentred sample, and ν "
+    "is the mean of all samples but the first.",
+}
 
 
 def markdown(claims: list[dict], date: str) -> str:
@@ -48,6 +55,7 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
         f"## {paper.title}\n",
         f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}. Of "
         f"{len(claims)} entries: {', '.join(counts)}.\n",
+        f"{LETTERS[paper.short]}\n",
         *(line for claim in wrong for line in _erratum(claim)),
     ]
     if remarks:
