@@ -108,7 +108,9 @@ def shape_of(text: str) -> tuple[int, ...]:
     except ValueError:
         shape = ()
     if len(shape) < 2 or min(shape) < 1:
-        raise cli.InputError(f"--shapes must be such as 256,56,56,256 or 8192,4096; got {text}")
+        raise cli.InputError(
+            f"--shapes must be sizes such as 256,56,56,256 or 8192,4096; got {text}"
+        )
     return shape
 
 

@@ -64,7 +64,8 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     n = len(h)
     if n < 4:
         raise ValueError(
-            f"x must have at least 4 samples, because fewer are stable at any depth; got {n}"
+            "x must have at least 4 samples, because the neurons "
+            f"of fewer samples are stable at any depth; got {n}"
         )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()

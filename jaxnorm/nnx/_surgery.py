@@ -190,8 +190,8 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     """
     if isinstance(norm, UnitizedBatchNorm):
         raise TypeError(
-            "norm must be a batch norm; a unitized one depends on each sample's norm and cannot be "
-            "folded into a layer"
+            "norm must be a batch norm; a unitized batch norm depends on each sample's norm and "
+            "cannot be folded into a layer"
         )
     if not isinstance(norm, BatchNorm | nnx.BatchNorm):
         raise TypeError(f"norm must be a batch norm; got {type(norm).__name__}")

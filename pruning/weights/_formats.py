@@ -151,8 +151,8 @@ def orbax(path: Path) -> Mapping:
     tree = checkpoints.read_tree(path)
     if isinstance(tree, list | tuple):
         raise WeightsError(
-            "the arrays must have names, because names tell weights from an optimizer's state; "
-            f"the file holds a list of {len(tree)}"
+            "the arrays must have names, which distinguish weights from an optimizer's state; "
+            f"the file holds a list of {len(tree)} arrays"
         )
     tree = _natural_tree(tree)
     return tree if isinstance(tree, Mapping) else {"": tree}

@@ -98,7 +98,7 @@ def string_key(key: Any) -> str:
     a string is salted in every process.
     """
     if type(key) is int and abs(key) > MAX_INTEGER_KEY:
-        raise WeightsError("a key that is an integer must lie within ±2**60; one does not")
+        raise WeightsError("integer keys must lie within ±2**60; one key does not")
     if type(key) not in (str, int):
         raise WeightsError(f"a key must be a string or an integer, not a {type(key).__name__}")
     return str(key)

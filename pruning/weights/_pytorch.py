@@ -143,7 +143,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     for key in keys:
         (count,) = struct.unpack("<q", file.read(8))
         if type(key) is not str or key not in sizes or count < 0:
-            raise WeightsError("each storage must belong to a tensor; one does not")
+            raise WeightsError("each storage must belong to a tensor; one storage does not")
         starts[key] = file.tell()
         file.seek(sizes[key], io.SEEK_CUR)
     check_bytes(path.name, path.stat().st_size, max_bytes)

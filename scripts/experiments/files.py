@@ -179,7 +179,7 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
 
         def check() -> None:
             if not path.exists() or path.stat().st_ino != inode:
-                raise InputError(f"--out must remain while it is in use; {folder} was removed")
+                raise InputError(f"--out must not be removed during a run; {folder} was removed")
 
         try:
             yield check

@@ -280,7 +280,7 @@ def test_parts_of_batch_norm_are_folded_as_they_are(parts):
 def test_layers_that_cannot_be_folded_are_refused():
     rngs = nnx.Rngs(0)
     dense = nnx.Linear(3, 4, rngs=rngs)
-    with pytest.raises(TypeError, match="a unitized one depends on each sample's norm"):
+    with pytest.raises(TypeError, match="a unitized batch norm depends on each sample's norm"):
         fold(dense, jaxnorm.nnx.UnitizedBatchNorm(4, rngs=rngs))
     with pytest.raises(TypeError, match="norm must be a batch norm; got LayerNorm"):
         fold(dense, nnx.LayerNorm(4, rngs=rngs))

@@ -126,7 +126,7 @@ def test_a_missing_plugin_is_named_with_the_line_that_installs_it(monkeypatch, t
 
 @pytest.mark.parametrize("shape", ["256", "256,x", "256,0", ""])
 def test_an_odd_shape_is_refused(shape):
-    with pytest.raises(InputError, match="--shapes must be such as 256,56,56,256"):
+    with pytest.raises(InputError, match="--shapes must be sizes such as 256,56,56,256"):
         bench_compiled.main(bench_compiled.Options(shapes=(shape,)))
 
 

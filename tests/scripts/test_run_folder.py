@@ -225,7 +225,9 @@ def test_a_folder_in_use_is_refused_by_the_process_that_uses_it(tmp_path):
             pass
         check()
         shutil.rmtree(tmp_path / "run")
-        with pytest.raises(InputError, match=r"--out must remain while it is in use; .*run was re"):
+        with pytest.raises(
+            InputError, match=r"--out must not be removed during a run; .*run was re"
+        ):
             check()
     with files.in_use(tmp_path / "run"):
         pass

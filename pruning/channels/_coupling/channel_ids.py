@@ -231,7 +231,7 @@ class UnionFind:
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
             raise ValueError(
-                f"groups must hold only channels that this program can do without; its {name} "
+                f"groups must hold only channels that this program does not need; its {name} "
                 f"needs removed channels{at(line_of(self.equations))}"
             )
 

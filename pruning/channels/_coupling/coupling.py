@@ -67,7 +67,7 @@ class TracedChannels(NamedTuple):
             reason = self.sets.reasons[pinned[0]]
             by = report_of(self.sets.pinned[reason])
             raise ValueError(
-                "groups must hold only channels that this program can do without; its "
+                "groups must hold only channels that this program does not need; its "
                 f"{by.primitive} needs removed channels{at(by.line)}"
             )
 

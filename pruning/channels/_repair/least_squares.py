@@ -98,7 +98,7 @@ def least_squares(
         raise ValueError(f"ridge must hold no negative number; got {tuple(ridge)}")
     if len(ridge) > 1 and len(batches) == 1:
         raise ValueError(
-            "batches must hold at least two batches, because the last one is used to choose "
+            "batches must hold at least two batches, because the last batch is used to choose "
             "ridge; got 1"
         )
     solver = partial(ridge_solution, ridge=ridge)
