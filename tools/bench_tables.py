@@ -25,15 +25,15 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     ratios = (
         "A ratio is the\nmedian over pairs of neighbouring calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "A ratio is that\nof the medians, with quartiles over pairs of neighbouring calls; if "
-        "it is outside the quartiles, only these are shown."
+        else "A ratio is the\nratio of the median times, with quartiles over pairs of neighbouring "
+        "calls. A ratio outside its quartiles is left out."
     )
     return (
         f"Times are medians of {options['runs']} calls (fewer for long calls). If a ratio is below "
         f"1, our program is faster. {ratios}\n"
         f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
-        f"{machine['jax']}, {found['date'][:10]}. [The file](results/bench/{subject}.json) has "
-        f"the\ncommand, the commit and the versions."
+        f"{machine['jax']}, {found['date'][:10]}.\n[The results](results/bench/{subject}.json) also have "
+        "the command, the commit and the versions of libraries."
     )
 
 

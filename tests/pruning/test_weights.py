@@ -115,7 +115,9 @@ def test_orbax_items_are_told_apart_and_arrays_without_names_refused(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "steps")["conv"], KERNEL)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(tmp_path / "list", [KERNEL, 2 * KERNEL])
-    with pytest.raises(WeightsError, match=r"must have names, .*; the file holds a list of 2 arrays$"):
+    with pytest.raises(
+        WeightsError, match=r"must have names, .*; the file holds a list of 2 arrays$"
+    ):
         load(tmp_path / "list")
 
 

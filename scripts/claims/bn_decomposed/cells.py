@@ -79,7 +79,8 @@ GAMMA_OF_THE_CIRCLE = claim(
     printed="Section I, example after Definition 1, $n$ odd: “n equally spaced points on the unit"
     r" circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = "
     "1/n$",
-    corrected=r"There are $2n$ cells, so the smallest volume is $\gamma = 1/(2n)$",
+    corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
+    "1/(2n)$",
     fault="false",
     why="Since $n$ is odd, the $n$ lines orthogonal to the points are all different. These $n$ "
     "lines through 0 bound $2n$ sectors.",
@@ -122,10 +123,10 @@ LEMMA_2 = claim(
     r"$\gamma$",
     covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
     corrected=r"The probability is at least $2\gamma$, which is attained",
-    why=r"The rank does not rise if $\sum a_j x_j$ over the active $j$ is orthogonal to "
-    "$w$; almost surely this requires that the sum is 0. Two cells that differ in one "
-    r"sample with $a_i \ne 0$ have sums that differ by $a_i x_i$, so one of the two "
-    "sums is not 0. The same holds for the two opposite cells.",
+    why=r"The rank does not rise if $\sum a_j x_j$ over the active $j$ is orthogonal to $w$; "
+    "almost surely this requires that the sum is 0. Two cells that differ in one sample with "
+    r"$a_i \ne 0$ have sums that differ by $a_i x_i$, so one of the two sums is not 0. The same "
+    "holds for the opposite cells.",
 )
 LEMMA_2.at_most("P ≥ γ (random cases have 4 γ and more)")(probability_over_gamma)
 
@@ -185,10 +186,10 @@ EQUATIONS_18_TO_20 = claim(
     "signs",
     fault="misprint",
     why="Each sample has an orthogonal plane. The nearest of these planes is at the distance $|w "
-    r"x_i|/\|x_i\|$ from the neuron $w$, so the step to this plane must be divided by $\|x_i\|$ "
-    "twice. If all samples have norm 1, the printed step never fails. For Gaussian samples, it "
-    "fails in a third to a half of all cases. Lemma 2 is nevertheless true; its own entry has a "
-    "proof.",
+    r"x_i|/\|x_i\|$ from the neuron $w$, so the construction must divide the step to this plane "
+    r"by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never fails. For "
+    "Gaussian samples, the printed construction fails in a third to a half of all cases. Lemma "
+    "2 is nevertheless true; the entry of Lemma 2 has a proof.",
 )
 
 

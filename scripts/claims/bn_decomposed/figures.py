@@ -142,7 +142,7 @@ FIGURE_5_NOT_RECENTRED = claim(
         "over-reading",
         "Rescaling without recentering must divide by the root mean square. If it divides by the "
         "standard deviation about the mean (Eq. 2), the angles collapse as with ReLU alone. "
-        "After 30 layers, they are 12° for 100 samples and 13.6° for many samples.",
+        "After 30 layers, these angles are 12° for 100 samples and 13.6° for many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(

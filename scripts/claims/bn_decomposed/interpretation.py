@@ -36,10 +36,11 @@ INTUITION = claim(
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
-    corrected=r"More points map to zero if $W\nu < \mu$. The paper exchanges the two cases",
+    corrected=r"If the mean $\nu$ of the cluster has $W\nu < \mu$, more points map to zero. The "
+    "paper exchanges the two cases",
     fault="misprint",
-    why=r"If $W\nu < \mu$, most of the cluster is below the mean $\mu$ and maps to zero. The paper "
-    "itself says this in its steps 2 and 3, two paragraphs above.",
+    why=r"If $W\nu < \mu$, most of the cluster is below the mean $\mu$ and maps to zero. Steps 2 "
+    "and 3 of the paper, two paragraphs above, say the same.",
 )
 
 

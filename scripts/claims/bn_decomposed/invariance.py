@@ -110,8 +110,8 @@ THEOREM_13 = claim(
     printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
     r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
     corrected=r"The mean of the Gram matrix, $\operatorname{E}[{X'}^\top X']$ with samples in "
-    "columns, is the Gram matrix of an invariant representation. The mean of $X'$ itself has "
-    "rank one",
+    "columns, is the Gram matrix of an invariant representation. The mean batch "
+    r"$\operatorname{E}[X']$ has rank one",
     fault="false",
     why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde "
     r"x\|/\sqrt{2\pi}$ for every neuron, so all columns of $\operatorname{E}[X']$ are parallel. "

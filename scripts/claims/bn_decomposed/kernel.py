@@ -51,11 +51,11 @@ EQUATION_8 = claim(
     "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        "The paper says that this expectation 'appears to be intractable' from layer to layer. "
-        r"With the angle $\theta$ of the recentred samples, the expectation is $\|\tilde x_i\| "
-        r"\|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$. This formula maps "
-        r"Gram matrices to Gram matrices, so it can be iterated, and $n \times n$ numbers "
-        "describe a layer of infinite width.",
+        "The paper says that the expected product of two samples 'appears to be intractable' from "
+        r"layer to layer. With the angle $\theta$ of the recentred samples, the expectation is "
+        r"$\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$. This "
+        "formula maps Gram matrices to Gram matrices, so layers of infinite width can be "
+        "computed one after another.",
     ),
     why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
 )
@@ -94,12 +94,12 @@ INEQUALITY = claim(
     "y$",
     printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
     r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
-    corrected=r"The kernel satisfies $K(x, y) \ge x \cdot y$. Both sides are equal if the vectors "
-    "are positively parallel or one of them is 0",
+    corrected=r"The kernel $K(x, y)$ is at least the inner product $x \cdot y$. The two are equal "
+    "if the vectors are positively parallel or one of them is 0",
     fault="false in a case",
-    why=r"For vectors at an angle $\theta$, $K - x \cdot y = \|x\|\|y\|(\sin\theta - \theta "
-    r"\cos\theta)/\pi$. This difference is positive for $\theta$ in $(0, \pi]$ and 0 at $\theta "
-    "= 0$.",
+    why=r"For vectors at an angle $\theta$, the kernel exceeds the inner product by "
+    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. This excess is positive for $\theta$ in "
+    r"$(0, \pi]$ and 0 at $\theta = 0$.",
 )
 
 

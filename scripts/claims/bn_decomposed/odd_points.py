@@ -79,8 +79,8 @@ REMARK_ON_THE_ODD_POINT = claim(
         "over-reading",
         "At finite width, the weights decide which sample becomes odd, unless one sample is a "
         "clear outlier. At width 50, the longest of ten Gaussian samples is also the longest "
-        "sample at the end in a quarter of all networks. By chance, this would happen in a "
-        "tenth of all networks.",
+        "sample at the end in a quarter of all networks. By chance, a sample would be the "
+        "longest at the end in a tenth of all networks.",
     ),
     why="At infinite width the norms alone decide. A norm ratio above $1 + 1.15/n$ grows "
     "from layer to layer, and a smaller ratio returns to 1.",
@@ -121,7 +121,7 @@ FIGURE_3 = claim(
     r"tend to $3\pi/n$ radians, not to 0. The distances in the cluster are too small to draw: "
     "for 49 points, the spread of the cluster is 0.0037 times the distance $R$ of the odd point",
     fault="false in a case",
-    why=r"In each layer, an angle $\theta$ in the cluster changes: its square, relative to the odd "
+    why=r"In each layer, the square of an angle $\theta$ in the cluster, relative to the odd "
     r"point, is multiplied by $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. "
     "The angle stops changing where this factor is 1.",
 )

@@ -91,8 +91,8 @@ FIGURE_1 = claim(
     remark=Remark(
         "hypothesis",
         "The paper's introduction says that 'a full-rank batch becomes orthonormal asymptotically "
-        "as the depth of the network grows'. This holds only if the width grows too: at width "
-        r"$d$, the cosines of samples remain about $1/\sqrt{d}$ at any depth.",
+        "as the depth of the network grows'. This statement holds only if the width grows too: "
+        r"at width $d$, the cosines of samples remain about $1/\sqrt{d}$ at any depth.",
     ),
     why="In each layer, weights of width $d$ change every cosine by a random amount of "
     r"the size $1/\sqrt{d}$, which no depth removes.",
@@ -120,9 +120,9 @@ RANK_OF_A_PRODUCT = claim(
     "attained by Gaussian matrices",
     remark=Remark(
         "loose",
-        "The inequality is true. But the argument that linear layers cannot raise the rank needs "
-        "the minimum of both ranks. If only the larger rank were a bound, a layer of full rank "
-        "could restore the rank of a batch.",
+        "The inequality is true. But the argument that linear layers cannot raise the rank of a "
+        "batch needs the minimum of both ranks. If only the larger rank were a bound, a layer "
+        "of full rank could restore the rank of a batch.",
     ),
 )
 

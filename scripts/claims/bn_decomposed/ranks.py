@@ -108,9 +108,9 @@ INDEPENDENT_STEPS = claim(
     corrected="Whatever the earlier rows are, each row raises the rank with a probability of at "
     r"least $\gamma$. The proof needs only this",
     fault="false",
-    why="If many rows pass before one is active for the first sample, probably one of these rows "
-    r"is active for the second sample. For two points at right angles, $\operatorname{P}(y_2 = 0 "
-    r"\mid y_1 = k) = 1 - 2^{1-k}$ and $\operatorname{E}(y_2 \mid y_2 > 0) = 5/3$.",
+    why="If many rows pass before one is active for the first sample, one of these rows is "
+    "probably active for the second sample. For two points at right angles, the probability "
+    "that the second needs no further row is $1 - 2^{1-k}$ if the first needed $k$ rows.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -146,7 +146,7 @@ THEOREM_3_2 = claim(
     remark=Remark(
         "hypothesis",
         r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $d = "
-        r"\alpha n/\gamma$ must be an integer; it may be rounded down.",
+        r"\alpha n/\gamma$ must be an integer; rounding down is allowed.",
     ),
     why="$y$ is stochastically below a sum of $n$ geometric variables. The probability of "
     "rank $n$ is therefore at least the probability of $n$ successes in $d$ trials.",
@@ -210,8 +210,8 @@ COROLLARY_4 = claim(
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
     corrected=r"No two columns of the recentred batch $X - \text{mean}$ may be collinear. Full "
-    "rank can be reached if and only if no column of this batch is zero, no two columns are "
-    "parallel, and the directions of opposite pairs are independent",
+    "rank can be reached if and only if no column of the recentred batch is zero, no two "
+    "columns are parallel, and the directions of opposite pairs are independent",
     fault="false in a case",
     why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring, the "
     "second column is 0, and the rank remains at most 2.",

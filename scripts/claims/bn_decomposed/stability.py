@@ -26,11 +26,13 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     r"the mean $\nu$ of the others",
     printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
     r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
-    corrected="For squared norms, items 1 to 3 hold for any batch whose first sample $x_1$ "
-    r"differs from $\nu$, and item 4 holds for any batch with $R > n/(n - 1)$",
+    corrected="For squared norms, items 1 to 3 of Theorem 14 hold for any batch whose first "
+    r"sample $x_1$ differs from the mean $\nu$ of the others. Item 4 holds for any batch in "
+    r"which the distance $R$ of $x_1$ to $\nu$ exceeds $n/(n - 1)$",
     fault="false",
-    why=r"Definition 12 implies $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - "
-    "1)$. So no batch satisfies the hypotheses. The proof does not use the bound $1/n^2$.",
+    why="Definition 12 implies that the distance $R$ of the odd sample to the mean of the others "
+    r"is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So no batch satisfies "
+    "the hypotheses of Theorem 14. The proof of Theorem 14 does not use the bound $1/n^2$.",
 )
 
 
@@ -56,17 +58,17 @@ def norm_of_a_wider_layer() -> float:
 
 THEOREM_14_1 = claim(
     "Theorem 14, item 1",
-    r"After one layer, the odd sample has the mean norm $\operatorname{E}\|x_1'\| = 1$ (checked at "
-    "width $d = 5$)",
+    r"After one layer, the odd sample has the mean norm 1, $\operatorname{E}\|x_1'\| = 1$ (checked "
+    "at width $d = 5$)",
     printed="Theorem 14, “the following relations hold”, item 1: "
     r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
-    corrected=r"The mean of the squared norm is $\operatorname{E}\|x_1'\|^2 = 1$. The mean norm is "
-    r"$\operatorname{E}\|x_1'\| = 1 - 5/(8d) + O(d^{-2})$, and its exact value is known",
+    corrected=r"The mean squared norm of the odd sample is 1, $\operatorname{E}\|x_1'\|^2 = 1$. "
+    "Its mean norm is $1 - 5/(8d) + O(d^{-2})$, and the exact value is known",
     fault="false",
     why="A norm that varies has a mean below its root mean square. The norm of $x_1'$ is a chi "
-    "variable with a random number of degrees of freedom: the number of neurons that are active "
-    "at $x_1$, which is binomial. The formula of item 1 is damaged in the text extraction of "
-    "the PDF, but item 2 supports our reading.",
+    "variable with a binomial number of degrees of freedom, namely the number of neurons that "
+    "are active at $x_1$. The formula of item 1 is damaged in the text extraction of the PDF, "
+    "but item 2 supports our reading.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -85,9 +87,9 @@ THEOREM_14_2 = claim(
     r"$\operatorname{E}\|\hat\nu\| = 1/(n - 1)$ (checked at width $d = 5$)",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
-    corrected=r"The mean of the squared norm is $\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
+    corrected=r"The mean squared norm of the image $\hat\nu$ is $1/(n - 1)^2$",
     fault="false",
-    why="As in item 1, the proof computes squared norms.",
+    why="The proof of item 2 computes squared norms, like the proof of item 1.",
 )
 THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
 THEOREM_14_2.mean(
@@ -114,9 +116,9 @@ THEOREM_14_3 = claim(
     r"$x_1' \cdot \hat\nu = 0$ for all weights",
     remark=Remark(
         "over-reading",
-        r"The vector $\hat\nu$ is the image of the cluster's centre. The centre $\nu'$ of the "
-        r"cluster's images is another point, and $x_1'$ is not orthogonal to $\nu'$. So the "
-        "theorem cannot be applied again to the next layer.",
+        r"The vector $\hat\nu$ is the image of the cluster's centre. The centre of the images is "
+        "another vector, to which the image $x_1'$ of the odd sample is not orthogonal. So "
+        "Theorem 14 cannot be applied again to the next layer.",
     ),
     why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is active at both.",
 )
@@ -173,8 +175,8 @@ THEOREM_14_4 = claim(
     "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"The last strict inequality of the proof needs $\alpha < 1$ and $x_i \ne x_j$; the "
-        r"theorem asks for $x_i' \ne x_j'$ instead. The inequality before it is not strict, "
+        r"The last strict inequality of the proof needs $\alpha < 1$ and $x_i \ne x_j$, but the "
+        r"theorem asks for $x_i' \ne x_j'$. The inequality before the last is not strict, "
         "because both sides are equal for positively parallel centred samples.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
@@ -239,14 +241,14 @@ STABILITY = claim(
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
     corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each layer, "
-    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. The "
+    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. This "
     r"growth ends at an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
     fault="false",
-    why="Take a batch with the Gram matrix of Definition 12, up to a small perturbation of the "
-    r"cluster. With the variance of Theorem 13, Eq. 111 gives $\operatorname{E}\|x_i' - x_j'\|^2 "
-    r"= \alpha(\|x_i - x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$, whose last term is of "
-    "third order in the angle. Theorem 14 finds smaller distances because it divides by $R > "
-    "n/(n - 1)$ once. The next layer does not satisfy this hypothesis.",
+    why="With the variance of Theorem 13, Eq. 111 gives the growth of squared distances in a "
+    r"slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - "
+    r"2(K - \tilde x_i \cdot \tilde x_j))$. The last term is of third order in the angle, so "
+    "small distances grow. Theorem 14 finds smaller distances because it divides by $R > n/(n - "
+    "1)$ once. The next layer does not satisfy this hypothesis on $R$.",
 )
 
 

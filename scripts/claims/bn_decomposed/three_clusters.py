@@ -35,11 +35,12 @@ EQUATIONS_61_AND_62 = claim(
     "((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Eqs. 61 and 62: “as $T$ goes to infinity” a bound with $2n - 7$, which "
     "no condition keeps positive",
-    corrected=r"The bound holds for $n \ge 4$ samples. For three samples, no row has clusters of 2 "
-    "and $n - 2$ samples, so there is nothing to bound",
+    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. For three samples, no row has "
+    "clusters of 2 and $n - 2$ samples, so there is nothing to bound",
     fault="false in a case",
-    why="With $a = ((n - 1)/n)^2$ and $b = (4 + (n - 2)^2)/n^2$, the sum is $a(a^{T-1} - "
-    "b^{T-1})/(a - b)$. For $n = 3$, $a$ is smaller than $b$, and $2n - 7$ is negative.",
+    why="With $a = ((n - 1)/n)^2$ and $b = (4 + (n - 2)^2)/n^2$, the geometric sum is $a(a^{T-1} "
+    "- b^{T-1})/(a - b)$. For $n = 3$ samples, $a$ is smaller than $b$, and the bound's $2n - "
+    "7$ is negative.",
 )
 
 
@@ -102,9 +103,9 @@ EQUATIONS_63_TO_73 = claim(
     r"ratio is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
-        "The sums $C$ and $D$ vanish in the limit. The sums $A$ and $B$ alone give the sharp "
-        r"bound $\sqrt{2}/(n - 1)$, which is smaller than $\sqrt{8}/(n - 2)$ by about a factor "
-        "of 2.",
+        "Rows of the compositions $C$ and $D$ vanish in the limit. The compositions $A$ and $B$ "
+        r"alone give the sharp bound $\sqrt{2}/(n - 1)$ of the norm ratio, which is smaller than "
+        "the printed bound by about a factor of 2.",
     ),
 )
 
@@ -184,8 +185,9 @@ EQUATIONS_81_TO_94 = claim(
     r"$2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "Eq. 85 is twice the value that the worst rows give, and the worst rows vanish in the "
-        r"limit. The bound $1/(\sqrt{2}(n - 1))$ of Eq. 93 is sharp for all inner samples.",
+        "The bound of Eq. 85 is twice the value that the worst rows give, and these rows vanish "
+        r"in the limit. The bound of Eq. 93, $1/(\sqrt{2}(n - 1))$, is sharp for all inner "
+        "samples.",
     ),
     why="The products of Eqs. 81, 82, 89 and 90 are checked together with the norms of "
     "Eqs. 63 and 74.",
@@ -226,9 +228,9 @@ EQUATION_92 = claim(
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
     corrected=r"The denominator must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
     fault="misprint",
-    why="The right side is Eq. 91 for the other end $x_n$, so the left side must have the norm of "
-    "$x_n$. We read the formula from a text extraction of the PDF, in which a single wrong "
-    "glyph would make this difference.",
+    why="The right side of Eq. 92 is that of Eq. 91 for the other end $x_n$, so the left side "
+    "must have the norm of $x_n$. We read the formula from a text extraction of the PDF, in "
+    "which a single wrong glyph would make this difference.",
 )
 
 

@@ -147,9 +147,9 @@ EQUATIONS_29_TO_35 = claim(
     r"ones “equation (32) still holds”, a mean above $\Delta/n$",
     remark=Remark(
         "over-reading",
-        "Eq. 31 is about positive steps. A negative step reverses the order of the samples, so "
-        "for five clusters or more, $c_3 - c_2$ becomes the gap of another pair. The first gap "
-        "remains one of the middle gaps, so Eq. 32 still holds.",
+        "Eq. 31 of the proof is about positive steps. A negative step reverses the order of the "
+        "samples, so for five clusters or more, the gap $c_3 - c_2$ belongs to another pair. "
+        "The first gap remains one of the middle gaps, so Eq. 32 still holds.",
     ),
     why="While no clusters merge, the middle gaps keep their values. Each row therefore "
     "contains the first gap, and its largest entry exceeds this gap.",

@@ -149,9 +149,9 @@ THEOREM_11_3 = claim(
     "mean",
     remark=Remark(
         "loose",
-        "The bound is more than twice too large, because it includes rows that vanish in the "
-        "limit. For $n = 3$, 4 and 5, the bound is 1 or more and says nothing. Often both ends "
-        "are longer than the cluster.",
+        "The printed bound of the norm ratio is more than twice too large, because it includes "
+        "rows that vanish in the limit. For 3, 4 and 5 samples, this bound is 1 or more and "
+        "says nothing. Often both ends are longer than the cluster.",
     ),
     why="In the limit only rows that separate one end from all others count. The ratios "
     r"are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + mr)}$ with $m = (n - 1)^2$. "
@@ -194,8 +194,8 @@ THEOREM_11_4 = claim(
     "with $m = (n - 1)^2$",
     remark=Remark(
         "loose",
-        "For $n = 3$ and 4, the bound on the angle is negative. For six samples, the bound is "
-        "26°, but the angle is 82° or more.",
+        "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, this "
+        "bound is 26°, but the angle is 82° or more.",
     ),
     why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are symmetric "
     "about their mean attain this value, because $r = 1$.",

@@ -91,8 +91,8 @@ EQUATIONS_41_TO_43 = claim(
     "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
     printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
     r"$i, j \in \{2, \ldots, n\}$'",
-    corrected=r"The equation holds for all $i, j \in \{2, \ldots, n - 1\}$, as in the sentence "
-    "before Eq. 42",
+    corrected=r"The statement holds for all $i, j \in \{2, \ldots, n - 1\}$, as the sentence "
+    "before Eq. 42 says",
     fault="misprint",
     why="A row that separates sample $n$ from the others has the samples 2 and $n$ in different "
     r"clusters. The words 'all elements in $\{2, \ldots, n - 2\}$' before it probably mean $\{2, "

@@ -76,10 +76,10 @@ TABLE_4 = claim(
         "over-reading",
         "Before fine-tuning, the accuracies of the criteria differ by up to 8.32 points. The "
         "table does not show that one criterion is better than another: for the accuracies "
-        "after fine-tuning, Friedman's test gives $p = 0.126$. Before fine-tuning, it gives $p "
-        "= 0.029$, or 0.058 after correction for two tests. One row belongs to another trained "
-        "network: ResNet56 on CIFAR10 (2) has 93.2, not 92.97. Without this row, $p$ is 0.056 "
-        "instead of 0.029.",
+        "after fine-tuning, Friedman's test gives $p = 0.126$. For the accuracies before "
+        "fine-tuning, Friedman's test gives $p = 0.029$, or 0.058 after correction for two "
+        "tests. One row belongs to another trained network: ResNet56 on CIFAR10 (2) has 93.2, "
+        "not 92.97. Without this row, $p$ is 0.056 instead of 0.029.",
     ),
     why="We counted in the printed table. Friedman's test compares the criteria within "
     "each of 18 trained networks. Three experiments on the same network are not "

@@ -206,9 +206,9 @@ SECTION_4_2 = claim(
     "scores by RePr as the number of filters grows",
     remark=Remark(
         "over-reading",
-        "RePr's scores become equal if there are many filters, not if there are many dimensions. "
-        "Criteria with nearly equal scores can still rank the filters alike, because under CWDA "
-        "all criteria rank the same small deviations.",
+        "The scores of RePr become equal if there are many filters, not if there are many "
+        "dimensions. Criteria with nearly equal scores can still rank the filters alike, "
+        "because under CWDA all criteria rank the same small deviations.",
     ),
     why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. RePr "
     r"sums $|\cos|$ over the other $N - 1$ filters. One $|\cos|$ has $\text{CV}^2 = "

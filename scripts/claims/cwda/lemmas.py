@@ -46,18 +46,18 @@ LEMMA_3 = Draws(lemma_3, 400_000, batch_size=20_000, draws_per_key=500)
 
 EQUATION_31 = claim(
     "Lemma 3, Equation 31",
-    r"The variance of $B = 2\|X\|\|Y\|$ is $c^2 + 4c^4k$ (checked at $k = 20$)",
+    r"The variance of the product of norms $B = 2\|X\|\|Y\|$ is $c^2 + 4c^4k$ (checked at $k = "
+    "20$)",
     printed="Lemma 3, before Equation 31: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik)"
     r" and they are i.i.d. When k is large enough”: $E(2\|X\|\|Y\|) = 2c^2k$, "
     r"$\operatorname{Var}(2\|X\|\|Y\|) = c^2 + 4c^4k$",
-    corrected=r"The mean of $B$ is $2c^2k - c^2 + \dots$, and its variance is $4c^4k - 2c^4 + "
-    "O(c^4/k)$",
+    corrected=r"The product of norms $B$ has the mean $2c^2k - c^2 + \dots$ and the variance "
+    "$4c^4k - 2c^4 + O(c^4/k)$",
     fault="false",
-    why=r"Let $R = \Gamma((k + 1)/2)/\Gamma(k/2)$ and $h = k/2 - R^2$. Then the mean norm is "
-    r"$\sqrt2\,c\,R$, and $2R^2 = k - 2h$, so $\operatorname{Var} B = 4c^4(k^2 - (k - 2h)^2)$. A "
-    "variance of $B$ has the unit $c^4$. The printed $c^2$ comes from "
-    r"$(\operatorname{Var}\|X\|)^2 = c^4/4$. The printed mean is right: $2c^2(k - 2h)$ tends to "
-    "$2c^2k$.",
+    why=r"A variance of $B = 2\|X\|\|Y\|$ has the unit $c^4$, but the printed variance has a term "
+    r"$c^2$. This term comes from $(\operatorname{Var}\|X\|)^2 = c^4/4$. The exact variance is "
+    r"$4c^4(k^2 - (k - 2h)^2)$, where $h = k/2 - R^2$ and $R = \Gamma((k + 1)/2)/\Gamma(k/2)$. "
+    "The printed mean is right: $2c^2(k - 2h)$ tends to $2c^2k$.",
 )
 EQUATION_31.variance(
     "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", form="rejected"
@@ -93,10 +93,10 @@ EQUATION_32 = claim(
     printed="Lemma 3, Equation 32: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\operatorname{Var}((\|X\|^2 - \|Y\|^2)^2) "
     "= 16c^8(2k^2 + 3k)$",
-    corrected="The variance is exactly $16c^8(2k^2 + 6k)$",
+    corrected="The variance of the squared difference is exactly $16c^8(2k^2 + 6k)$",
     fault="false",
-    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed value contains only "
-    "half of this cumulant.",
+    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed variance contains "
+    "only half of this cumulant.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -123,17 +123,17 @@ def covariance_of_a_and_b() -> float:
 
 EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
-    "The mean of $A/B$ has the printed value, which follows from $EA$, $EB$ and "
-    r"$\operatorname{Var} B$ (checked at $k = 20$)",
+    "The mean of the ratio $A/B$ has the printed value, which follows from the means of $A$ and "
+    "$B$ and the variance of $B$ (checked at $k = 20$)",
     printed="Lemma 3, Equation 29: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\approx 2c^2 + (4c^2k + 1)/(2k^2)$; "
     r"Equation 33: $E(A/B) \approx EA/EB + \operatorname{Var}(B) \cdot EA/(EB)^3$",
-    corrected=r"The mean of $A/B$ is exactly $4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$. Equation 33 "
-    r"lacks the term $-\operatorname{Cov}(A, B)/(EB)^2$",
+    corrected=r"The mean of the ratio $A/B$ is exactly $4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$. "
+    r"Equation 33 lacks the term $-\operatorname{Cov}(A, B)/(EB)^2$",
     fault="false",
-    why=r"The exact mean is $E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$. Equation 33 lacks the mixed term "
-    r"of Equation 21. This term, $\operatorname{Cov}(A, B)/(EB)^2$, is $2c^2/k$, as large as the "
-    "printed term.",
+    why=r"The mean of the ratio is exactly $E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$. Equation 33 lacks "
+    "the mixed term of Equation 21, the covariance of $A$ and $B$. This term is $2c^2/k$, as "
+    "large as the printed term.",
 )
 EQUATIONS_29_AND_33.mean(
     "2c² + (4c²k + 1)/(2k²) at c = 0.05",
@@ -183,8 +183,8 @@ EQUATION_30 = claim(
     remark=Remark(
         "unit",
         "The bound holds to leading order: the ratio of the variance to the bound tends to 1. At "
-        "$c = 1$, the variance exceeds the bound in every dimension, by 3.6 % at $k = 20$. The "
-        "two terms $c^2$ and $c^4$ of the bound have different units.",
+        "$c = 1$, the variance exceeds the bound in every dimension, by 3.6 % in $k = 20$ "
+        "dimensions. The terms $c^2$ and $c^4$ of the bound have different units.",
     ),
     why="The exact variance follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 has no numbers.",
 )

@@ -20,8 +20,8 @@ PROPOSITION_8 = claim(
     fault="false in a case",
     why="Matrices of lower rank are the zeros of polynomials, so they have probability 0 under a "
     "joint density. A matrix whose entries all equal the same normal variable has rank 1. "
-    "Theorem 4 needs the rank of the differences $v_i - v_0$. Their entries are dependent but "
-    "have a joint density.",
+    "Theorem 4 needs the rank of the differences $v_i - v_0$. The entries of these differences "
+    "are dependent but have a joint density.",
 )
 
 
@@ -58,9 +58,8 @@ LEMMA_4 = claim(
     corrected=r"The lemma holds for $k \ge n$, as Theorem 4 needs it",
     remark=Remark(
         "hypothesis",
-        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. The lemma also holds for "
-        "$k > n$: then the differences $v_i - v_0$ span the space without being a basis, and "
-        r"the coordinates $\lambda$ are not unique.",
+        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. The lemma also holds in "
+        r"$k > n$ dimensions, where the coordinates $\lambda$ are not unique.",
     ),
     why=r"The $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",
@@ -144,7 +143,7 @@ LEMMA_6 = claim(
     remark=Remark(
         "hypothesis",
         "The condition that not all vectors $a_i$ belong to the hyperplane $P$ is needed only if "
-        "$v_0$ is in $W$.",
+        "$v_0$ is in the subspace $W$.",
     ),
     why="If no point of $P$ were independent of the vectors, $P$ would lie in their span "
     "(54). The dimension of the span is too small for this (55, 56), or the span is "

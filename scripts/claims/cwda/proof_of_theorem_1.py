@@ -45,14 +45,16 @@ def _() -> Values:
 
 PROPOSITION_5 = claim(
     "Proposition 5, Equation 19 (FKG)",
-    r"For increasing functions $f$ and $g$ on $\mathbb{R}^n$, $E\,f\,g \ge E\,f\,E\,g$",
+    r"For increasing functions $f$ and $g$ on $\mathbb{R}^n$, the mean of the product is at least "
+    r"the product of the means, $E\,f\,g \ge E\,f\,E\,g$",
     printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
-    corrected="The coordinates must be independent. For the norms, the coordinates are $|x_1|, "
-    r"\dots, |x_n|$",
+    corrected="The coordinates of the random vector must be independent. For the norms, the "
+    r"coordinates are $|x_1|, \dots, |x_n|$",
     fault="false in a case",
-    why="Let $z$ be standard normal and $X = (z, -z)$. For the increasing functions $f = x_1$ and "
-    r"$g = x_2$, $E\,f\,g = -1$. The norms do not increase with the weights either, but they "
-    "increase with the absolute values of the weights, which are independent.",
+    why="The functions $f = x_1$ and $g = x_2$ are increasing, but for $X = (z, -z)$ with a "
+    "standard normal $z$, the mean of $f g$ is $-1$. The norms do not increase with the weights "
+    "either, but the norms increase with the absolute values of the weights, which are "
+    "independent.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",
@@ -127,11 +129,11 @@ def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
 
 LEMMA_1 = claim(
     "Lemma 1, Equation 22",
-    r"To second order, $\operatorname{Var}(X/Y) \approx (EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
+    r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
-    corrected="The formula needs $X$ and $Y$ whose deviations are small relative to their means, "
-    "and a $Y$ that is not near 0",
+    corrected="The formula needs variables $X$ and $Y$ whose deviations are small relative to "
+    "their means, and a $Y$ that is not near 0",
     fault="false in a case",
     why="The formula is the variance of the first-order expansion of $X/Y$. The remainder has the "
     "size of the squared coefficients of variation, which are $O(1/n)$ for norms. As an example "

@@ -28,9 +28,10 @@ EQUATION_34 = claim(
     corrected=r"$(x - y)^2 \ll 2xy$ holds instead: the ratio falls like $1/(2k)$ at every $c$",
     remark=Remark(
         "unit",
-        "The left side has the unit $c^2$, and the right side has the unit $c^4$. The ratio of "
-        "the right side to the left side is $2c^2$ in every dimension, which is small only in a "
-        r"unit that makes $c$ small. The proof needs $(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
+        "The left side of Equation 34 has the unit $c^2$, and the right side has the unit $c^4$. "
+        "The ratio of the right side to the left side is $2c^2$ in every dimension, which is "
+        r"small only in a unit that makes $c$ small. The proof needs another inequality: $(\|X\| "
+        r"- \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
     ),
     why=r"Norms $x$ and $y$ have $E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for any $c$, so a "
     "large $k$ alone is enough.",
@@ -69,8 +70,8 @@ def _squared_sum(key: Array, factor: int) -> Cases:
 
 LAGRANGE_IDENTITY = claim(
     "Lagrange's identity in the proof of Theorem 3",
-    r"For $n$ norms $a$, Lagrange's identity is $n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$, "
-    "where the last sum is over pairs of norms $a$ and $b$",
+    r"Lagrange's identity for $n$ norms is $n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$, where the "
+    "last sum is over pairs of norms $a$ and $b$",
     printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
@@ -145,9 +146,9 @@ EQUATIONS_35_AND_36 = claim(
     corrected=r"Beside $c^2k$, both need the factor $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$",
     remark=Remark(
         "hypothesis",
-        r"The formulas hold to leading order in $k$. The mean norm $E\,r = \sqrt2\,c\,R$ differs "
-        r"from $c\sqrt k$ by a relative $1/(4k)$. So the factors have a relative error of "
-        "$1/(2k)$, which is 5 % at $k = 10$.",
+        r"The formulas for the variances hold to leading order in $k$. The mean norm $E\,r = "
+        r"\sqrt2\,c\,R$ differs from $c\sqrt k$ by a relative $1/(4k)$. So the factors $c\sqrt "
+        "k$ have a relative error of $1/(2k)$, which is 5 % in $k = 10$ dimensions.",
     ),
     why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The second factor "
     r"is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
@@ -181,9 +182,9 @@ EQUATIONS_37_TO_41 = claim(
     r"+ \dots$",
     remark=Remark(
         "hypothesis",
-        r"Let $q = E\,r^2/(E\,r)^2$ for a norm $r$. All four variances are $(q - 1)/n$ to first "
-        "order in $1/n$, for all $k$ and $c$. Figure 11 has $c = 0.01$, but every other $c$ "
-        "gives the same values.",
+        r"All four variances are $(q - 1)/n$ to first order in $1/n$, where $q = E\,r^2/(E\,r)^2$ "
+        "for a norm $r$. This holds for all $k$ and $c$: Figure 11 has $c = 0.01$, but every "
+        "other $c$ gives the same values.",
     ),
     why=r"$\sum r/n$ has the variance $\operatorname{Var}(r)/n$. The delta method gives "
     r"the same for the others, because $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = "

@@ -17,7 +17,7 @@ EQUATIONS_82_TO_84 = claim(
     r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
     remark=Remark(
         "hypothesis",
-        r"The inequality holds for every $k$, because $\operatorname{Var} r < c^2/2$. The "
+        "The inequality holds for every $k$, because a norm $r$ has a variance below $c^2/2$. The "
         r"“$\approx$” of Equation 84 is meant relative to $c\sqrt k$: the width $c\sqrt{M/2}$ "
         r"does not shrink, but the ratio of this width to $c\sqrt k$ shrinks.",
     ),
@@ -46,16 +46,16 @@ def _() -> Cases:
 
 EQUATIONS_85_TO_88 = claim(
     "Equations 85 to 88",
-    r"The products $v_{ip}v_{jp}$ have mean 0 and variance 1, so $\langle v_i, v_j\rangle/\sqrt k$ "
-    "is $N(0, 1)$",
+    r"The products $v_{ip}v_{jp}$ of two weights have mean 0 and variance 1, so $\langle v_i, "
+    r"v_j\rangle/\sqrt k$ is $N(0, 1)$",
     printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: Equation 86, "
     r"“$\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$”, and Equation 87",
-    corrected="The products $v_{ip}v_{jp}$ have the variance $c^4$, and the cosine has exactly "
-    "the variance $1/k$",
+    corrected="The products $v_{ip}v_{jp}$ of two weights have the variance $c^4$, and the cosine "
+    "of two filters has exactly the variance $1/k$",
     fault="misprint",
-    why=r"The variance of a product is $\operatorname{Var}(v_{ip})\operatorname{Var}(v_{jp}) = "
-    "c^4$. The cosine divides by both norms, which removes $c^4$. So Equation 88 is right: "
-    "cosines have the variance $1/k$ for every $k$ and $c$.",
+    why="Two independent weights have a product of variance $c^4$. A cosine is divided by both "
+    "norms, which removes $c^4$. So Equation 88 is right: cosines have the variance $1/k$ for "
+    "every $k$ and $c$.",
 )
 EQUATIONS_85_TO_88.variance(
     "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", form="rejected"

@@ -110,7 +110,8 @@ TABLE_1 = claim(
     remark=Remark(
         "over-reading",
         r"In VGG16, $\ell_1$ and $\ell_2$ choose the same 8 filters. In ResNet18, the two criteria "
-        "share 5 of the 8 filters. For Gaussian filters, they share 5.5 filters on average.",
+        r"share 5 of the 8 filters. In layers of Gaussian filters, $\ell_1$ and $\ell_2$ share "
+        "5.5 of the 8 filters on average.",
     ),
     why=r"We counted in the printed lists. In many dimensions $\ell_1$ and $\ell_2$ have "
     r"the correlation $1/\sqrt{\pi - 2}$. For a normal pair of this correlation the "

@@ -67,21 +67,21 @@ def independent_ratio_variance(dims: int = RATIO_DIMS) -> float:
 
 APPROXIMATELY_MONOTONIC = claim(
     "Section 3.2, approximately monotonic",
-    r"If the variances of $\hat X/\hat Y$ and $\hat Y/\hat X$ are small, $\operatorname{Sp}(X, Y) "
-    r"\approx 1$",
+    r"If the variances of the scaled ratios $\hat X/\hat Y$ and $\hat Y/\hat X$ are small, the "
+    "rank correlation of $X$ and $Y$ is nearly 1",
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"Let $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$. All pairs with "
-    r"$|\log y_i/y_j| > 2\varepsilon$ keep their order, so Kendall's $1 - \tau$ is at most twice "
-    "the share of the other pairs. If the logarithms are jointly normal, Spearman's ρ of many "
-    r"filters is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - \operatorname{Var}(\log "
-    r"X/Y)/\operatorname{Var}(\log Y)}$",
+    corrected=r"All pairs of scores with $|\log y_i/y_j| > 2\varepsilon$ keep their order, where "
+    r"$\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$. So Kendall's $1 - \tau$ is at "
+    "most twice the share of the other pairs. If the logarithms of the scores are jointly "
+    r"normal, Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
+    r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="Let $X$ and $Y$ be the norms of two independent sets of filters. The ratios of these "
-    "norms have the variance $O(1/d)$, but their ranks are unrelated, because each norm itself "
-    r"varies by $O(1/d)$. If the variance of $\log X/Y$ is small relative to the variance of "
-    r"$\log Y$, Pearson's correlation of the logarithms is large. But the ranks can still "
+    why="Two independent sets of filters are a counter-example. The ratios of their norms have "
+    "the variance $O(1/d)$ in $d$ dimensions, but the ranks are unrelated, because each norm "
+    r"itself varies by $O(1/d)$. If the variance of $\log X/Y$ is small relative to the variance "
+    r"of $\log Y$, Pearson's correlation of the logarithms is large. But the ranks can still "
     "differ, because one outlier can cause both the variance and the correlation.",
 )
 APPROXIMATELY_MONOTONIC.mean(
@@ -193,9 +193,9 @@ THEOREM_1 = claim(
     "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
-        r"The variance is $0.07/n$. The proof has the bound $(\pi - 1)/(2n)$, which is the "
-        r"variance for independent $\ell_1$ and $\ell_2$ and is above $1/n$. Such a bound says "
-        "nothing about ranks.",
+        r"The variance of the ratio $\ell_1/\ell_2$ is $0.07/n$. The proof has the bound $(\pi - "
+        r"1)/(2n)$, which is the variance for independent $\ell_1$ and $\ell_2$ and is above "
+        "$1/n$. Such a bound says nothing about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and "
@@ -258,14 +258,16 @@ def _() -> Values:
 
 THEOREM_1_PROOF = claim(
     "Proof of Theorem 1, first display",
-    r"The printed equation says $\operatorname{Var}(\hat\ell_2/\hat\ell_1) = "
+    r"The printed equation relates the variance of $\hat\ell_2/\hat\ell_1$ to itself: "
+    r"$\operatorname{Var}(\hat\ell_2/\hat\ell_1) = "
     r"(E\,\ell_1/E\,\ell_2)^2\,\operatorname{Var}(\hat\ell_2/\hat\ell_1)$",
     printed=r"Appendix B, before Equation 25: “$\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X)) = "
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
-    corrected=r"On the right side, $\ell_1$ and $\ell_2$ must not have hats",
+    corrected=r"On the right side of the equation, $\ell_1$ and $\ell_2$ must not have hats",
     fault="misprint",
-    why="As printed, both sides have the same variance, but the factor before the right variance "
-    r"is nearly $2n/\pi$ and not 1. The formula in the next line of the proof is right.",
+    why="As printed, both sides of the equation have the same variance, but the factor "
+    r"$(E\,\ell_1/E\,\ell_2)^2$ is nearly $2n/\pi$ and not 1. The formula in the next line of "
+    "the proof is right.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

@@ -35,8 +35,8 @@ THEOREM_2 = claim(
     remark=Remark(
         "hypothesis",
         "The statement holds for expectations. In a layer of $N$ filters, the Fermat point and "
-        r"the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This is $1/\sqrt N$ "
-        "of the length of a filter in any dimension.",
+        r"the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This distance is "
+        r"$1/\sqrt N$ of the length of a filter in any dimension.",
     ),
     why=r"$E\|F - v\|$ is convex in $F$ and has the same value at $-F$, so its minimum is "
     "at 0. The argument holds for any distribution in which $v$ and $-v$ are alike, "
@@ -174,17 +174,19 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    r"Theorem 3 holds for the vectors $a_i = P - v_i$, so $\sum\|a_i\|$ and $\sum\|a_i\|^2$ rank "
-    "the filters alike",
+    "Theorem 3 holds for the vectors $a_i = P - v_i$ between a filter $P$ and the other filters, "
+    "so the sums of distances and of squared distances rank the filters alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="The variance is $(1 + 3/n)/(8k)$, which does not vanish as $n$ grows, because all "
-    "$a_i$ share $P$. Equation 8 itself holds: both sums rank the filters alike",
+    corrected="The variance of the ratio of the two sums is $(1 + 3/n)/(8k)$, which does not "
+    "vanish as $n$ grows, because all vectors share the filter $P$. Equation 8 itself holds: "
+    "both sums rank the filters alike",
     fault="false in a case",
-    why="All $a_i$ contain $P$, so any two of them have the covariance $c^2I$. But the proof of "
-    "Theorem 3 assumes independent $a_i$. Both sums rise and fall together with $P$. So the "
-    "variance tends to $1/(8k)$ for many filters, and both sums rank the filters alike.",
+    why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two of them have the "
+    "covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. Both sums rise "
+    "and fall together with $P$. So the variance tends to $1/(8k)$ for many filters, and both "
+    "sums rank the filters alike.",
 )
 
 

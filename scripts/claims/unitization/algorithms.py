@@ -106,10 +106,10 @@ ALGORITHM_2 = claim(
         "over-reading",
         r"The bound $W \le 2$ of Theorem 3.1 assumes vectors that are divided by their norm. But "
         r"line 9 divides a vector by its norm over the number of pixels $HW$. So at $\alpha = 1$ "
-        r"every image has the norm $HW$, and the bound is $W \le 2HW$. The largest distance that "
-        r"batch norm allows is $2\sqrt{C\,HW}$, which is smaller if $HW$ exceeds the number of "
-        "channels $C$. With $n = C$, the outputs of the layer would be as large as those of "
-        "batch norm.",
+        "every image has the norm $HW$, and the distance $W$ is bounded by $2HW$. The largest "
+        r"distance that batch norm allows is $2\sqrt{C\,HW}$, which is smaller if $HW$ exceeds "
+        "the number of channels $C$. With $n = C$, the outputs of the layer would be as large "
+        "as those of batch norm.",
     ),
     why=r"$\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
 )

@@ -37,8 +37,9 @@ EQUATION_8 = claim(
     r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$; for $\alpha = 1$, $g(0)$ is a unit vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 only defines a layer. This layer bounds $W$, as the abstract says, but need "
-        r"not reduce $W$: the distance may grow by a factor of up to $1/(1 - \alpha)$.",
+        "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as the "
+        "abstract says, but need not reduce $W$: the distance may grow by a factor of up to "
+        r"$1/(1 - \alpha)$.",
     ),
     why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, the norm of its Jacobian at "
     "0.",
@@ -188,9 +189,9 @@ THEOREM_33 = claim(
     r"1 - \alpha_j)$",
     remark=Remark(
         "loose",
-        r"If the smallest $\alpha$ is 0, the smaller bound $E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ "
-        r"holds. From its second line on, the proof writes $\min_j \alpha_j\|x\| + (1 - "
-        r"\alpha_j)$ for the minimum of the whole sum.",
+        r"If the smallest $\alpha$ is 0, Theorem 3.3 can be replaced by the smaller bound "
+        r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$. From its second line on, the proof writes $\min_j "
+        r"\alpha_j\|x\| + (1 - \alpha_j)$ for the minimum of the whole sum.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
     r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "

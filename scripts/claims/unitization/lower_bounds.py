@@ -38,9 +38,9 @@ THEOREM_2 = claim(
         "$f(x)$.",
     ),
     why=r"The bound does not show that high moments have a great impact. For outputs within $\pm "
-    r"C$, the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small lower bound "
-    "says nothing about $W$. In the supremum, the mean over $x$ has $f(y)$; the paper means "
-    "$f(x)$.",
+    r"C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$, which falls with the power $p$, "
+    "and a small lower bound says nothing about $W$. In the supremum, the mean over $x$ has "
+    "$f(y)$; the paper means $f(x)$.",
 )
 
 
@@ -177,9 +177,9 @@ UNBOUNDED_EXAMPLE = claim(
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        r"The lower bound is largest at $p = 2$, where it is $0.094\,\sqrt{d}\,C'$, less than a "
-        r"sixth of $W$. The identity $W(cX, cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no "
-        "upper bound.",
+        "The lower bound of the distance $W$ is largest at the power $p = 2$, where it is "
+        r"$0.094\,\sqrt{d}\,C'$, less than a sixth of $W$. The identity $W(cX, cY) = c\,W(X, Y)$ "
+        "is a shorter proof that $W$ has no upper bound.",
     ),
     why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves the mass by less. "
     "$X = C'/2 + 2Y$ is a coupling, and its root mean square displacement is "
