@@ -32,8 +32,8 @@ def provenance(found: dict[str, Any], subject: str) -> str:
         f"Times are medians of {options['runs']} calls (fewer for long calls). If a ratio is below "
         f"1, our program is faster. {ratios}\n"
         f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
-        f"{machine['jax']}, {found['date'][:10]}.\n[The results](results/bench/{subject}.json) also have "
-        "the command, the commit and the versions of libraries."
+        f"{machine['jax']}, {found['date'][:10]}.\n[The results](results/bench/{subject}.json) "
+        "also have the command, the commit and the versions of libraries."
     )
 
 
