@@ -82,8 +82,8 @@ GAMMA_OF_THE_CIRCLE = claim(
     corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
     "1/(2n)$",
     fault="false",
-    why="Since $n$ is odd, the $n$ lines orthogonal to the points are all different. These $n$ "
-    "lines through 0 bound $2n$ sectors.",
+    why="For an odd number $n$ of points, the $n$ lines orthogonal to the points are all "
+    "different, and $n$ lines through 0 bound $2n$ sectors.",
 )
 GAMMA_OF_THE_CIRCLE.mean(
     "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
@@ -189,7 +189,7 @@ EQUATIONS_18_TO_20 = claim(
     r"x_i|/\|x_i\|$ from the neuron $w$, so the construction must divide the step to this plane "
     r"by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never fails. For "
     "Gaussian samples, the printed construction fails in a third to a half of all cases. Lemma "
-    "2 is nevertheless true; the entry of Lemma 2 has a proof.",
+    "2 is nevertheless true.",
 )
 
 

@@ -104,8 +104,8 @@ FIGURE_5_RECENTRED = claim(
     corrected=r"The angle is $\arccos \kappa(-1/(n - 1))$, which is 71.44° for many samples",
     remark=Remark(
         "over-reading",
-        "'Approximately 75°' is right for nine samples. For 20 samples and more, the angle is 73° "
-        "or less.",
+        "'Approximately 75°' is right for the angle between nine samples. The angle between 20 "
+        "samples or more is 73° or less.",
     ),
     why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, which "
     r"ReLU maps to $\kappa(-1/(n - 1))$. This state is stable.",
@@ -140,9 +140,10 @@ FIGURE_5_NOT_RECENTRED = claim(
     corrected="The angle is 58.75° if rescaling divides by the root mean square",
     remark=Remark(
         "over-reading",
-        "Rescaling without recentering must divide by the root mean square. If it divides by the "
-        "standard deviation about the mean (Eq. 2), the angles collapse as with ReLU alone. "
-        "After 30 layers, these angles are 12° for 100 samples and 13.6° for many samples.",
+        "To give angles near 60°, rescaling without recentering must divide by the root mean square. If "
+        "rescaling divides by the standard deviation about the mean (Eq. 2), the angles "
+        "collapse as with ReLU alone. After 30 layers, these angles are 12° for 100 samples and "
+        "13.6° for many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(

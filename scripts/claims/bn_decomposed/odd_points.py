@@ -117,7 +117,7 @@ FIGURE_3 = claim(
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected="An odd point forms if there are at least seven points. The angles in the cluster "
+    corrected="If there are at least seven points, an odd point forms. The angles in the cluster "
     r"tend to $3\pi/n$ radians, not to 0. The distances in the cluster are too small to draw: "
     "for 49 points, the spread of the cluster is 0.0037 times the distance $R$ of the odd point",
     fault="false in a case",

@@ -68,9 +68,9 @@ THEOREM_3_1 = claim(
     r"$2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "The bound on the number of rows is attained only for one sample. Five points on the "
-        "circle need 5.4 rows on average, while the bound is 50. Eight Gaussian samples in "
-        r"three dimensions need 8.6 rows, while the bound is $2 \cdot 10^9$.",
+        "A single sample attains the bound on the number of rows; other samples do not. Five "
+        "points on the circle need 5.4 rows on average, while the bound is 50. Eight Gaussian "
+        r"samples in three dimensions need 8.6 rows, while the bound is $2 \cdot 10^9$.",
     ),
     why=r"Each further row succeeds with a conditional probability of at least $\gamma$, "
     r"so a step takes at most $1/\gamma$ rows on average. Eq. 27 prints "
@@ -106,7 +106,7 @@ INDEPENDENT_STEPS = claim(
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
     corrected="Whatever the earlier rows are, each row raises the rank with a probability of at "
-    r"least $\gamma$. The proof needs only this",
+    r"least $\gamma$. The proof needs only such a lower bound of the probability",
     fault="false",
     why="If many rows pass before one is active for the first sample, one of these rows is "
     "probably active for the second sample. For two points at right angles, the probability "
@@ -214,7 +214,7 @@ COROLLARY_4 = claim(
     "columns are parallel, and the directions of opposite pairs are independent",
     fault="false in a case",
     why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring, the "
-    "second column is 0, and the rank remains at most 2.",
+    "second column is 0, so the rank of the batch is at most 2.",
 )
 
 

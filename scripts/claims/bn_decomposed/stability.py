@@ -32,7 +32,8 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     fault="false",
     why="Definition 12 implies that the distance $R$ of the odd sample to the mean of the others "
     r"is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So no batch satisfies "
-    "the hypotheses of Theorem 14. The proof of Theorem 14 does not use the bound $1/n^2$.",
+    "the hypotheses of Theorem 14. The proof of Theorem 14 does not use its hypothesis with "
+    "$1/n^2$.",
 )
 
 

@@ -259,8 +259,8 @@ FIGURE_8 = claim(
     "neuron and one two-cluster neuron”",
     corrected="If the middle cluster is at the mean, both children have two clusters",
     fault="false in a case",
-    why="The row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. The cluster at the "
-    "mean becomes 0 in both children. Theorem 11 still holds.",
+    why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$: the "
+    "cluster at the mean becomes 0 in both children. Theorem 11 still holds.",
 )
 
 

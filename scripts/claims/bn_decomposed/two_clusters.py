@@ -187,8 +187,8 @@ EQUATION_56 = claim(
     corrected=r"The numerator must be $\sum_{L_2} c^2$, without the square root, as in Eqs. 53 and "
     "57",
     fault="misprint",
-    why="As printed, the cosine would depend on the unit of the heights. We read the formula from "
-    "a text extraction of the PDF, in which a single wrong glyph would make this difference.",
+    why="The printed cosine would depend on the unit of the heights. We read the formula from a "
+    "text extraction of the PDF, in which a single wrong glyph would make this difference.",
 )
 
 

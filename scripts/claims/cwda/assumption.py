@@ -114,8 +114,9 @@ TEST_1 = claim(
     corrected="The $p$-values must come from fresh samples that go through the same estimation",
     remark=Remark(
         "hypothesis",
-        "The test needs a known mean and a known $c$. If both are estimated from the weights, as "
-        "in the test of Lilliefors that the paper cites, Kolmogorov's $p$-values are not valid.",
+        "Kolmogorov's test needs a known mean and a known standard deviation $c$. If the mean and "
+        "$c$ are estimated from the weights, as in the test of Lilliefors that the paper cites, "
+        "Kolmogorov's $p$-values are not valid.",
     ),
     why="Fitting the mean and the scale brings the distribution nearer to the Gaussian, "
     "so a test of nominal size 5 % hardly ever rejects. Fresh Gaussian samples that "

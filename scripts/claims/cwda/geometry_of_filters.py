@@ -44,9 +44,9 @@ THEOREM_5_1 = claim(
     "variance $c^2$",
     remark=Remark(
         "over-reading",
-        "Only ratios of norms tend to 1: the difference of two norms keeps the variance $c^2$. "
-        "CWDA Plus admits symmetric filters with different scales, for which not even the "
-        "ratios tend to 1.",
+        "The ratio of the norms of two filters tends to 1, but the difference of the norms keeps "
+        "the variance $c^2$. CWDA Plus admits symmetric filters with different scales, for "
+        "which not even the ratios tend to 1.",
     ),
     why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$, while $E\|v\|$ grows like "
     r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself "
@@ -106,9 +106,9 @@ THEOREM_5_2 = claim(
     "filters than dimensions",
     remark=Remark(
         "over-reading",
-        "The statement holds for each pair of filters, but not for all pairs at once. More "
-        r"filters than dimensions are never all orthogonal: the largest $|\cos|$ of $N$ filters "
-        r"in $d$ dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
+        "Each pair of filters tends to a right angle, but not all pairs at once. More filters "
+        r"than dimensions are never all orthogonal: the largest $|\cos|$ of $N$ filters in $d$ "
+        r"dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
     why=r"$(1 + \cos)/2$ has the distribution $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, "
     "whose variance is $1/(4d)$.",
@@ -158,9 +158,9 @@ THEOREM_5_3 = claim(
     corrected="Ratios of distances tend to 1; differences of distances keep the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "Only ratios of distances of different filters tend to 1. The difference of two distances "
-        "keeps the variance $3c^2/2$, so the triangle of Figure 7 is equilateral only relative "
-        "to its size.",
+        "The ratio of two distances between filters tends to 1, but the difference of two "
+        "distances keeps the variance $3c^2/2$, so the triangle of Figure 7 is equilateral only "
+        "relative to its size.",
     ),
     why="Squared distances have the mean $2c^2d$ and the variance $8c^4d$. Two of them "
     "have the correlation $1/4$ if they share a filter.",

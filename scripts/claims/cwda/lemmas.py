@@ -182,9 +182,9 @@ EQUATION_30 = claim(
     corrected=r"The variance is exactly $8c^4 + 20c^4/k + \dots$",
     remark=Remark(
         "unit",
-        "The bound holds to leading order: the ratio of the variance to the bound tends to 1. At "
-        "$c = 1$, the variance exceeds the bound in every dimension, by 3.6 % in $k = 20$ "
-        "dimensions. The terms $c^2$ and $c^4$ of the bound have different units.",
+        "The bound of the variance holds to leading order: the ratio of the variance to the bound "
+        "tends to 1. At $c = 1$, the variance exceeds the bound in every dimension, by 3.6 % in "
+        "$k = 20$ dimensions. The terms $c^2$ and $c^4$ of the bound have different units.",
     ),
     why="The exact variance follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 has no numbers.",
 )

@@ -40,8 +40,8 @@ PROPOSITION_1 = claim(
     "if θ > 0, x ≤ a if θ < 0”",
     corrected=r"The moment formula holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
-    why=r"At $\alpha = 1.5$ and $\beta = -1$, the second moment is infinite, but Equation 13 gives "
-    r"$-18$. The paper uses the proposition only at $\beta = 2$.",
+    why=r"At $\alpha = 1.5$ and $\beta = -1$, the second moment of the distribution is infinite, "
+    r"but Equation 13 gives $-18$. The paper uses the proposition only at $\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
 

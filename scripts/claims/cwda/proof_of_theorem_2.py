@@ -75,7 +75,7 @@ THEOREM_2_PROOF = claim(
     why=r"A distance has the unit of $\sigma$. At $F = 0$, the mean distance is "
     r"$\sqrt2\,\sigma\,\Gamma((k + 1)/2)/\Gamma(k/2)$. For $\sigma = 1.7$ and $k = 9$, the mean "
     "distance is 4.96, but the printed form gives 8.43. The proof needs only the sign of the "
-    "slope, which is right.",
+    "slope of the mean distance, which is right.",
 )
 THEOREM_2_PROOF.mean(
     "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",

@@ -78,8 +78,9 @@ LAGRANGE_IDENTITY = claim(
     corrected=r"The last sum must have $(\|a_i\| - \|a_j\|)^2$ in place of $(\|a_i\|^2 - "
     r"\|a_j\|^2)^2$, and the factor 2 must be before the products",
     fault="misprint",
-    why="The printed terms have the different units $c^2$ and $c^4$. Lagrange's identity for the "
-    r"sequences $\|a_i\|$ and 1 has the squared differences of the norms themselves.",
+    why="The printed terms of the identity have the different units $c^2$ and $c^4$. Lagrange's "
+    r"identity for the sequences $\|a_i\|$ and 1 has the squared differences of the norms "
+    "themselves.",
 )
 
 
@@ -182,9 +183,9 @@ EQUATIONS_37_TO_41 = claim(
     r"+ \dots$",
     remark=Remark(
         "hypothesis",
-        r"All four variances are $(q - 1)/n$ to first order in $1/n$, where $q = E\,r^2/(E\,r)^2$ "
-        "for a norm $r$. This holds for all $k$ and $c$: Figure 11 has $c = 0.01$, but every "
-        "other $c$ gives the same values.",
+        "The four variances of Equations 37 to 41 are $(q - 1)/n$ to first order in $1/n$, where "
+        r"$q = E\,r^2/(E\,r)^2$ for a norm $r$. The value $c$ does not matter: Figure 11 has $c "
+        "= 0.01$, but every other $c$ gives the same values.",
     ),
     why=r"$\sum r/n$ has the variance $\operatorname{Var}(r)/n$. The delta method gives "
     r"the same for the others, because $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = "

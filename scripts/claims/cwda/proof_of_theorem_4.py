@@ -18,9 +18,9 @@ THEOREM_4 = claim(
     corrected="The identity holds for any points and any $P$",
     remark=Remark(
         "hypothesis",
-        "The identity holds for all points and all $P$, so the conditions (1) to (3) are not "
-        r"needed. The covariance in (3) is $c \cdot I$ in the appendix and $c^2 \cdot I$ in the "
-        "main text.",
+        "The identity of Theorem 4 holds for all points and all $P$, so the conditions (1) to (3) "
+        r"are not needed. The covariance in (3) is $c \cdot I$ in the appendix and $c^2 \cdot I$ "
+        "in the main text.",
     ),
     why=r"$\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G - v_i\|^2$, and "
     r"$\sum(G - v_i) = 0$.",
@@ -89,8 +89,8 @@ EQUATIONS_67_TO_81 = claim(
     "The second case: $k < n$, with points mirrored at $G$ added",
     remark=Remark(
         "hypothesis",
-        "The points $P$ and $G$ must differ; otherwise $W_1$ is not defined. If $P = G$, the "
-        "theorem is trivial.",
+        "The points $P$ and $G$ must differ; otherwise $W_1$ is not defined. If $P = G$, Theorem "
+        "4 is trivial.",
     ),
     why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P "
     "- G$, and their mirror images $2G - p$. These points keep the centroid and "

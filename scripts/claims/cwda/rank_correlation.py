@@ -42,9 +42,9 @@ CONCLUSION_FROM_THEOREM_1 = claim(
     corrected=r"As the dimension grows, $\mathrm{Sp}$ falls to 0.9301",
     remark=Remark(
         "over-reading",
-        "The rankings do not become the same as the dimension grows: for many filters, "
-        r"$\mathrm{Sp}$ falls to 0.930. The values 0.98 and 0.99 of Figure 1 exceed those of "
-        "Gaussian filters with one scale.",
+        r"The rankings by $\ell_1$ and $\ell_2$ do not become the same as the dimension grows: for "
+        r"many filters, their $\mathrm{Sp}$ falls to 0.930. The values 0.98 and 0.99 of Figure 1 "
+        "exceed those of Gaussian filters with one scale.",
     ),
     why=r"$\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in one "
     r"dimension and falls to $1/\sqrt{\pi - 2} = 0.936$, because the variance of the "

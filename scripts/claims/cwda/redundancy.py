@@ -89,9 +89,9 @@ SECTION_4_1_2 = claim(
     corrected=r"Pairs with Fermat or GM rise like $1/N$; $\ell_1$ and $\ell_2$ hardly rise",
     remark=Remark(
         "over-reading",
-        "For Gaussian filters, the statement is true for pairs with Fermat or GM. The correlation "
-        r"$\mathrm{Sp}$ of $\ell_1$ and $\ell_2$ hardly rises, from 0.923 to 0.930. A larger "
-        "rise must have another cause.",
+        r"For Gaussian filters, $\mathrm{Sp}$ rises with the number of filters for pairs with "
+        r"Fermat or GM. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ hardly rises, from 0.923 to "
+        "0.930, so a larger rise must have another cause.",
     ),
     why=r"Fermat and GM measure distances from a center that lies $\sqrt{d/N}\,c$ from 0. "
     r"Their scores therefore have $\ell_2$'s variance and, in addition, noise with "

@@ -34,9 +34,9 @@ THEOREM_2 = claim(
     "coordinate",
     remark=Remark(
         "hypothesis",
-        "The statement holds for expectations. In a layer of $N$ filters, the Fermat point and "
-        r"the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This distance is "
-        r"$1/\sqrt N$ of the length of a filter in any dimension.",
+        "The Fermat point is 0 only in expectation. In a layer of $N$ filters, the Fermat point "
+        r"and the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This distance "
+        r"is $1/\sqrt N$ of the length of a filter in any dimension.",
     ),
     why=r"$E\|F - v\|$ is convex in $F$ and has the same value at $-F$, so its minimum is "
     "at 0. The argument holds for any distribution in which $v$ and $-v$ are alike, "
@@ -110,8 +110,8 @@ THEOREM_3 = claim(
     corrected="An exact variance is known for every $n$ and $k$, and $c$ does not matter",
     remark=Remark(
         "hypothesis",
-        "The theorem does not need a small $c$, because the ratio $F_1/F_2$ does not depend on "
-        "$c$. A large $k$ is enough.",
+        "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ does "
+        "not depend on $c$. A large $k$ is enough.",
     ),
     why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a "
     r"Gaussian vector is independent of its length. Hence $\operatorname{Var}(F_1/F_2) "

@@ -173,7 +173,7 @@ FIGURE_1 = claim(
     "a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "In part (b) of the figure, each pixel is divided by its own norm. The paper rejects this "
+        "In part (b) of Figure 1, each pixel is divided by its own norm. The paper rejects this "
         "because it changes the ratios between pixels.",
     ),
 )
@@ -216,7 +216,7 @@ RUNNING_STATISTICS = claim(
     "way [6]”",
     remark=Remark(
         "hypothesis",
-        "The paper does not give the weights of the running average. We use the exponential "
+        "The paper does not give the weights of its running averages. We use the exponential "
         "average of Flax.",
     ),
 )

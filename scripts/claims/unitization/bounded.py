@@ -100,9 +100,9 @@ THEOREM_32 = claim(
     r"every $\alpha$",
     remark=Remark(
         "hypothesis",
-        r"The theorem assumes that both iterations have the same $\alpha$, but training changes "
+        r"Theorem 3.2 assumes that both iterations have the same $\alpha$, but training changes "
         r"$\alpha$. If the iterations have $\alpha$ and $\alpha'$, the bound is $1/\alpha + "
-        r"1/\alpha'$. The theorem is about outputs before the affine map with $\gamma$ and "
+        r"1/\alpha'$. Theorem 3.2 is about outputs before the affine map with $\gamma$ and "
         r"$\beta$.",
     ),
     why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound "
@@ -146,7 +146,7 @@ EQUATION_9 = claim(
     r"$g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
     remark=Remark(
         "hypothesis",
-        r"The formula needs $\alpha$ in $[0, 1]$. For other $\alpha$, the formula has a pole, at "
+        r"Equation 9 needs $\alpha$ in $[0, 1]$. For other $\alpha$, Equation 9 has a pole, at "
         "which a feature changes its sign. At $x = 0$, Eq. 9 gives 0, whereas Eqs. 6 and 8 give "
         r"a unit vector for $\alpha = 1$.",
     ),

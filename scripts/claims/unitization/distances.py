@@ -34,9 +34,9 @@ EQUATIONS_2_AND_3 = claim(
     r"$= \sup\,E\,f(X) - E\,f(Y)$ over 1-Lipschitz $f$",
     remark=Remark(
         "hypothesis",
-        "The formula needs finite first moments, which the paper does not say. Finitely many "
-        "samples always have finite moments. The distance $W$ has the unit of the outputs, so "
-        "no constant bounds $W$ unless the scale of the outputs is fixed.",
+        "The earth mover distance needs finite first moments, which the paper does not say. "
+        "Finitely many samples always have finite moments. The distance $W$ has the unit of the "
+        "outputs, so no constant bounds $W$ unless the scale of the outputs is fixed.",
     ),
     why="This is the duality of Kantorovich and Rubinstein. Two bounds are cheap: one "
     "coupling pairs the samples in their order, and one $f$ is linear along the "

@@ -115,8 +115,9 @@ HIGHER_MOMENTS = claim(
     r"\alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        r"The statement needs $\alpha$ in $[0, 1]$. In training, $\alpha$ leaves this interval, "
-        r"and for $\alpha < 0$ the outputs have a larger kurtosis than the inputs.",
+        r"Equation 10 controls the kurtosis only for $\alpha$ in $[0, 1]$. In training, $\alpha$ "
+        r"leaves this interval, and for $\alpha < 0$ the outputs have a larger kurtosis than the "
+        "inputs.",
     ),
     why=r"An output is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, for which "
     r"$E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",

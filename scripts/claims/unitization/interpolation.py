@@ -74,7 +74,7 @@ EQUATION_10 = claim(
         "over-reading",
         "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
         r"10. For $\alpha < 1$, no bound holds that depends on $\alpha$ alone. After batch norm, "
-        r"the bound grows like $(1 - \alpha)\sqrt{d}$.",
+        r"a bound of the distance grows like $(1 - \alpha)\sqrt{d}$.",
     ),
     why=r"The factor $\alpha/r + 1 - \alpha$ is the weighted arithmetic mean of $1/r$ and "
     "$1$; Equation 9 has their weighted harmonic mean. Outputs of Equation 10 "
@@ -168,7 +168,7 @@ NOISE_FREE = claim(
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
     corrected=r"After exact batch norm, the distance is at most $2(\alpha + (1 - "
-    r"\alpha)\sqrt{d})$. Without batch norm, there is no bound",
+    r"\alpha)\sqrt{d})$. Without batch norm, the distance has no bound",
     fault="false",
     why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
     r"which exceeds $2/\alpha = 4$. An output has the length $\alpha + (1 - \alpha)r$, where $r$ "

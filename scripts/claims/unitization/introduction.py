@@ -79,8 +79,8 @@ VANISHING = claim(
     printed="Section 1: “in the case of gradient vanishing, the ICS is totally eliminated”",
     remark=Remark(
         "hypothesis",
-        "The statement needs gradients that vanish in all layers. If gradients vanish only in "
-        "the first layers, the last layers still learn, and their outputs move.",
+        "The outputs stop moving only if gradients vanish in all layers. If gradients vanish only "
+        "in the first layers, the last layers still learn, and their outputs move.",
     ),
     why="In a network of 20 sigmoid layers, the outputs of the first layer move by less "
     "than a billionth of the movement of the last outputs.",

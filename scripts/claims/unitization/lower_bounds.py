@@ -37,10 +37,10 @@ THEOREM_2 = claim(
         "says nothing about $W$. In the supremum, the mean over $x$ has $f(y)$; the paper means "
         "$f(x)$.",
     ),
-    why=r"The bound does not show that high moments have a great impact. For outputs within $\pm "
-    r"C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$, which falls with the power $p$, "
-    "and a small lower bound says nothing about $W$. In the supremum, the mean over $x$ has "
-    "$f(y)$; the paper means $f(x)$.",
+    why="The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
+    r"within $\pm C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$, which falls with the "
+    "power $p$, and a small lower bound says nothing about $W$. In the supremum, the paper "
+    "prints the mean of $f(y)$ over $x$ and means $f(x)$.",
 )
 
 
@@ -121,9 +121,9 @@ EQUATION_5 = claim(
     printed="Section 3.2, Equation 5, for supports that are subsets of $[-C_0, C_0]^d$",
     remark=Remark(
         "hypothesis",
-        "The paper assumes outputs within $[-C_0, C_0]^d$. Without this assumption, the bound is "
-        "false. Outputs that are normalized by the statistics of their own batch of $m$ samples "
-        r"reach $\sqrt{m - 1}$.",
+        "Equation 5 assumes outputs within $[-C_0, C_0]^d$. Without this assumption, the bound of "
+        "Equation 5 is false. Outputs that are normalized by the statistics of their own batch "
+        r"of $m$ samples reach $\sqrt{m - 1}$.",
     ),
     why=r"This is Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
 )

@@ -65,11 +65,11 @@ THEOREM_31 = claim(
     corrected=r"$W \le \sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$, which is never above 2",
     remark=Remark(
         "over-reading",
-        "The theorem bounds $W$, but unitization need not reduce $W$: two points at a distance of "
-        "0.002 may be 2 apart after unitization. An output has the norm 1, and for centered "
-        r"data the bound is $\sqrt{2}$ times this norm. Batch norm has the same bound relative "
-        "to its outputs. In the appendix, the theorem draws $x$ from $p_U$; the paper means "
-        "$p$.",
+        "Theorem 3.1 bounds the distance $W$, but unitization need not reduce $W$: two points at "
+        "a distance of 0.002 may be 2 apart after unitization. An output has the norm 1, and "
+        r"for centered data the bound is $\sqrt{2}$ times this norm. Batch norm has the same "
+        "bound relative to its outputs. In the appendix, Theorem 3.1 draws $x$ from $p_U$; the "
+        "paper means $p$.",
     ),
     why="If $f(0) = 0$, $f(g(x))$ lies in $[-1, 1]$. Two samples that are drawn "
     r"independently have the root mean square distance $\sqrt{2 - 2\langle E\,g(X), "

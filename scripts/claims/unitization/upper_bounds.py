@@ -38,9 +38,9 @@ THEOREM_1 = claim(
     "enough in place of 2",
     remark=Remark(
         "unit",
-        "The bound adds squared lengths to lengths. If the outputs are 100 times as large, the "
-        r"bound is nearly 10,000 times as large. The bound $\sqrt{S + S' + D^2}$ is never larger "
-        "and has the unit of $W$.",
+        "The bound of Theorem 1 adds squared lengths to lengths: if the outputs are 100 times as "
+        r"large, this bound is nearly 10,000 times as large. The bound $\sqrt{S + S' + D^2}$ is "
+        "never larger and has the unit of $W$.",
     ),
     why="Two samples that are drawn independently have the root mean square distance "
     r"$\sqrt{S + S' + D^2}$, so $W$ is at most this distance. The proof uses $E\|X - "
@@ -116,8 +116,9 @@ EQUATION_4 = claim(
     corrected=r"Without noise $W$ is at most $\sqrt{2d}$, which is attained for even $d$",
     remark=Remark(
         "loose",
-        r"Without noise, the bound is $2d + 2$, but $W$ is at most $\sqrt{2d}$. The size of an "
-        r"output is $\sqrt{d}$, so $W$ is at most $\sqrt{2}$ times this size for every $d$.",
+        "Without noise, the bound of Equation 4 is $2d + 2$, but the distance $W$ is at most "
+        r"$\sqrt{2d}$. The size of an output is $\sqrt{d}$, so $W$ is at most $\sqrt{2}$ times "
+        "this size for every $d$.",
     ),
     why=r"This is Theorem 1 with $S = d + \sum v$. In the worst case one distribution has "
     r"the points $\pm(1, \dots, 1)$ and the other has $\pm(1, -1, 1, \dots)$; each "
