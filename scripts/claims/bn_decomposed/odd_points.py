@@ -79,8 +79,8 @@ REMARK_ON_THE_ODD_POINT = claim(
         "over-reading",
         "At finite width, the weights decide which sample becomes odd, unless one sample is a "
         "clear outlier. At width 50, the longest of ten Gaussian samples is also the longest "
-        "sample at the end in a quarter of all networks. By chance, a sample would be the "
-        "longest at the end in a tenth of all networks.",
+        "sample at the end in a quarter of all networks. By chance, any given sample would be "
+        "the longest at the end in a tenth of all networks.",
     ),
     why="At infinite width the norms alone decide. A norm ratio above $1 + 1.15/n$ grows "
     "from layer to layer, and a smaller ratio returns to 1.",

@@ -95,8 +95,8 @@ EQUATIONS_41_TO_43 = claim(
     "before Eq. 42 says",
     fault="misprint",
     why="A row that separates sample $n$ from the others has the samples 2 and $n$ in different "
-    r"clusters. The words 'all elements in $\{2, \ldots, n - 2\}$' before it probably mean $\{2, "
-    r"\ldots, n - 1\}$.",
+    r"clusters. Before Eq. 42, the words 'all elements in $\{2, \ldots, n - 2\}$' probably mean "
+    r"$\{2, \ldots, n - 1\}$.",
 )
 
 

@@ -205,8 +205,8 @@ TEST_3 = claim(
     r"-\varepsilon \cdot S$",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
-    corrected="In both tests, the number $S$ must be the standard deviation, and the test must be "
-    "two one-sided tests",
+    corrected="The number $S$ must be the standard deviation, and the test must consist of two "
+    "one-sided tests",
     fault="misprint",
     why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight, "
     "so the result of the test depends on the unit of the weights. A test that does not reject "

@@ -32,15 +32,14 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        r"The bound does not show that high moments have a great impact. For outputs within $\pm "
-        r"C$ the bound is at most $\sqrt{d}\,C/p$, which falls with $p$, and a small lower bound "
-        "says nothing about $W$. In the supremum, the mean over $x$ has $f(y)$; the paper means "
-        "$f(x)$.",
+        "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
+        r"within $\pm C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$, which falls with "
+        "the power $p$, and a small lower bound says nothing about $W$. In the supremum, the "
+        "paper prints the mean of $f(y)$ over $x$ and means $f(x)$.",
     ),
-    why="The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
-    r"within $\pm C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$, which falls with the "
-    "power $p$, and a small lower bound says nothing about $W$. In the supremum, the paper "
-    "prints the mean of $f(y)$ over $x$ and means $f(x)$.",
+    why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
+    r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "
+    "from the corner of the cube along its diagonal, both bounds become equalities.",
 )
 
 
