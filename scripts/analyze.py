@@ -86,8 +86,8 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
         source = load_network(source, seed)
     elif any(run_folder.is_run(folder) for folder in source.resolve().parents):
         raise InputError(
-            f"path must be the folder of a run, which holds recipe.json; got {source}, which lies "
-            "in such a folder"
+            f"path must be the folder of a run, which holds recipe.json; got {source}, which is "
+            "inside a folder of a run"
         )
     try:
         parameters = weights.load(source, dense=True, vectors=True)
@@ -99,7 +99,8 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
     chosen = {n: w for n, w in parameters.items() if n.startswith(layers or "")}
     if not kernels.keys() & chosen.keys():
         raise InputError(
-            f"--layers must be the beginning of names of {kind}; no name in {path.name} begins so"
+            f"--layers must be the beginning of names of {kind}; in {path.name}, no such name "
+            f"begins with {layers}"
         )
     return {printable(name): w for name, w in chosen.items()}
 

@@ -69,7 +69,7 @@ def _finite(x: Any, name: str) -> Any:
     if not isinstance(x, int | float):
         return x
     if abs(x) > sys.float_info.max:
-        raise ValueError(f"{name} must be finite; got {'inf' if x == math.inf else 'more'}")
+        raise ValueError(f"{name} must be finite; got {'inf' if x == math.inf else 'a larger int'}")
     return float(x)
 
 

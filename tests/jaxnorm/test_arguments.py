@@ -196,7 +196,7 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.nnx.UnitizedBatchNorm(3, pixels=np.inf, rngs=nnx.Rngs(0)),
     ],
     "radius must be finite; got inf": [lambda: shift.clipped_power(X, radius=np.inf)],
-    "dims must be finite; got more": [lambda: shift.mean_projection(10**400)],
+    "dims must be finite; got a larger int": [lambda: shift.mean_projection(10**400)],
     r"x must be images \(samples, height, width, 3 channels\); got \(2, 3, 8, 8\); for channels": [
         lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
         lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
