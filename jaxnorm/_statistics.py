@@ -90,7 +90,7 @@ class Reduction(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Σ h and Σ h² of each feature, and the number of summed elements."""
+    """The sums Σ h and Σ h² of each feature's elements h, and the number of elements."""
 
     first: Float[Array, "*rest c"]
     second: Float[Array, "*rest c"]

@@ -333,7 +333,7 @@ def expand(
 def ramp_kernel(
     a: KernelMap | Expansion, b: KernelMap | Expansion, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """Σ of jump · jump · ∫ (ρ − sin θ) h(θ) dθ over all pairs of kinks."""
+    """The sum over all pairs of kinks of jump · jump · ∫ (ρ − sin θ) h(θ) dθ."""
     nodes, weights = (jnp.asarray(x, rho.dtype) for x in leggauss(64))
     half = jnp.arcsin(rho) / 2
     sine = jnp.sin(half * (nodes + 1))
@@ -345,7 +345,7 @@ def ramp_kernel(
 
 
 def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """ρ clipped to the inside of (−1, 1), where arcsin has a slope; the gradient is that of ρ."""
+    """The correlation clipped to the inside of (−1, 1), where arcsin has a slope; gradient 1."""
     limit = 1 - float(jnp.finfo(rho.dtype).eps)
     constant = jax.lax.stop_gradient(rho)
     return jnp.clip(constant, -limit, limit) + (rho - constant)

@@ -264,7 +264,7 @@ def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
 
 
 def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) -> Stability:
-    """Eigenvalues by the representations of the permutations of the n − 1 samples.
+    """Eigenvalues of a layer's map, one kind of deviation of the n − 1 samples at a time.
 
     The first kind of deviations is x cᵢ of variances, y cᵢ of covariances with the odd sample, and
     w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps this kind to itself. The second

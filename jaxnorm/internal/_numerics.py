@@ -39,7 +39,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """√square; where `square` is zero, the result and its gradient are 0."""
+    """The square root of `square`; where `square` is zero, the root and its gradient are 0."""
     nonzero = square != 0  # this comparison is true for NaN, so NaN remains NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
@@ -104,7 +104,7 @@ def chi_mean(dims: int) -> float:
 
 
 def chi_defect(dims: Number) -> Number:
-    """h = dims/2 − R², R = Γ((dims + 1)/2)/Γ(dims/2): half the variance of a chi variable.
+    """Half the variance of a chi variable, dims/2 − R² with R = Γ((dims + 1)/2)/Γ(dims/2).
 
     The recursion R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms.
     After eight such steps, the series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise, where y = 2d −

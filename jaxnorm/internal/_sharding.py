@@ -54,7 +54,7 @@ def replicate(x: Array) -> Array:
 
 
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
-    """Each x[i] as one vector; the first axis remains sharded, and the other axes are gathered."""
+    """Each row of `x` as a vector; the first axis remains sharded, and the others are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)
 
 

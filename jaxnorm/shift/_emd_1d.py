@@ -77,7 +77,7 @@ def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
 
 
 def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) -> Array:
-    """∫ |F − G|, from the steps of both distribution functions in order of their points."""
+    """The integral ∫ |F − G|, from the steps of both distribution functions F and G."""
     points = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
     steps = jnp.broadcast_to(jnp.concatenate([p, -q]), points.shape)
     points, steps = jax.lax.sort((points, steps), num_keys=1)

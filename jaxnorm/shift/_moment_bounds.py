@@ -67,7 +67,7 @@ def normalized_upper_bound(
     mean_y: Float[Array, " d"],
     excess_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """Eq. 4, Theorem 1 for outputs of a batch norm: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
+    """Upper bound for outputs of a batch norm, Eq. 4: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
     Without noise, this bound is 2d + 2, although the distance is never larger than √(2d).
 
@@ -186,7 +186,7 @@ def normalized_lower_bound(
     *,
     radius: int | float | Float[Array, ""],
 ) -> Float[Array, ""]:
-    """Eq. 5, Theorem 2 at p = 2 for outputs of a batch norm: |Σ (e² + v − e'² − v')| / (2 C √d).
+    """Lower bound for outputs of a batch norm, Eq. 5: |Σ (e² + v − e'² − v')| / (2 C √d).
 
     The bound requires that no output exceeds `radius`. Outputs that are normalized by their own
     batch of m samples never exceed √(m − 1). If the squares of means overflow, the result is NaN.

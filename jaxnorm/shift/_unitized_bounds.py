@@ -151,7 +151,7 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """The largest mean norm of outputs for inputs with the norms of `x`, plus the same for `y`.
+    """The largest mean norm that a layer can give inputs with the norms of `x`, plus that for `y`.
 
     For norms above 1, the feature with the smallest alpha gives the largest output. For norms below
     1, it is the feature with the largest alpha.

@@ -237,7 +237,7 @@ def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[
 
 
 def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"], Float[Array, ""]]:
-    """(x − hⱼ)/‖x − hⱼ‖ and 1/‖x − hⱼ‖, zero for filters at x, and the number of filters at x."""
+    """Unit vectors to x and inverse distances, 0 for filters at x, and how many filters are at x."""
     differences = x[None, :] - h
     distances = lengths(differences)
     at_x = distances == 0

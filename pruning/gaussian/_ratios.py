@@ -117,7 +117,7 @@ def _check(function: str, **sizes: int) -> None:
 
 
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
-    """E X⁻¹ − 1 and E X⁻² − 1 for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors, in float64.
+    """The excess of E X⁻¹ and E X⁻² over 1, for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
     X⁻ʲ − 1, e^(−t) is subtracted under the integral. Both integrals are sums over nodes that are

@@ -168,7 +168,7 @@ def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array
 
 
 def _noise(correlation: Parameter) -> Parameter:
-    """t = 1/ρ² − 1, which is infinite at ρ = 0, and NaN for |ρ| above 1."""
+    """The noise t = 1/ρ² − 1 of a correlation ρ; infinite at ρ = 0, and NaN for |ρ| above 1."""
     square = jnp.square(correlation)
     return jnp.where(square > 1, jnp.nan, (1 - square) / square)
 

@@ -163,7 +163,7 @@ def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, "
 def _sample(
     key: Key[Array, ""], *, shape: tuple[int, ...], dtype: jnp.dtype, exponent: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """Random elements at scale 1; |x|^exponent has a Gamma distribution of shape 1/exponent."""
+    """Random elements at scale 1, by the Gamma distribution (shape 1/exponent) of |x|^exponent."""
     sign_key, size_key = jax.random.split(key)
     # by logarithms, because elements underflow for small exponents
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent

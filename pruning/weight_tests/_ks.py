@@ -198,7 +198,7 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
-    """P(K > x) for Kolmogorov's distribution, by the theta series that converges faster."""
+    """Tail probability of Kolmogorov's distribution, by the theta series that converges faster."""
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)
     safe = jnp.where(large, x, 1)

@@ -107,7 +107,7 @@ def _over_chunks(
     step: Callable[[Array, Array, Array], Array],
     start: Array,
 ) -> Array:
-    """`state = step(state, entries, cells)` over chunks of `h`, to save memory.
+    """The last state after `step` was applied to all chunks of `h`; chunks save memory.
 
     The last chunk overlaps the previous chunk. Elements in both chunks get a cell number beyond all
     cells, so they are not counted twice.

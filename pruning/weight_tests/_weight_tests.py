@@ -208,7 +208,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """P(T > t) for Student's t, from a ratio of t² that follows a Beta distribution."""
+    """Tail probability of Student's t, from a ratio of t² that follows a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)

@@ -38,7 +38,7 @@ class Product(NamedTuple):
         return _matrices(y, *self.of_outputs)
 
     def squares(self, x: Array) -> Array:
-        """Σ x² of the values that each input of the matrix multiplies, (groups, inputs)."""
+        """The sum Σ x² of the values that each input of the matrix multiplies, (groups, inputs)."""
         return jnp.square(self.inputs(x)).sum(1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
@@ -88,7 +88,7 @@ class Convolution(NamedTuple):
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
     def squares(self, x: Array) -> Array:
-        """Σ x² of the feature map that each input of the matrix reads, (groups, inputs)."""
+        """The sum Σ x² of the feature map that each input of the matrix reads, (groups, inputs)."""
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
 

@@ -24,8 +24,8 @@ class Moments(NamedTuple):
       rows: The number of rows.
       x: Mean of x, (groups, inputs).
       y: Mean of y, (groups, outputs).
-      xx: Σ x xᵀ about the mean, (groups, inputs, inputs).
-      xy: Σ x yᵀ about the means, (groups, inputs, outputs).
+      xx: The sums Σ x xᵀ about the mean, (groups, inputs, inputs).
+      xy: The sums Σ x yᵀ about the means, (groups, inputs, outputs).
     """
 
     rows: int
@@ -35,7 +35,7 @@ class Moments(NamedTuple):
     xy: np.ndarray
 
     def about(self, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Σ x xᵀ and Σ x yᵀ about the point (x, y) instead of the means."""
+        """The sums Σ x xᵀ and Σ x yᵀ about the point (x, y) instead of the means."""
         dx, dy = self.x - x, self.y - y
         xx = self.xx + self.rows * dx[:, :, None] * dx[:, None, :]
         return xx, self.xy + self.rows * dx[:, :, None] * dy[:, None, :]

@@ -268,7 +268,7 @@ class Block:
             self.missing = self._missing(left)
         others, rows, crossed, schur, residual = self.missing
         if (own := self.rows.get(channel)) is not None:
-            cross = crossed[own][:, rows]  # (inputs of the channel, removed channels, inputs)
+            cross = crossed[own][:, rows]  # shape (inputs of the channel, removed channels, inputs)
             solved = np.linalg.solve(self.inverse[np.ix_(own, own)], cross.reshape(len(own), -1))
             solved = solved.reshape(cross.shape)
             schur = schur + np.einsum("irs,irt->rst", cross, solved)

@@ -198,7 +198,7 @@ def observe(layer: Layer, x: streams.Stream, *, experts: bool) -> Seen:
 
 
 def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts"]:
-    """Σ over tokens of the weight of each expert times the norm of its output."""
+    """The sum over tokens of each expert's weight times the norm of its output."""
     down = layer.params["mlp.experts.down_proj.weight"]
     outputs = (
         product(rows(layer.run_expert(x, e)), np.asarray(down[e]).T) for e in range(len(down))
