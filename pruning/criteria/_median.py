@@ -237,7 +237,7 @@ def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[
 
 
 def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"], Float[Array, ""]]:
-    """Unit vectors to x and inverse distances, 0 for filters at x, and how many filters are at x."""
+    """Unit vectors to x and inverse distances, 0 for filters at x; the number of such filters."""
     differences = x[None, :] - h
     distances = lengths(differences)
     at_x = distances == 0

@@ -117,9 +117,10 @@ FIGURE_3 = claim(
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected="If there are at least seven points, an odd point forms. The angles in the cluster "
-    r"tend to $3\pi/n$ radians, not to 0. The distances in the cluster are too small to draw: "
-    "for 49 points, the spread of the cluster is 0.0037 times the distance $R$ of the odd point",
+    corrected="If there are at least seven points, an odd point forms. The angles between points "
+    r"of the cluster tend to $3\pi/n$ radians, not to 0. The distances in the cluster are too "
+    "small to draw: for 49 points, the spread of the cluster is 0.0037 times the distance $R$ "
+    "of the odd point",
     fault="false in a case",
     why=r"In each layer, the square of an angle $\theta$ in the cluster, relative to the odd "
     r"point, is multiplied by $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. "

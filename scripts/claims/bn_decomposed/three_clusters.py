@@ -226,7 +226,8 @@ EQUATION_92 = claim(
     "The printed formula gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
-    corrected=r"The denominator must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
+    corrected=r"The denominator of the cosine must have the norm $\|x_n\|$ in place of $\|x_1\|$, "
+    "as in Eq. 94",
     fault="misprint",
     why="The right side of Eq. 92 is that of Eq. 91 for the other end $x_n$, so the left side "
     "must have the norm of $x_n$. We read the formula from a text extraction of the PDF, in "
@@ -257,7 +258,8 @@ FIGURE_8 = claim(
     "clusters",
     printed="Figure 8: “at every step, a three-cluster neuron always generates one three-cluster "
     "neuron and one two-cluster neuron”",
-    corrected="If the middle cluster is at the mean, both children have two clusters",
+    corrected="If the middle cluster of a row is at the mean, both children of the row have two "
+    "clusters",
     fault="false in a case",
     why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$: the "
     "cluster at the mean becomes 0 in both children. Theorem 11 still holds.",

@@ -194,8 +194,8 @@ THEOREM_11_4 = claim(
     "with $m = (n - 1)^2$",
     remark=Remark(
         "loose",
-        "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, this "
-        "bound is 26°, but the angle is 82° or more.",
+        "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, the "
+        "printed bound is 26°, but the angle between the cluster and an end is 82° or more.",
     ),
     why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are symmetric "
     "about their mean attain this value, because $r = 1$.",

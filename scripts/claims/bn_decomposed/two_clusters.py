@@ -184,8 +184,8 @@ EQUATION_56 = claim(
     "squared heights $S_1$ and $S_2$",
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
-    corrected=r"The numerator must be $\sum_{L_2} c^2$, without the square root, as in Eqs. 53 and "
-    "57",
+    corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
+    "in Eqs. 53 and 57",
     fault="misprint",
     why="The printed cosine would depend on the unit of the heights. We read the formula from a "
     "text extraction of the PDF, in which a single wrong glyph would make this difference.",

@@ -38,7 +38,7 @@ PROPOSITION_1 = claim(
     r"j/\beta)/\Gamma(\alpha)$",
     printed="Proposition 1, of Equations 11 to 13: “for x, a, θ, α, β ∈ R, α > 0 and range x ≥ a "
     "if θ > 0, x ≤ a if θ < 0”",
-    corrected=r"The moment formula holds if $\alpha + j/\beta > 0$",
+    corrected=r"The formula for the moments holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
     why=r"At $\alpha = 1.5$ and $\beta = -1$, the second moment of the distribution is infinite, "
     r"but Equation 13 gives $-18$. The paper uses the proposition only at $\beta = 2$.",

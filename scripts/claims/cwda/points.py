@@ -16,7 +16,8 @@ PROPOSITION_8 = claim(
     "A Gaussian matrix has full rank with probability 1",
     printed="Proposition 8: “For a n×m random matrix (aij)n×m, where aij ∼ N(0, σ2). And Eq. (8) "
     r"holds with probability 1.” It means Eq. 42, $\operatorname{rank} = \min(m, n)$",
-    corrected="The entries must have a joint density, as independent Gaussian entries do",
+    corrected="The entries of the matrix must have a joint density, as independent Gaussian "
+    "entries do",
     fault="false in a case",
     why="Matrices of lower rank are the zeros of polynomials, so they have probability 0 under a "
     "joint density. A matrix whose entries all equal the same normal variable has rank 1. "

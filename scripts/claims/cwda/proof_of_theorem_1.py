@@ -102,8 +102,8 @@ EQUATION_21 = claim(
     printed=r"Equation 21: $f = f(EX, EY) + \sum(X - EX)\,\partial f/\partial X + \frac12\sum(X - "
     r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$, sums over $X$ "
     "and $Y$, “according to Taylor theorem”",
-    corrected=r"The expansion needs the mixed term $(X - EX)(Y - EY)\,\partial^2f/\partial "
-    r"X\partial Y$",
+    corrected="The second-order expansion needs the mixed term $(X - EX)(Y - "
+    r"EY)\,\partial^2f/\partial X\partial Y$",
     fault="false",
     why="Without the mixed term, the remainder of the expansion of $x/y$ is itself of second "
     "order. For the same reason, Equation 33 lacks the covariance.",

@@ -75,8 +75,8 @@ LAGRANGE_IDENTITY = claim(
     printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
-    corrected=r"The last sum must have $(\|a_i\| - \|a_j\|)^2$ in place of $(\|a_i\|^2 - "
-    r"\|a_j\|^2)^2$, and the factor 2 must be before the products",
+    corrected=r"The last sum of the identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
+    r"$(\|a_i\|^2 - \|a_j\|^2)^2$, and the factor 2 must be before the products",
     fault="misprint",
     why="The printed terms of the identity have the different units $c^2$ and $c^4$. Lagrange's "
     r"identity for the sequences $\|a_i\|$ and 1 has the squared differences of the norms "
