@@ -100,6 +100,17 @@ def shuffled(h, groups):
     return h.reshape(*h.shape[:-1], groups, -1).swapaxes(-1, -2).reshape(h.shape)
 
 
+def largest_of_pairs(h):
+    """The largest of two neighbours times its place, by a window over two arrays."""
+
+    def larger(a, b):
+        return tuple(jnp.where(a[0] >= b[0], x, y) for x, y in zip(a, b, strict=True))
+
+    arrays, start = (h, lax.broadcasted_iota(h.dtype, h.shape, 1)), (-jnp.inf, 0.0)
+    start = tuple(jnp.asarray(x, h.dtype) for x in start)
+    return jnp.multiply(*lax.reduce_window(arrays, start, larger, (1, 2, 1), (1, 2, 1), "VALID"))
+
+
 def looped(h):
     """Doubled while it is small."""
 
@@ -283,6 +294,7 @@ CUT: dict[str, Case] = {
     "stop gradient of a weight": Case(
         lambda p, h: jnp.exp(h) @ lax.stop_gradient(p["w"]), (3, N), {"w": (N, 3)}, 3
     ),
+    "window of pairs": whole(largest_of_pairs),
     "real and imaginary": whole(
         lambda h: (lax.complex(h, 2 * h) ** 2).real + lax.complex(h, h).imag
     ),
@@ -399,7 +411,18 @@ def maxima_of_nothing(h):
     return self_product(jnp.maximum(h, -9.0))
 
 
+def convolved_counts(p, h):
+    """A depthwise convolution of ones, which counts the taps inside of an image."""
+    ones = jnp.ones_like(h)
+    options = {"dimension_numbers": ("NWC", "WIO", "NWC"), "feature_group_count": N}
+    return h / lax.conv_general_dilated(ones, jnp.exp(p["k"]), (1,), "SAME", **options)
+
+
 KEPT: dict[str, tuple[Case, str]] = {
+    "a depthwise convolution of ones": (
+        Case(convolved_counts, (), {"k": (3, 1, N)}),
+        "conv_general_dilated",
+    ),
     "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
     "samples in groups": (
         Case(convolved_over_groups_of_samples, (), {"k": (3, N, 4)}, out=4),

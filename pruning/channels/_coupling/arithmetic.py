@@ -156,7 +156,7 @@ def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
     return [ChannelIds(axes, sets.zero_at(v, axes)) for v in operands]
 
 
-def reduce_window(eqn: Equation, sets: UnionFind, value: ChannelIds, *start: ChannelIds) -> Results:
+def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     params, shape = eqn.params, shape_of(eqn.outvars[0])
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")
     windows = [params.get(name) or (1,) * len(shape) for name in names]
@@ -164,9 +164,11 @@ def reduce_window(eqn: Equation, sets: UnionFind, value: ChannelIds, *start: Cha
         all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
         for k in range(len(shape))
     ]
-    axes = sets.pin_others(value, lambda k: single[k])
+    operands = values[: len(eqn.outvars)]  # the others are initial values
+    pinned = [ChannelIds(tuple(sets.pin_others(v, lambda k: single[k]))) for v in operands]
+    axes = sets.union_all(pinned, shape_of(eqn.invars[0]))
     axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]
-    return [ChannelIds(tuple(axes), value.zero)]
+    return [ChannelIds(tuple(axes), v.zero) for v in operands]
 
 
 def unpadded(
@@ -208,6 +210,8 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
     if groups == 1:
         _contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
     elif groups == incoming.size:
+        if is_free(incoming):
+            sets.pin(out)  # without channels of its own, the input would keep the old width
         out = sets.union(np.repeat(incoming, out.size // groups), out)
     else:
         _contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))
