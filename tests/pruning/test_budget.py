@@ -54,6 +54,22 @@ def test_of_a_branching_the_dearest_is_counted():
     assert at(()) == pruning.cost(apply, params, jnp.ones((2, 4)))
 
 
+def test_products_of_halves_of_the_queries_are_counted():
+    """As in differential attention: each half of the queries meets its half of the keys."""
+
+    def apply(p, x):
+        halves = (jnp.split(x @ p[name], 2, -1) for name in "qk")
+        a, b = (q @ k.T for q, k in zip(*halves, strict=True))
+        return jax.nn.softmax(a) - jax.nn.softmax(b)
+
+    params, x = {name: jnp.ones((4, 8)) for name in "qk"}, jnp.ones((3, 4))
+    groups = pruning.coupled_channels(apply, params, x)
+    at = cost_at(apply, params, groups, x)
+    assert [group.size for group in groups] == [8]
+    for width in (8, 5):  # two kernels, and two products of 3 rows and 3 columns
+        assert at([width]).macs == 2 * 3 * 4 * width + 3 * 3 * width
+
+
 def test_the_smaller_network_is_timed():
     apply, params, x = prunable.model("mlp")
     groups = pruning.coupled_channels(apply, params, x)

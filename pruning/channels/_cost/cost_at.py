@@ -38,10 +38,11 @@ def cost_at(
     """A function that returns the cost of the network at given numbers of channels.
 
     The counts equal the counts of `cost` for the smaller network, but the smaller network is not
-    traced. If a `cond` has several branches, the function counts the branch that is most expensive
-    before channels are removed. The operations that `resized` adds for removed channels under a
-    norm are not counted. With `batch_sizes`, every call compiles the smaller network by `resized`
-    and times it as `cost` does.
+    traced. If a product reads only some of a group's channels, these channels count as if they were
+    removed in the same proportion as the group. If a `cond` has several branches, the function
+    counts the branch that is most expensive before channels are removed. The operations that
+    `resized` adds for removed channels under a norm are not counted. With `batch_sizes`, every call
+    compiles the smaller network by `resized` and times it as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -86,7 +87,8 @@ def cost_at(
             small = remove_channels(params, groups, keep)
             run = resized(apply, groups, keep)
             timings = cost(run, small, *inputs, batch_sizes=batch_sizes).timings
-        return Cost(int(sizes.sum()), int(products(widths).sum()), int(sizes @ itemsizes), timings)
+        macs = round(products(widths).sum())
+        return Cost(round(sizes.sum()), macs, round(float(sizes @ itemsizes)), timings)
 
     return at
 
@@ -121,13 +123,13 @@ class Products:
         sizes = np.array([*(group.size for group in groups), 1])
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)
-        self.slopes = np.zeros((count, longest, len(groups) + 1), np.int64)
+        self.slopes = np.zeros((count, longest, len(groups) + 1))
         self.slopes[:, :, -1] = 1  # stands for axes without a group, and for missing axes
         for i, (_, axes) in enumerate(products):
             for k, axis in enumerate(axes):
                 roots = sets.find(np.where(axis < owner.size, axis, sets.find(axis)))
                 counts = np.bincount(owner[roots], minlength=sizes.size)
-                self.slopes[i, k] = counts // sizes
+                self.slopes[i, k] = counts / sizes
 
     def __call__(self, widths: Widths) -> np.ndarray:
         """The products at these widths."""
@@ -147,8 +149,9 @@ def _macs(
             axes = (next((a for a in pair if not is_free(a)), pair[0]) for pair in pairs)
             products.append((factor, (*results[0].axes, *axes)))
         times = factor * eqn.params["length"] if eqn.primitive.name == "scan" else factor
-        programs = zip(subprograms(eqn), inner_ids(channels.sets, eqn, values), strict=True)
-        inner = [_macs(channels, inside, ids, times) for inside, ids in programs]
+        with channels.sets.inside(eqn):
+            programs = zip(subprograms(eqn), inner_ids(channels.sets, eqn, values), strict=True)
+            inner = [_macs(channels, inside, ids, times) for inside, ids in programs]
         if eqn.primitive.name == "cond":
             inner = [max(inner, key=_total)]
         products.extend(product for of_program in inner for product in of_program)
