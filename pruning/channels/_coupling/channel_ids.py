@@ -6,7 +6,8 @@ ids that cannot be removed. An axis that a broadcast makes is `FREE`, and takes 
 with which it is combined.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -92,6 +93,8 @@ class UnionFind:
         self.owners = np.full(2, -1)  # for each id of a parameter: the number of its axis
         self.reasons = np.full(2, -1)  # for each pinned id: the number of its cause in `pinned`
         self.equations: tuple[Equation, ...] = ()  # equations that are being read, outermost first
+        # For each axis of a loop's state: the equations around it, and its ids.
+        self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
         self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
         self.settled = False  # true after a program was read: from then on, free ids remain free
         # set when channels are removed: for each root, whether it is removed
@@ -106,6 +109,22 @@ class UnionFind:
     def new(self, count: int) -> Vector:
         """Make `count` new ids, each in its own set."""
         return self.of_axes([count], owned=False)[0]
+
+    def of_state(self, number: int, axis: int, count: int) -> Vector:
+        """The ids of an axis of a state of the current loop; every reading gets the same ids."""
+        key = (*map(id, self.equations), number, axis)
+        if key not in self.states:
+            self.states[key] = self.equations, self.new(count)
+        return self.states[key][1]
+
+    @contextmanager
+    def inside(self, eqn: Equation) -> Iterator[None]:
+        """Makes `eqn` the innermost equation that is being read."""
+        outer = self.equations
+        if not outer or outer[-1] is not eqn:
+            self.equations = (*outer, eqn)
+        yield
+        self.equations = outer
 
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
         """New ids for axes of these sizes, each in its own set; `owned` for axes of parameters."""

@@ -97,17 +97,14 @@ def equation_ids(
     sets: UnionFind, eqn: Equation, operands: Sequence[ChannelIds]
 ) -> list[ChannelIds]:
     """The ids of the results of an equation."""
-    outer, sets.equations = sets.equations, (*sets.equations, eqn)
     operands = entering(eqn, operands)
-    if (call := call_of(eqn)) is not None:
-        results = evaluate(call.program, sets, operands)
-        results = results if call.kind == "jit" else not_uniform(results)
-    elif (rule := block_of(eqn)) is not None:
-        results = not_uniform(rule(sets, eqn, operands)[1])
-    else:
-        results = apply_rule(eqn, sets, operands)
-    sets.equations = outer
-    return results
+    with sets.inside(eqn):
+        if (call := call_of(eqn)) is not None:
+            results = evaluate(call.program, sets, operands)
+            return results if call.kind == "jit" else not_uniform(results)
+        if (rule := block_of(eqn)) is not None:
+            return not_uniform(rule(sets, eqn, operands)[1])
+        return apply_rule(eqn, sets, operands)
 
 
 def entering(eqn: Equation, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
@@ -238,7 +235,7 @@ def _settle_carry(
         """All facts except the ids, because ids are only united and never separated."""
         return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
 
-    carry = [_name_free_axes(sets, value) for value in start]
+    carry = [_name_free_axes(sets, k, value) for k, value in enumerate(start)]
     while True:
         results = body(carry)
         after = [_either(sets, pair) for pair in zip(carry, results, strict=False)]
@@ -247,9 +244,12 @@ def _settle_carry(
         carry = after
 
 
-def _name_free_axes(sets: UnionFind, value: ChannelIds) -> ChannelIds:
-    """`value` with new ids along free axes, such as the axes of a state of zeros."""
-    axes = tuple(sets.new(a.size) if a.size > 1 and is_free(a) else a for a in value.axes)
+def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelIds:
+    """The state `value` of a loop with ids along free axes, such as the axes of zeros."""
+    axes = tuple(
+        sets.of_state(number, k, a.size) if a.size > 1 and is_free(a) else a
+        for k, a in enumerate(value.axes)
+    )
     zero = sets.zero_at(value, axes)
     return value._replace(axes=axes, zero=zero, number=None, constant=False)
 

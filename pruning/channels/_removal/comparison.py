@@ -94,10 +94,11 @@ def difference(
         results = equation_ids(sizes.sets, a, values)
         if reason := _of_equation(sizes, a, b, values, results, same):
             return f"{reason} of {a.primitive.name}{at(line_of([a]))}"
-        inner = zip(subprograms(a), subprograms(b), inner_ids(sizes.sets, a, values), strict=True)
-        for inside, other, of_inner in inner:
-            if found := difference(sizes, inside, other, of_inner):
-                return found
+        with sizes.sets.inside(a):
+            inner = inner_ids(sizes.sets, a, values)
+            for inside, other, of_inner in zip(subprograms(a), subprograms(b), inner, strict=True):
+                if found := difference(sizes, inside, other, of_inner):
+                    return found
         ids |= zip(a.outvars, results, strict=True)
         same |= zip(a.outvars, b.outvars, strict=True)
     return ""

@@ -20,6 +20,7 @@ from pruning.channels._coupling.channel_ids import ChannelIds, is_free
 from pruning.channels._coupling.control_flow import (
     entering,
     equation_ids,
+    evaluate,
     ids_of_constant,
     scan_ids,
     scan_parts,
@@ -177,8 +178,7 @@ def _narrow(
     narrow = []
     for (path, leaf), large, of_leaf in zip(leaves, jax.tree.leaves(whole), ids, strict=False):
         if np.shape(leaf) == np.shape(large):
-            for axis, of_axis in enumerate(of_leaf.axes):
-                leaf = sizes.cut(leaf, axis, of_axis)
+            leaf = sizes.narrow(leaf, of_leaf)
         if np.shape(leaf) != (small := sizes.shape(of_leaf)):
             raise ValueError(
                 f"a state must have the shape that the small network returns, {small} at "
@@ -202,10 +202,15 @@ class Resizing:
 
     def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
+        with self.sets.inside(eqn):
+            return self._step(eqn, values)
+
+    def _step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
         arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
         values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
         if all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True)):
-            ids, results = self.ids(eqn, values), evaluate_equation(eqn, arrays)
+            ids = self.ids(eqn, values)
+            results = list(map(self.sizes.narrow, evaluate_equation(eqn, arrays), ids))
         elif (call := call_of(eqn)) is not None:
             return self.call(eqn, call, values)
         elif eqn.primitive.name == "scan":
@@ -312,10 +317,9 @@ class Resizing:
 
     def run_rule(self, eqn: Equation, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of the program of a custom derivative rule."""
-        outer, self.sets.equations = self.sets.equations, (*self.sets.equations, eqn)
-        results = self.run(program, values)
-        self.sets.equations = outer
-        return results
+        with self.sets.inside(eqn):
+            evaluate(program, self.sets, [v.ids for v in values])  # unites the states of its loops
+            return self.run(program, values)
 
     def branch(
         self, eqn: Equation, values: Sequence[Sized], ids: Sequence[ChannelIds]

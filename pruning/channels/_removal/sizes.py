@@ -67,6 +67,12 @@ class Sizes:
                 array = self.cut(array, k, new)
         return array
 
+    def narrow(self, array: Leaf, value: ChannelIds) -> Leaf:
+        """An array of the large program without removed channels."""
+        for axis, ids in enumerate(value.axes):
+            array = self.cut(array, axis, ids)
+        return array
+
     def cut(self, array: Leaf, axis: int, ids: Vector) -> Leaf:
         """An array without removed channels along the axis with these ids."""
         remain = self.remain(ids)

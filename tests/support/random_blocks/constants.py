@@ -37,6 +37,18 @@ def in_halves(rows: int, channels: int) -> jax.Array:
     return jnp.concatenate([jnp.sin(half), jnp.cos(half[:, : channels // 2])], -1)
 
 
+def in_a_loop(rows: int, channels: int) -> jax.Array:
+    """The states of a loop that begins with zeros, and to which each step adds a row."""
+    rows_of_sines = jnp.asarray(sines(rows, channels))
+    return lax.scan(lambda h, row: (h / 2 + row, h + row), jnp.zeros(channels), rows_of_sines)[1]
+
+
+def in_a_while_loop(rows: int, channels: int) -> jax.Array:
+    table = jnp.asarray(sines(rows, channels))
+    start = 0, jnp.zeros((rows, channels))
+    return lax.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] / 2 + table), start)[1]
+
+
 CONSTANTS: dict[str, Callable[[int, int], Any]] = {
     "table": sines,
     "cast table": in_bfloat16,
@@ -49,6 +61,8 @@ CONSTANTS: dict[str, Callable[[int, int], Any]] = {
     "table in halves": in_halves,
     "exponent of a table": lambda *shape: jnp.exp(jnp.asarray(sines(*shape))),
     "sum of tables": lambda *shape: jnp.asarray(angles(*shape)) + counted(*shape),
+    "table of a scan": in_a_loop,
+    "table of a while loop": in_a_while_loop,
     "table from a table": lambda *shape: jnp.asarray(angles(*shape).T).T[::-1] / 2,
 }
 """By name, a function of the numbers of rows and channels."""
