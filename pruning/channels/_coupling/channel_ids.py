@@ -110,13 +110,6 @@ class UnionFind:
         """Make `count` new ids, each in its own set."""
         return self.of_axes([count], owned=False)[0]
 
-    def of_state(self, number: int, axis: int, count: int) -> Vector:
-        """The ids of an axis of a state of the current loop; every reading gets the same ids."""
-        key = (*map(id, self.equations), number, axis)
-        if key not in self.states:
-            self.states[key] = self.equations, self.new(count)
-        return self.states[key][1]
-
     @contextmanager
     def inside(self, eqn: Equation) -> Iterator[None]:
         """Makes `eqn` the innermost equation that is being read."""
@@ -317,7 +310,8 @@ class UnionFind:
         for k in removable:
             if k != left:
                 self.pin(axes[k])
-        return np.broadcast_to(along(axes[left], left, len(axes)), [a.size for a in axes]).ravel()
+        inner = int(np.prod([axis.size for axis in axes[left + 1 :]]))
+        return np.resize(np.repeat(axes[left], inner), size)
 
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
         """The ids of `axis`, reshaped to `sizes` and united until they vary along one axis only.
@@ -387,8 +381,3 @@ def fixed(count: int) -> Vector:
 
 def is_free(axis: Vector) -> bool:
     return bool((axis == FREE).all())
-
-
-def along(vector: Vector, axis: int, ndim: int) -> np.ndarray:
-    """`vector` along `axis` of an array with `ndim` axes; all other axes have size 1."""
-    return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])

@@ -245,13 +245,19 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelIds:
-    """The state `value` of a loop with ids along free axes, such as the axes of zeros."""
-    axes = tuple(
-        sets.of_state(number, k, a.size) if a.size > 1 and is_free(a) else a
-        for k, a in enumerate(value.axes)
-    )
+    """The state `value` of a loop with ids along free axes, such as the axes of zeros.
+
+    Every reading of the loop gets the same ids, which later equations may unite with channels.
+    """
+    axes = list(value.axes)
+    for k, axis in enumerate(value.axes):
+        if axis.size > 1 and is_free(axis):
+            key = (*map(id, sets.equations), number, k)
+            if key not in sets.states:
+                sets.states[key] = sets.equations, sets.new(axis.size)
+            axes[k] = sets.states[key][1]
     zero = sets.zero_at(value, axes)
-    return value._replace(axes=axes, zero=zero, number=None, constant=False)
+    return value._replace(axes=tuple(axes), zero=zero, number=None, constant=False)
 
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:

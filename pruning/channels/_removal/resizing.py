@@ -178,7 +178,7 @@ def _narrow(
     narrow = []
     for (path, leaf), large, of_leaf in zip(leaves, jax.tree.leaves(whole), ids, strict=False):
         if np.shape(leaf) == np.shape(large):
-            leaf = sizes.narrow(leaf, of_leaf)
+            leaf = sizes.cut(leaf, of_leaf)
         if np.shape(leaf) != (small := sizes.shape(of_leaf)):
             raise ValueError(
                 f"a state must have the shape that the small network returns, {small} at "
@@ -203,36 +203,33 @@ class Resizing:
     def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
         with self.sets.inside(eqn):
-            return self._step(eqn, values)
-
-    def _step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
-        arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
-        values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
-        if all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True)):
-            ids = self.ids(eqn, values)
-            results = list(map(self.sizes.narrow, evaluate_equation(eqn, arrays), ids))
-        elif (call := call_of(eqn)) is not None:
-            return self.call(eqn, call, values)
-        elif eqn.primitive.name == "scan":
-            return self.scan(eqn, values)
-        elif eqn.primitive.name == "while":
-            return self.loop(eqn, values)
-        elif eqn.primitive.name == "shard_map":
-            return self.shard(eqn, values)
-        else:
-            ids = self.ids(eqn, values)
-            if eqn.primitive.name == "cond":
-                results = self.branch(eqn, values, ids)
+            arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
+            values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
+            if all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True)):
+                ids = self.ids(eqn, values)
+                results = list(map(self.sizes.cut, evaluate_equation(eqn, arrays), ids))
+            elif (call := call_of(eqn)) is not None:
+                return self.call(eqn, call, values)
+            elif eqn.primitive.name == "scan":
+                return self.scan(eqn, values)
+            elif eqn.primitive.name == "while":
+                return self.loop(eqn, values)
+            elif eqn.primitive.name == "shard_map":
+                return self.shard(eqn, values)
             else:
-                params = self.sizes.params(eqn, [v.ids for v in values], ids)
-                arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
-                arrays = trim_broadcast(eqn, arrays, self.sizes.shape(ids[0]))
-                results = evaluate_equation(eqn, arrays, params)
-            if rule_of(eqn).uniform and ids[0].zero is None:
-                return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
-            if rule_of(eqn).sums:
-                results[0] = results[0] + self.removed_sum(eqn, values[0])
-        return list(map(Sized, results, ids))
+                ids = self.ids(eqn, values)
+                if eqn.primitive.name == "cond":
+                    results = self.branch(eqn, values, ids)
+                else:
+                    params = self.sizes.params(eqn, [v.ids for v in values], ids)
+                    arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
+                    arrays = trim_broadcast(eqn, arrays, self.sizes.shape(ids[0]))
+                    results = evaluate_equation(eqn, arrays, params)
+                if rule_of(eqn).uniform and ids[0].zero is None:
+                    return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
+                if rule_of(eqn).sums:
+                    results[0] = results[0] + self.removed_sum(eqn, values[0])
+            return list(map(Sized, results, ids))
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
         """The value of an equation's result at the channels that are removed along an axis."""

@@ -59,24 +59,15 @@ class Sizes:
         """The operands; constants that vary along channels are cut to the remaining channels."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
-        return list(map(self._table, arrays, values, self.sets.give_constants_ids(values)))
+        triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)
+        return [self.cut(x, new) if value.constant else x for x, value, new in triples]
 
-    def _table(self, array: Leaf, before: ChannelIds, after: ChannelIds) -> Leaf:
-        for k, (old, new) in enumerate(zip(before.axes, after.axes, strict=True)):
-            if old is not new:
-                array = self.cut(array, k, new)
-        return array
-
-    def narrow(self, array: Leaf, value: ChannelIds) -> Leaf:
+    def cut(self, array: Leaf, value: ChannelIds) -> Leaf:
         """An array of the large program without removed channels."""
         for axis, ids in enumerate(value.axes):
-            array = self.cut(array, axis, ids)
+            if not (remain := self.remain(ids)).all():
+                array = array.take(np.flatnonzero(remain), axis=axis)
         return array
-
-    def cut(self, array: Leaf, axis: int, ids: Vector) -> Leaf:
-        """An array without removed channels along the axis with these ids."""
-        remain = self.remain(ids)
-        return array if remain.all() else array.take(np.flatnonzero(remain), axis=axis)
 
     def params(
         self, eqn: Equation, values: Sequence[ChannelIds], results: Sequence[ChannelIds]
