@@ -142,8 +142,8 @@ FIGURE_5_NOT_RECENTRED = claim(
         "over-reading",
         "To give angles near 60°, rescaling without recentering must divide by the root mean "
         "square. If rescaling divides by the standard deviation about the mean (Eq. 2), the angles "
-        "collapse as with ReLU alone. After 30 layers, these angles are 12° for 100 samples and "
-        "13.6° for many samples.",
+        "collapse as with ReLU alone. After 30 layers of infinite width, these angles are 12° for "
+        "100 samples and 13.6° for many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -205,9 +205,10 @@ FIGURE_6 = claim(
     corrected="Half of the activities are 0, and the others are half-Gaussian",
     remark=Remark(
         "over-reading",
-        "A neuron is active for half of the inputs, so 'most inputs' means three of five inputs, "
-        "not nearly all inputs. Without rescaling, a neuron deep in the network is active only "
-        "for the odd point, which is one of $n$ inputs.",
+        "The output of a neuron is 0 for half of the inputs, and at most a tenth of its largest "
+        "output for three of five inputs. So 'most inputs' means three of five inputs, not nearly "
+        "all inputs. Without rescaling, a neuron deep in the network is strongly active only for "
+        "the odd point, which is one of $n$ inputs.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")
@@ -224,8 +225,9 @@ ONE_NEURON_A_POINT = claim(
     "Neurons can be chosen so that each fires for one data point only",
     remark=Remark(
         "hypothesis",
-        "A sample can have a neuron of its own if and only if it is a vertex of the convex hull "
-        "of the batch. If all samples have the same norm, each sample is a vertex.",
+        "A neuron with a bias that fires for a single sample exists if and only if this sample is "
+        "a vertex of the convex hull of the batch. If all samples have the same norm and are "
+        "distinct, each sample is a vertex.",
     ),
 )
 

@@ -113,8 +113,9 @@ THEOREM_13 = claim(
     "columns, is the Gram matrix of an invariant representation. The mean batch "
     r"$\operatorname{E}[X']$ has rank one",
     fault="false",
-    why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\|\tilde "
-    r"x\|/\sqrt{2\pi}$ for every neuron, so all columns of $\operatorname{E}[X']$ are parallel. "
+    why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is "
+    r"$\sigma\|\tilde x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$ for every neuron, so all "
+    r"columns of $\operatorname{E}[X']$ are parallel. "
     "Eqs. 105 to 110 are about squared norms, for which the statement holds.",
 )
 THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")

@@ -69,12 +69,12 @@ THEOREM_3_1 = claim(
     remark=Remark(
         "loose",
         "A single sample attains the bound on the number of rows; other samples do not. Five "
-        "points on the circle need 5.4 rows on average, while the bound is 50. Eight Gaussian "
-        r"samples in three dimensions need 8.6 rows, while the bound is $2 \cdot 10^9$.",
+        "points on the circle need 5.4 rows on average, while the bound is 50.",
     ),
     why=r"Each further row succeeds with a conditional probability of at least $\gamma$, "
     r"so a step takes at most $1/\gamma$ rows on average. Eq. 27 prints "
-    r"$\gamma(X^{(t+1)})$ where $\gamma(X^{(t)})$ is meant, which changes nothing.",
+    r"$\gamma(X^{(t+1)})$ where $\gamma(X^{(t)})$ is meant, which changes nothing. The "
+    r"definition of $r_t$ leaves out the word rank, and $X^{(r)}$ must be $X^{(t)}$ there.",
 )
 THEOREM_3_1.mean("E y of one point = n/γ = 2, attained", bound_of_one, ROWS, "single")
 THEOREM_3_1.mean("E y of 2 points at right angles = 28/9, bound 8", 28 / 9, ROWS, "orthogonal")
@@ -209,9 +209,9 @@ COROLLARY_4 = claim(
     "With batch norm before the ReLU, full rank is reached if no two columns of $X$ are collinear",
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
-    corrected=r"No two columns of the recentred batch $X - \text{mean}$ may be collinear. Full "
-    "rank can be reached if and only if no column of the recentred batch is zero, no two "
-    "columns are parallel, and the directions of opposite pairs are independent",
+    corrected=r"It is enough if no two columns of the recentred batch $X - \text{mean}$ are "
+    "collinear. Full rank can be reached if and only if no column of the recentred batch is zero, "
+    "no two columns have the same direction, and the directions of opposite pairs are independent",
     fault="false in a case",
     why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring, the "
     "second column is 0, so the rank of the batch is at most 2.",

@@ -1,5 +1,6 @@
 """Theorem 14: one layer near the invariant representation, and its stability."""
 
+import math
 from functools import partial
 
 import jax
@@ -9,6 +10,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.bn_decomposed.invariance import CASES, LAYER, SPREAD, WIDTH, invariant_batch
+from claims.bn_decomposed.odd_points import cluster_distances
 from claims.draws import generator
 from geometry.claims import Cases, Claim, Remark, Values
 from jaxnorm import recenter
@@ -118,8 +120,8 @@ THEOREM_14_3 = claim(
     remark=Remark(
         "over-reading",
         r"The vector $\hat\nu$ is the image of the cluster's centre. The centre of the images is "
-        "another vector, to which the image $x_1'$ of the odd sample is not orthogonal. So "
-        "Theorem 14 cannot be applied again to the next layer.",
+        "another vector, to which the image $x_1'$ of the odd sample is not orthogonal. So the "
+        "next layer is not an invariant representation, which the printed Theorem 14 requires.",
     ),
     why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is active at both.",
 )
@@ -242,8 +244,9 @@ STABILITY = claim(
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
     corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each layer, "
-    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. This "
-    r"growth ends at an angle of $3\pi/n$ and a distance of $6.5 R/n^2$ from the centre",
+    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. For "
+    r"many samples, this growth ends at an angle of about $3\pi/n$ and a distance of about "
+    r"$3\pi R/(\sqrt{2}\,n^2)$ from the centre",
     fault="false",
     why="With the variance of Theorem 13, Eq. 111 gives the growth of squared distances in a "
     r"slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - "
@@ -262,6 +265,14 @@ def _(key: Key[Array, ""]) -> Cases:
         after = n**2 / (n**2 - 2 * n + 2) * geometry.mean_field_step(g)  # Theorem 13's variance
         spreads = [_squared_distances(np.asarray(h)) for h in (g, after)]
         yield spreads[1] / spreads[0] - 1
+
+
+@STABILITY.equal(
+    "n²/R times the distance is 3π/√2 for many points", tolerance=0.1, form="corrected"
+)
+def _() -> Cases:
+    for n in (300, 1000):
+        yield n**2 * cluster_distances(n)[1] - 3 * math.pi / math.sqrt(2)
 
 
 @STABILITY.equal("its square grows by n²/(n² − 2n + 2)", 1.0, tolerance=5e-3, form="corrected")

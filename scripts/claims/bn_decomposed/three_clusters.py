@@ -33,10 +33,10 @@ EQUATIONS_61_AND_62 = claim(
     "Equations 61 and 62",
     r"For rows of three clusters, the geometric sum of Eq. 61 is at most $(n - 1)^2/(2n - 7) \cdot "
     "((n - 1)/n)^{2(T-1)}$",
-    printed="Appendix E, Eqs. 61 and 62: “as $T$ goes to infinity” a bound with $2n - 7$, which "
-    "no condition keeps positive",
-    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. For three samples, no row has "
-    "clusters of 2 and $n - 2$ samples, so there is nothing to bound",
+    printed="Appendix E, Eq. 62: a bound with $2n - 7$, “which has a negligible exponent with "
+    "respect to equation (40)”. No condition keeps $2n - 7$ positive",
+    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. For three samples, there is only "
+    "one inner sample, so there is no pair to compare",
     fault="false in a case",
     why="With $a = ((n - 1)/n)^2$ and $b = (4 + (n - 2)^2)/n^2$, the geometric sum is $a(a^{T-1} "
     "- b^{T-1})/(a - b)$. For $n = 3$ samples, $a$ is smaller than $b$, and the bound's $2n - "
@@ -104,8 +104,8 @@ EQUATIONS_63_TO_73 = claim(
     remark=Remark(
         "loose",
         "Rows of the compositions $C$ and $D$ vanish in the limit. The compositions $A$ and $B$ "
-        r"alone give the sharp bound $\sqrt{2}/(n - 1)$ of the norm ratio, which is smaller than "
-        "the printed bound by about a factor of 2.",
+        r"alone give the bound $\sqrt{2/((n - 1)^2 + 1)}$ of the norm ratio, which is attained "
+        "(Theorem 11, item 3). This bound is less than half of the printed bound.",
     ),
 )
 
@@ -185,9 +185,10 @@ EQUATIONS_81_TO_94 = claim(
     r"$2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "The bound of Eq. 85 is twice the value that the worst rows give, and these rows vanish "
-        r"in the limit. The bound of Eq. 93, $1/(\sqrt{2}(n - 1))$, is sharp for all inner "
-        "samples.",
+        "If all rows have the compositions $C$ and $D$, with $C = D$, the bound of Eq. 85 is more "
+        "than twice the cosine of Eq. 84. These rows vanish in the limit. The bound of Eq. 93, "
+        r"$1/(\sqrt{2}(n - 1))$, is nearly attained for many samples; the cosine "
+        r"$1/\sqrt{2((n - 1)^2 + 1)}$ is attained (Theorem 11, item 4).",
     ),
     why="The products of Eqs. 81, 82, 89 and 90 are checked together with the norms of "
     "Eqs. 63 and 74.",
@@ -202,6 +203,13 @@ def _(key: Key[Array, ""]) -> Cases:
         cosine = _equation_85(sums, n)
         bound = math.pi / 2 - math.sqrt(2) * math.pi / (n - 2)
         yield [_equation_84(sums, n) / cosine - 1, bound - np.arccos(np.minimum(cosine, 1))]
+
+
+@EQUATIONS_81_TO_94.at_most("Eq. 84 over half of Eq. 85 at C = D, minus 1, n = 4 to 29")
+def _() -> Cases:
+    c_and_d = np.array([[0.0], [0], [1], [1]])
+    for n in range(4, 30):
+        yield _equation_84(c_and_d, n) / (_equation_85(c_and_d, n) / 2) - 1
 
 
 @EQUATIONS_81_TO_94.equal("Eq. 84 = half of Eq. 85 at C = D, n → ∞", tolerance=1e-6)

@@ -133,7 +133,8 @@ EQUATIONS_44_TO_60 = claim(
     "Equations 44 to 55 and 57 to 60",
     "Norms, inner products and angles that follow from rows with clusters of 1 and $n - 1$ samples",
     why="Each row is multiplied as in Eq. 38. From Eq. 46 on, a composition $(1, n - 1)$ "
-    "has the sample of lower index first, whereas Eq. 36 has the zeros first.",
+    "has the sample of lower index first, whereas Eq. 36 has the zeros first. Appendix D names "
+    "Appendix A three times and means Appendix E.",
 )
 
 

@@ -72,8 +72,9 @@ HIGHLIGHTS = (
     Highlight(
         PARTS,
         "Figure 3",
-        r"One point turns odd, as drawn. The others do not collapse into one: an angle stays "
-        r"between them that tends to $3\pi/n$, which is 10° for 50 points.",
+        r"A stable state has one odd point, as drawn. The other points do not collapse into one: "
+        r"an angle remains between them, which is about $3\pi/n$ for many points and 10° for 50 "
+        r"points.",
         "spread",
     ),
     Highlight(
@@ -81,7 +82,7 @@ HIGHLIGHTS = (
         "Stability, before Theorem 14",
         r"A layer does not bring a batch closer to an invariant one: at the variance of Theorem 13 "
         r"distances in the cluster grow by $\sqrt{\alpha} > 1$ a layer, up to an angle of "
-        r"$3\pi/n$. Theorem 14 holds for one layer and cannot be iterated.",
+        r"about $3\pi/n$. Theorem 14 holds for one layer and cannot be iterated.",
         "growth",
     ),
     Highlight(
