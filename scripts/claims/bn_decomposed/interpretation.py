@@ -100,9 +100,9 @@ INTERPRETATION = claim(
     remark=Remark(
         "over-reading",
         "For many samples, the tree and a random network have nearly the same norm ratio and "
-        "nearly the same angle of the odd point. In the tree, the cluster collapses into one direction. In a "
-        r"random network, an angle remains in the cluster, which is about $3\pi/n$ for many "
-        "samples (Figure 3).",
+        "nearly the same angle of the odd point. In the tree, the cluster collapses into one "
+        r"direction. In a random network, an angle remains in the cluster, which is about $3\pi/n$ "
+        "for many samples (Figure 3).",
     ),
     why="In the limit of the tree, if one end escapes, the ratio is $n - 1$ and the angle "
     "90°. The fixed point of a wide random layer has the ratio 7.4 and the angle "
