@@ -68,7 +68,7 @@ def ends_of_batches(key: Key[Array, ""]) -> Statistics:
     }
 
 
-ENDS = Draws(ends_of_batches, 2000, batch_size=100)
+ENDS = Draws(ends_of_batches, 800, batch_size=100)
 
 
 REMARK_ON_THE_ODD_POINT = claim(

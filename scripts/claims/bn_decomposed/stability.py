@@ -267,12 +267,9 @@ def _(key: Key[Array, ""]) -> Cases:
         yield spreads[1] / spreads[0] - 1
 
 
-@STABILITY.equal(
-    "n²/R times the distance is 3π/√2 for many points", tolerance=0.1, form="corrected"
-)
-def _() -> Cases:
-    for n in (300, 1000):
-        yield n**2 * cluster_distances(n)[1] - 3 * math.pi / math.sqrt(2)
+@STABILITY.equal("distance over 3πR/(√2 n²), many points", 1.0, tolerance=0.01, form="corrected")
+def _() -> Values:
+    return [cluster_distances(n)[1] * math.sqrt(2) * n**2 / (3 * math.pi) for n in (300, 1000)]
 
 
 @STABILITY.equal("its square grows by n²/(n² − 2n + 2)", 1.0, tolerance=5e-3, form="corrected")
