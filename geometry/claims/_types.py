@@ -23,9 +23,9 @@ not printed, though a reader may believe them, and must fail too."""
 Fault = Literal["misprint", "false in a case", "false"]
 """What is wrong with a printed statement.
 
-In a misprint only the print is wrong, and the paper uses the corrected form. A statement that is
-false in a case fails only in a case that its hypotheses allow, such as a null set or an
-approximation beyond its range."""
+In a misprint only the print is wrong: the paper uses the corrected form, or nothing rests on the
+printed form. A statement that is false in a case fails only in a case that its hypotheses allow,
+such as a null set or an approximation beyond its range."""
 Standing = Literal["true", "misprint", "false in a case", "false", "not tested"]
 """The verdict that is recorded for a statement as printed."""
 MUST_FAIL = frozenset({"rejected", "overread"})

@@ -54,7 +54,10 @@ def test_only_layers_of_one_size_count_in_the_dense_network():
     result = next(r for r in _networks.of_networks("", lambda x: str(len(x))) if "mnist" in r.page)
     sentence: Any = result.ours
     found = {"layers": [layer(1, 1, filters=n) for n in (100, 10, 100)]}
-    assert sentence(found) == "2, 2 layers of 100 neurons of one dense network on MNIST"
+    assert sentence(found) == (
+        "2, 2 layers of 100 neurons of one dense network on MNIST (outside the paper's condition: "
+        "no convolutions)"
+    )
 
 
 def test_shared_filters_are_of_the_first_eight():
@@ -81,9 +84,17 @@ def test_settings_that_reject_nowhere_and_everywhere():
 
 def test_spreads_of_criteria_are_in_points():
     spread = {"fine-tuned": {"values": [0.01, 0.03]}, "pruned": {"values": [0.2, 0.2]}}
-    found = {"accuracy": {"spread": spread}, "settings": {"seeds": 2}}
+    shares = (("fine-tuned", 0.9), ("pruned", 0.5))
+    criterion = {stage: {"mean": share} for stage, share in shares}
+    found = {
+        "accuracy": {"spread": spread, "by criterion": {"l1": criterion, "gm": criterion}},
+        "settings": {"seeds": 2},
+        "data": {"test": 2500},
+    }
     assert accuracies.difference_of_criteria("digits", found) == (
-        "criteria differ by 2.0 ± 1.0 points fine-tuned and 20.0 ± 0.0 pruned, 2 ResNet-8 on digits"
+        "criteria differ by 2.0 ± 1.0 points fine-tuned and 20.0 ± 0.0 pruned, 2 ResNet-8 on "
+        "digits; the accuracy of one network on 2,500 test images has a binomial error of 0.6 "
+        "points fine-tuned and 1.0 pruned"
     )
 
 

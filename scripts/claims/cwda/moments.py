@@ -40,17 +40,28 @@ PROPOSITION_1 = claim(
     "if θ > 0, x ≤ a if θ < 0”",
     corrected=r"The formula for the moments holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
-    why=r"At $\alpha = 1.5$ and $\beta = -1$, the second moment of the distribution is infinite, "
-    r"but Equation 13 gives $-18$. The paper uses the proposition only at $\beta = 2$.",
+    why=r"At $\theta = \alpha = 1.5$ and $\beta = -1$, the second moment of the distribution is "
+    r"infinite, but the variance of Equation 13 is $-18$. The paper uses the proposition only at "
+    r"$\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
 
 
-@PROPOSITION_1.at_most("the second moment is not negative, θ = α = 1.5, β = −1", form="rejected")
-def _() -> Values:
+def _equation_13() -> float:
+    """The printed variance at θ = α = 1.5, β = −1."""
     theta, alpha, beta = 1.5, 1.5, -1.0
     first, second = (math.gamma(alpha + j / beta) / math.gamma(alpha) for j in (1, 2))
-    return -(theta**2) * (second - first**2)
+    return theta**2 * (second - first**2)
+
+
+@PROPOSITION_1.at_most("the variance is not negative, θ = α = 1.5, β = −1", form="rejected")
+def _() -> Values:
+    return -_equation_13()
+
+
+@PROPOSITION_1.equal("Equation 13 gives −18 there", -18.0, form="corrected")
+def _() -> Values:
+    return _equation_13()
 
 
 @PROPOSITION_1.equal("it is infinite", form="corrected")

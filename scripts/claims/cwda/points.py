@@ -59,8 +59,8 @@ LEMMA_4 = claim(
     corrected=r"The lemma holds for $k \ge n$, as Theorem 4 needs it",
     remark=Remark(
         "hypothesis",
-        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. The lemma also holds in "
-        r"$k > n$ dimensions, where the coordinates $\lambda$ are not unique.",
+        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. The lemma also holds for "
+        r"$k > n$, with more than $n + 1$ vectors. Then the coordinates $\lambda$ are not unique.",
     ),
     why=r"The $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",

@@ -29,9 +29,9 @@ EQUATION_34 = claim(
     remark=Remark(
         "unit",
         "The left side of Equation 34 has the unit $c^2$, and the right side has the unit $c^4$. "
-        "The ratio of the right side to the left side is $2c^2$ in every dimension, which is "
-        r"small only in a unit that makes $c$ small. The proof needs another inequality: $(\|X\| "
-        r"- \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
+        "For large $k$, the mean ratio of the right side to the left side is about $2c^2$, which "
+        "is small only in a unit that makes $c$ small. The proof needs another inequality: "
+        r"$(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
     ),
     why=r"Norms $x$ and $y$ have $E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for any $c$, so a "
     "large $k$ alone is enough.",
@@ -72,15 +72,18 @@ LAGRANGE_IDENTITY = claim(
     "Lagrange's identity in the proof of Theorem 3",
     r"Lagrange's identity for $n$ norms is $n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$, where the "
     "last sum is over pairs of norms $a$ and $b$",
-    printed=r"Appendix D, before Equation 37: “$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
+    printed=r"Appendix D, before Equation 37: “According to Lagrange’s identity, we have” "
+    r"$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
-    r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$”, sums over $i < j$",
+    r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$, sums over $i < j$; the next line: “Since Eq. (34)”",
     corrected=r"The last sum of the identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
     r"$(\|a_i\|^2 - \|a_j\|^2)^2$, and the factor 2 must be before the products",
-    fault="misprint",
+    fault="false",
     why="The printed terms of the identity have the different units $c^2$ and $c^4$. Lagrange's "
     r"identity for the sequences $\|a_i\|$ and 1 has the squared differences of the norms "
-    "themselves.",
+    "themselves. The proof uses the printed form: the next line drops the last sum by Equation "
+    r"34, which is about $(\|X\|^2 - \|Y\|^2)^2$, too. Only the place of the factor 2 is a "
+    "misprint.",
 )
 
 
@@ -148,8 +151,8 @@ EQUATIONS_35_AND_36 = claim(
     remark=Remark(
         "hypothesis",
         r"The formulas for the variances hold to leading order in $k$. The mean norm $E\,r = "
-        r"\sqrt2\,c\,R$ differs from $c\sqrt k$ by a relative $1/(4k)$. So the factors $c\sqrt "
-        "k$ have a relative error of $1/(2k)$, which is 5 % in $k = 10$ dimensions.",
+        r"\sqrt2\,c\,R$ differs from $c\sqrt k$ by a relative $1/(4k)$. So the factors $c^2k$ and "
+        "$1/(c^2k)$ have a relative error of $1/(2k)$, which is 5 % in $k = 10$ dimensions.",
     ),
     why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The second factor "
     r"is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
@@ -183,9 +186,10 @@ EQUATIONS_37_TO_41 = claim(
     r"+ \dots$",
     remark=Remark(
         "hypothesis",
-        "The four variances of Equations 37 to 41 are $(q - 1)/n$ to first order in $1/n$, where "
-        r"$q = E\,r^2/(E\,r)^2$ for a norm $r$. The value $c$ does not matter: Figure 11 has $c "
-        "= 0.01$, but every other $c$ gives the same values.",
+        "The four relative variances of Equations 37 to 41 are $(q - 1)/n$ to first order in "
+        r"$1/n$, where $q = E\,r^2/(E\,r)^2$ for a norm $r$. Only the variances in the unit of the "
+        "weights, as in Equations 37 and 40, depend on $c$. Figure 11 has $c = 0.01$, but its "
+        "scaled sums give the same values for every $c$.",
     ),
     why=r"$\sum r/n$ has the variance $\operatorname{Var}(r)/n$. The delta method gives "
     r"the same for the others, because $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = "
@@ -201,6 +205,11 @@ EQUATIONS_37_TO_41.variance(
 EQUATIONS_37_TO_41.variance(
     "Var(Σr/n)/(Er)² = (q − 1)/n", lambda: first_order() / _q(), CHAIN, "s1_over_n"
 )
+
+
+@EQUATIONS_35_AND_36.equal("q − 1 is 5 % at k = 10", 0.05, tolerance=2e-3, form="corrected")
+def _() -> Values:
+    return _q() - 1
 
 
 @EQUATIONS_37_TO_41.equal(

@@ -89,8 +89,8 @@ EQUATIONS_67_TO_81 = claim(
     "The second case: $k < n$, with points mirrored at $G$ added",
     remark=Remark(
         "hypothesis",
-        "The points $P$ and $G$ must differ; otherwise $W_1$ is not defined. If $P = G$, Theorem "
-        "4 is trivial.",
+        "The points $P$ and $G$ must differ; otherwise the orthogonal complement of $W_1$ has the "
+        "dimension $n$, not $n - 1$. If $P = G$, Theorem 4 is trivial.",
     ),
     why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P "
     "- G$, and their mirror images $2G - p$. These points keep the centroid and "

@@ -48,14 +48,16 @@ EQUATIONS_85_TO_88 = claim(
     "Equations 85 to 88",
     r"The products $v_{ip}v_{jp}$ of two weights have mean 0 and variance 1, so $\langle v_i, "
     r"v_j\rangle/\sqrt k$ is $N(0, 1)$",
-    printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: Equation 86, "
-    r"“$\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$”, and Equation 87",
+    printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: “Note that, $v_i$ and $v_j$ are "
+    r"independent, hence” Equation 86, $\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$; “since "
+    "central limit theorem, we have” Equation 87",
     corrected="The products $v_{ip}v_{jp}$ of two weights have the variance $c^4$, and the cosine "
     "of two filters has exactly the variance $1/k$",
-    fault="misprint",
-    why="Two independent weights have a product of variance $c^4$. A cosine is divided by both "
-    "norms, which removes $c^4$. So Equation 88 is right: cosines have the variance $1/k$ for "
-    "every $k$ and $c$.",
+    fault="false in a case",
+    why=r"Two independent weights have a product of variance $c^4$, which is 1 only for $c = 1$. "
+    "Equation 87 uses the variance 1, and so does the first arrow of Equation 88. The result of "
+    "Equation 88 is right, because a cosine is divided by both norms, which removes $c^4$: cosines "
+    "have the variance $1/k$ for every $k$ and $c$.",
 )
 EQUATIONS_85_TO_88.variance(
     "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", form="rejected"

@@ -79,10 +79,10 @@ APPROXIMATELY_MONOTONIC = claim(
     r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
     why="Two independent sets of filters are a counter-example. The ratios of their norms have "
-    "the variance $O(1/d)$ in $d$ dimensions, but the ranks are unrelated, because each norm "
-    r"itself varies by $O(1/d)$. If the variance of $\log X/Y$ is small relative to the variance "
-    r"of $\log Y$, Pearson's correlation of the logarithms is large. But the ranks can still "
-    "differ, because one outlier can cause both the variance and the correlation.",
+    "the variance $O(1/d)$ in $d$ dimensions, but the ranks are unrelated, because the relative "
+    r"variance of each norm is $O(1/d)$, too. If the variance of $\log X/Y$ is small relative to "
+    r"the variance of $\log Y$, Pearson's correlation of the logarithms is large. But the ranks "
+    "can still differ, because one outlier can cause both the variance and the correlation.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"

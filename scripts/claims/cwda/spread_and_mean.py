@@ -205,13 +205,17 @@ TEST_3 = claim(
     r"-\varepsilon \cdot S$",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
-    corrected="The number $S$ must be the standard deviation, and the test must consist of two "
-    "one-sided tests",
-    fault="misprint",
+    corrected="The number $S$ must be the standard deviation",
+    fault="false",
+    remark=Remark(
+        "hypothesis",
+        "The paper does not say which hypotheses the two one-sided tests must reject. If the tests "
+        r"reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$, the mean is "
+        "shown to be small. If the tests only fail to reject the printed inequalities, the result "
+        "is no evidence for them.",
+    ),
     why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight, "
-    "so the result of the test depends on the unit of the weights. A test that does not reject "
-    r"$|\mu| \le \varepsilon \cdot S$ is no evidence for this inequality. Instead, a test must "
-    r"reject $|\mu| \ge \varepsilon \cdot S$.",
+    "so the result of the test depends on the unit of the weights.",
 )
 
 

@@ -36,11 +36,11 @@ THEOREM_2 = claim(
         "hypothesis",
         "The Fermat point is 0 only in expectation. In a layer of $N$ filters, the Fermat point "
         r"and the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This distance "
-        r"is $1/\sqrt N$ of the length of a filter in any dimension.",
+        r"is $1/\sqrt N$ of the length of a filter in any dimension. The covariance is $\sigma I$ "
+        r"in the main text and $\sigma^2I$ in the appendix.",
     ),
     why=r"$E\|F - v\|$ is convex in $F$ and has the same value at $-F$, so its minimum is "
-    "at 0. The argument holds for any distribution in which $v$ and $-v$ are alike, "
-    r"and for a covariance with $\sigma$ (main text) or $\sigma^2$ (appendix).",
+    "at 0. The argument holds for any distribution in which $v$ and $-v$ are alike.",
 )
 
 
@@ -155,12 +155,12 @@ SHARED_VECTORS, SHARED_DIMS = 20, 100
 
 
 def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
-    """The ratio F₁/F₂ of the differences of vectors from one of the vectors."""
+    """F₁/F₂ and F₂ of the differences of vectors from one of the vectors."""
     v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
     norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
     f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))
     f2 = jnp.square(norms).sum(1) / (2 * SHARED_VECTORS * SHARED_DIMS)
-    return {"f1_over_f2": f1 / f2}
+    return {"f1_over_f2": f1 / f2, "f2": f2}
 
 
 SHARED = Draws(sums_of_a_shared_point, 30_000, batch_size=2000, draws_per_key=20)
@@ -184,9 +184,10 @@ EQUATION_8 = claim(
     "both sums rank the filters alike",
     fault="false in a case",
     why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two of them have the "
-    "covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. Both sums rise "
-    "and fall together with $P$. So the variance tends to $1/(8k)$ for many filters, and both "
-    "sums rank the filters alike.",
+    r"covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If $\|P\|$ is "
+    "larger, both sums are larger, so both rank the filters alike. But the sum of squares grows "
+    "by twice the percentage of the sum of distances. So even for many filters, the ratio varies, "
+    "with the variance $1/(8k)$.",
 )
 
 
@@ -217,6 +218,13 @@ EQUATION_8.variance(
     within=lambda: 2 * limit(shared=True) / SHARED_DIMS,
     form="corrected",
 )
+EQUATION_8.variance(
+    "Var F₂ = (1 + 3/n)/(2k), four times as large",
+    lambda: 4 * limit(shared=True),
+    SHARED,
+    "f2",
+    form="corrected",
+)
 
 
 def _transitive_bound(r: np.ndarray) -> float:
@@ -233,7 +241,7 @@ EQUATIONS_9_AND_10 = claim(
         "over-reading",
         "Similarity becomes weaker over two steps: if two of the three pairs of criteria have "
         r"$\mathrm{Sp} = 0.93$, the third pair has at least 0.73. The number $k + 1$ in "
-        "Equations 9 and 10 is the number $N$ of filters.",
+        "Equation 9 and in the line after Equation 9 is the number $N$ of filters.",
     ),
     why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines of "
     r"angles, which at most add up. Subtracting the constant $\sum\|G - v_i\|^2$ keeps "

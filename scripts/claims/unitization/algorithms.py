@@ -173,8 +173,9 @@ FIGURE_1 = claim(
     "a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "In part (b) of Figure 1, each pixel is divided by its own norm. The paper rejects this "
-        "because it changes the ratios between pixels.",
+        "In part (b) of Figure 1, each pixel is divided by its own norm, which changes the ratios "
+        "between pixels. The paper rejects this algorithm because it “scales the pixels by "
+        "location-dependent norms, ignoring the spatial context”.",
     ),
 )
 

@@ -115,9 +115,9 @@ HIGHER_MOMENTS = claim(
     r"\alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        r"Equation 10 controls the kurtosis only for $\alpha$ in $[0, 1]$. In training, $\alpha$ "
-        r"leaves this interval, and for $\alpha < 0$ the outputs have a larger kurtosis than the "
-        "inputs.",
+        r"In training, $\alpha$ leaves the interval $[0, 1]$. At $\alpha = -0.6$, Equation 10 "
+        "raises the kurtosis of random directions of two lengths. For other inputs, the same "
+        r"$\alpha$ lowers the kurtosis.",
     ),
     why=r"An output is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, for which "
     r"$E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",
@@ -136,6 +136,16 @@ HIGHER_MOMENTS.mean(
     side="≤",
     form="overread",
 )
+
+
+@HIGHER_MOMENTS.at_most(
+    "it falls at alpha = −0.6 where x₁ is ±1 at length 1 and ±0.3 at length 10", form="corrected"
+)
+def _() -> Values:
+    x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.3, 9.9955], [-0.3, 9.9955]])
+    y = np.asarray(unitize(jnp.asarray(x), -0.6, eps=0.0))
+    before, after = (scipy.stats.kurtosis(z[:, 0], fisher=False) for z in (x, y))
+    return after / before - 0.9
 
 
 @HIGHER_MOMENTS.equal("moments as SciPy has them")

@@ -69,7 +69,8 @@ EQUATION_10 = claim(
     "transformation",
     printed="Section 3.5, Equation 10",
     corrected=r"$W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + E(\|Y\| - 1)_+)$, which is "
-    r"attained; after exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$",
+    r"attained; after exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$; both for $\alpha$ "
+    "in $[0, 1]$",
     remark=Remark(
         "over-reading",
         "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
@@ -167,8 +168,9 @@ NOISE_FREE = claim(
     r"The trained algorithm, Equation 10, has an upper bound that depends on $\alpha$ alone",
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
-    corrected=r"After exact batch norm, the distance is at most $2(\alpha + (1 - "
-    r"\alpha)\sqrt{d})$. Without batch norm, the distance has no bound",
+    corrected=r"For $\alpha$ in $[0, 1]$, the distance after exact batch norm is at most "
+    r"$2(\alpha + (1 - \alpha)\sqrt{d})$. For $\alpha < 1$, the distance without batch norm has no "
+    "bound",
     fault="false",
     why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
     r"which exceeds $2/\alpha = 4$. An output has the length $\alpha + (1 - \alpha)r$, where $r$ "

@@ -110,8 +110,8 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper calls the bound 2 a severe problem, but the bound excludes no distribution on "
-        "the unit sphere, where the outputs lie: the diameter of this sphere is 2.",
+        "The paper says that the bound 2 “might be a severe problem”, but the bound excludes no "
+        "distribution on the unit sphere, where the outputs lie: the diameter of this sphere is 2.",
     ),
     why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )

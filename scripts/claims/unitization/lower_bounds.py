@@ -33,9 +33,10 @@ THEOREM_2 = claim(
     remark=Remark(
         "over-reading",
         "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
-        r"within $\pm C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$, which falls with "
-        "the power $p$, and a small lower bound says nothing about $W$. In the supremum, the "
-        "paper prints the mean of $f(y)$ over $x$ and means $f(x)$.",
+        r"within $\pm C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$ for an even power $p$ "
+        r"and $2\sqrt{d}\,C/p$ for an odd power. Both tend to 0 as $p$ grows, and a small lower "
+        "bound says nothing about $W$. In the supremum, the paper prints the mean of $f(y)$ over "
+        "$x$ and means $f(x)$. Section 4.1 calls Theorem 2 “the lower bound in Eq.(2)”.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
     r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "

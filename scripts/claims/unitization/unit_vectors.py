@@ -66,10 +66,11 @@ THEOREM_31 = claim(
     remark=Remark(
         "over-reading",
         "Theorem 3.1 bounds the distance $W$, but unitization need not reduce $W$: two points at "
-        "a distance of 0.002 may be 2 apart after unitization. An output has the norm 1, and "
-        r"for centered data the bound is $\sqrt{2}$ times this norm. Batch norm has the same "
-        "bound relative to its outputs. In the appendix, Theorem 3.1 draws $x$ from $p_U$; the "
-        "paper means $p$.",
+        "a distance of 0.002 may be 2 apart after unitization. An output has the norm 1. If the "
+        r"unitized outputs of one iteration have the mean 0, the bound is $\sqrt{2}$ times this "
+        "norm, the same as the bound of batch norm relative to its outputs. Centered inputs do "
+        "not suffice: the distance of their unitized outputs can be 1.6. In the appendix, "
+        "Theorems 3.1 and 3.2 draw $x$ from $p_U$; the paper means $p$.",
     ),
     why="If $f(0) = 0$, $f(g(x))$ lies in $[-1, 1]$. Two samples that are drawn "
     r"independently have the root mean square distance $\sqrt{2 - 2\langle E\,g(X), "
@@ -104,6 +105,23 @@ def _(key: Key[Array, ""]) -> Values:
         distances_of_outputs(a, b, unit_vector) - _by_means(a, b)
         for a, b in ((x, y), (points, others))
     ]
+
+
+def _centered() -> Values:
+    """W of nine unitized points 1 and one −9, whose mean is 0, and of their negatives."""
+    x = np.zeros((1, 10, 4))
+    x[0, :, 0] = [1.0] * 9 + [-9.0]
+    return distances_of_outputs(x, -x, unit_vector)
+
+
+@THEOREM_31.equal("W = 1.6 of centered inputs", 1.6, form="corrected")
+def _() -> Values:
+    return _centered()
+
+
+@THEOREM_31.at_most("W ≤ √2 for centered inputs", 2**0.5, form="overread")
+def _() -> Values:
+    return _centered()
 
 
 @THEOREM_31.at_most("unitizing does not increase W", form="overread")

@@ -7,7 +7,8 @@ from experiments.pages.sentences import number, value_with_error
 
 STANDINGS = {
     "true": "Every check of the printed form passed.",
-    "misprint": "The quoted form fails a check. The paper uses the corrected form, which passes.",
+    "misprint": "The quoted form fails a check. The paper uses the corrected form, or nothing "
+    "rests on the quoted form. The corrected form passes.",
     "false in a case": "The quoted form fails in a case that its hypotheses allow: a hypothesis is "
     "missing, the case has measure zero, or an approximation is used beyond its range. The "
     "corrected form passes.",
