@@ -43,9 +43,9 @@ EQUATIONS_2_AND_3 = claim(
         "The distance $W$ has the unit of the outputs, so no constant bounds $W$ unless the scale "
         "of the outputs is fixed.",
     ),
-    why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$. But for "
-    "$f(x) = x$, both means are infinite, so the difference in Equation 3 has no value. For finite first moments, the "
-    "equation is the duality of Kantorovich and Rubinstein.",
+    why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$. But for $f(x) = x$, both "
+    "means are infinite, so the difference in Equation 3 has no value. For finite first moments, "
+    "the equation is the duality of Kantorovich and Rubinstein.",
 )
 
 
