@@ -47,22 +47,41 @@ ACTIVATIONS = (
 )
 
 
-def is_cut(f):
+DIVISORS = {  # each is zero at h = 0
+    "one minus an exponential": lambda h: -jnp.exp(-jnp.abs(h)) + 1.0,
+    "one minus a cosine": lambda h: -jnp.cos(h) + 1.0,
+    "a number that goes and comes": lambda h: (jnp.abs(h) - 1.0) + 1.0,
+    "logarithm of a sigmoid": lambda h: jnp.log(jax.nn.sigmoid(jnp.abs(h)) + 0.5),
+    "magnitude": jnp.abs,
+}
+
+
+def by_product(h, kernel):
+    return h @ kernel
+
+
+def by_sum(h, kernel):
+    return jnp.einsum("btc,bsc->bts", h, h) @ kernel  # no kernel reads the channels
+
+
+def is_cut(f, read=by_sum):
     """Whether channels below `f` can be removed; asserts that removal then equals masking."""
     rng = np.random.default_rng(0)
-    params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(6, 3))}
+    kernel = rng.normal(size=(8 if read is by_product else 6, 3))
+    params = {"a": rng.normal(size=(4, 8)), "b": kernel}
     x = rng.normal(size=(5, 6, 4))
 
     def apply(p, x):
-        h = f(jnp.asarray(x @ p["a"]))
-        return jnp.einsum("btc,bsc->bts", h, h) @ p["b"]  # no kernel reads the channels
+        return read(f(jnp.asarray(x @ p["a"])), p["b"])
 
     groups = coupled_channels(apply, params, x)
     if not groups:
         return False
     keep = [np.arange(8) % 3 > 0]
     small, masked = (g(params, groups, keep) for g in (remove_channels, mask_channels))
-    np.testing.assert_allclose(apply(small, x), apply(masked, x), rtol=1e-12, atol=1e-12)
+    expected = apply(masked, x)
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(apply(small, x), expected, rtol=1e-12, atol=1e-12)
     return True
 
 
@@ -90,3 +109,14 @@ def test_what_is_zero_at_zero_is_cut():
         *(jax.nn.relu, jax.nn.relu6, jax.nn.silu, jnp.tanh, lambda h: h * 2, lambda h: h / 2),
     ]
     assert all(map(is_cut, cut))
+
+
+@pytest.mark.parametrize("divisor", DIVISORS)
+def test_a_divisor_that_is_zero_at_zero_is_never_made_zero(divisor):
+    is_cut(lambda h: h / DIVISORS[divisor](h), by_sum)
+    assert is_cut(lambda h: h / DIVISORS[divisor](h), by_product)
+
+
+@pytest.mark.parametrize("divisor", [lambda h: 1 + jnp.exp(-h), lambda h: 2 - jnp.exp(-jnp.abs(h))])
+def test_a_divisor_that_is_a_number_at_zero_lets_channels_go(divisor):
+    assert is_cut(lambda h: h / divisor(h))

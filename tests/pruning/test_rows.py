@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 
 from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind
@@ -57,6 +58,7 @@ EXAMPLES: dict[str, Example] = {
     "copy": Example(jnp.copy, [(4, 6)]),
     "imag": Example(lambda x: lax.imag(lax.complex(x, x)), [(4, 6)]),
     "integer_pow": Example(lambda x: x**3, [(4, 6)]),
+    "name": Example(lambda x: checkpoint_name(x, "x"), [(4, 6)]),
     "real": Example(lambda x: lax.real(lax.complex(x, x)), [(4, 6)]),
     "reduce_precision": Example(lambda x: lax.reduce_precision(x, 8, 7), [(4, 6)]),
     "select_n": Example(lambda x, y: lax.select_n(x > 0, x, y), [(4, 6), (4, 6)]),

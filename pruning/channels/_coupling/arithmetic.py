@@ -139,7 +139,7 @@ def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results
         return reduce(eqn, sets, *values)
     if any(isinstance(axis, int) for axis in axes):
         return unknown(eqn, sets, *values)
-    return [v._replace(number=None, nonzero=False) for v in values]
+    return [v._replace(number=None, at_zero=None, nonzero=False) for v in values]
 
 
 def sum_over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:

@@ -35,6 +35,7 @@ class ChannelIds(NamedTuple):
         elements need not be zero.
       number: The value, if it is a number in the program.
       nonzero: Whether the elements are nonzero where parameters are nonzero.
+      at_zero: The value at removed channels, if numbers alone decide it and `zero` does not.
       given: Whether the value is computed from parameters and constants only, like a weight.
       constant: Whether the value is computed from constants only, like a table of angles, or from
         random bits.
@@ -48,6 +49,7 @@ class ChannelIds(NamedTuple):
     zero: Zero = None
     number: float | None = None
     nonzero: bool = False
+    at_zero: float | None = None
     given: bool = False
     constant: bool = False
     uniform: Zero = None

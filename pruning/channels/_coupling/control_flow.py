@@ -89,7 +89,8 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
     axes = tuple(fixed(n) for n in np.shape(array))  # the size of such an axis cannot change
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
-        return ChannelIds(axes, number=float(array), given=True, constant=True)
+        number = float(array)
+        return ChannelIds(axes, number=number, at_zero=number, given=True, constant=True)
     return ChannelIds(axes, given=True, constant=True)
 
 
@@ -257,7 +258,8 @@ def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelI
                 sets.states[key] = sets.equations, sets.new(axis.size)
             axes[k] = sets.states[key][1]
     zero = sets.zero_at(value, axes)
-    return value._replace(axes=tuple(axes), zero=zero, number=None, constant=False)
+    facts: Any = {"zero": zero, "number": None, "at_zero": None, "constant": False}
+    return value._replace(axes=tuple(axes), **facts)
 
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:

@@ -8,8 +8,10 @@ operands. The module `control_flow` handles calls, branches and loops.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Primitive
 from jax.extend.core import primitives as p
@@ -33,8 +35,8 @@ class Rule(NamedTuple):
       zero: A function that says where results are zero: at zeros of the operands, or nowhere.
       uniform: Whether results are equal along channels if all operands are equal along these
         channels.
-      nonzero: A function that says whether the result is never zero. For each operand, this
-        function gets whether the operand is never zero, and its value if it is a number.
+      nonzero: When the result is never zero: "always", if "all" operands are never zero, or if one
+        operand is a "positive" number, such as the eps that is added to a variance.
       exponent: A function that returns the exponent of a power, from the operands that are numbers.
       singular: The operands at whose zeros a value or a derivative is infinite.
       smaller: A function that returns the parameters that change when channels are removed.
@@ -54,7 +56,7 @@ class Rule(NamedTuple):
     axes: Callable[..., list[ChannelIds]]
     zero: Zeros = never
     uniform: bool = False
-    nonzero: Callable[[Sequence[bool], Numbers], bool] = lambda nonzero, numbers: False
+    nonzero: Literal["always", "all", "positive"] | None = None
     exponent: Callable[[Equation, Numbers], Any] | None = None
     singular: tuple[int, ...] = ()
     smaller: Callable[..., dict[str, Any]] | None = None
@@ -89,24 +91,11 @@ def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
         found = exponent(eqn, [v.number for v in values])
         return first_of(eqn, sets, values, result) if found is not None and found > 0 else None
 
-    return elementwise(zero, exponent=exponent, singular=(0,), nonzero=if_all, **facts)
+    return elementwise(zero, exponent=exponent, singular=(0,), nonzero="all", **facts)
 
 
 def movement(axes: Callable[..., list[ChannelIds]], **facts: Any) -> Rule:
     return Rule(axes, same, **facts)
-
-
-def always(nonzero: Sequence[bool], numbers: Numbers) -> bool:
-    return True
-
-
-def if_all(nonzero: Sequence[bool], numbers: Numbers) -> bool:
-    return all(nonzero)
-
-
-def with_a_positive(nonzero: Sequence[bool], numbers: Numbers) -> bool:
-    """Whether an operand is a number above zero, such as the eps that is added to a variance."""
-    return any((number or 0) > 0 for number in numbers)
 
 
 def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
@@ -129,14 +118,14 @@ UNKNOWN = Rule(moves.unknown, summed=None)
 
 RULES: dict[Primitive | str, Rule] = {
     # elementwise primitives whose result is zero if all operands are zero
-    p.add_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
-    p.add_jaxvals_p: elementwise(all_of, nonzero=with_a_positive, signs=(1, 1)),
+    p.add_p: elementwise(all_of, nonzero="positive", signs=(1, 1)),
+    p.add_jaxvals_p: elementwise(all_of, nonzero="positive", signs=(1, 1)),
     p.sub_p: elementwise(all_of, signs=(1, -1)),
-    p.neg_p: elementwise(all_of, nonzero=if_all, signs=(-1,)),
-    p.abs_p: elementwise(all_of, nonzero=if_all),
+    p.neg_p: elementwise(all_of, nonzero="all", signs=(-1,)),
+    p.abs_p: elementwise(all_of, nonzero="all"),
     **dict.fromkeys(
-        (p.convert_element_type_p, p.copy_p, "copy_p"),
-        elementwise(all_of, nonzero=if_all, layout=True),
+        (p.convert_element_type_p, p.copy_p, "copy_p", p.name_p),
+        elementwise(all_of, nonzero="all", layout=True),
     ),
     **dict.fromkeys(
         (
@@ -148,13 +137,13 @@ RULES: dict[Primitive | str, Rule] = {
         ),
         elementwise(all_of),
     ),
-    p.max_p: elementwise(arithmetic.extremum(1), nonzero=with_a_positive),
+    p.max_p: elementwise(arithmetic.extremum(1), nonzero="positive"),
     p.min_p: elementwise(arithmetic.extremum(-1)),
     p.select_n_p: elementwise(arithmetic.cases_of),
     # elementwise primitives whose result is zero if any operand is zero
-    p.mul_p: elementwise(any_of, nonzero=if_all, scaled=(0, 1)),
+    p.mul_p: elementwise(any_of, nonzero="all", scaled=(0, 1)),
     p.and_p: elementwise(any_of),
-    p.div_p: elementwise(first_of, nonzero=if_all, singular=(1,), scaled=(0,)),
+    p.div_p: elementwise(first_of, nonzero="all", singular=(1,), scaled=(0,)),
     p.rem_p: elementwise(first_of, singular=(1,)),
     # powers
     p.square_p: power(lambda eqn, numbers: 2),
@@ -164,7 +153,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
     p.pow_p: power(lambda eqn, numbers: numbers[1]),
     # elementwise primitives whose result is nonzero at zero operands
-    **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero=always)),
+    **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero="always")),
     **dict.fromkeys(
         (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
         elementwise(singular=(0,)),
@@ -264,9 +253,9 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
     values = sets.give_constants_ids(values) if rule.elementwise else values
     results = rule.axes(eqn, sets, *values)
     numbers = [v.number for v in values]
-    nonzero = [v.nonzero or bool(v.number) for v in values]
     for value in (values[k] for k in rule.singular_operands(eqn, numbers)):
-        if not (value.nonzero or value.number or value.constant):
+        safe = value.nonzero if value.at_zero is None else value.at_zero != 0
+        if not (safe or value.number or value.constant):
             sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
@@ -275,9 +264,21 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())
     if rule.elementwise:
-        facts["nonzero"] = rule.nonzero(nonzero, numbers)
+        facts["nonzero"] = (
+            rule.nonzero == "always"
+            or (rule.nonzero == "all" and all(v.nonzero or v.number for v in values))
+            or (rule.nonzero == "positive" and any((number or 0) > 0 for number in numbers))
+        )
         facts["number"] = numbers[0] if rule.layout else None
-    return [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
+    results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
+    known = [v.at_zero if v.zero is None else 0.0 for v in values]
+    at_zero = known[0] if rule.layout else None
+    if rule.elementwise and None not in known:
+        with jax.ensure_compile_time_eval(), jax.debug_nans(False), jax.debug_infs(False):
+            dtypes = [v.aval.dtype for v in eqn.invars]  # pyright: ignore[reportAttributeAccessIssue]
+            operands = map(jnp.asarray, known, dtypes)
+            at_zero = np.asarray(eqn.primitive.bind(*operands, **eqn.params)).item()
+    return [r._replace(at_zero=at_zero) for r in results]
 
 
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
