@@ -30,7 +30,8 @@ from tools import (
 
 DOCS = Path(__file__).parents[1] / "docs"
 RESULTS = DOCS / "results"
-MARK = re.compile(r"(<!-- ([a-z]+):? ?([^>]*?) -->)(.*?)(?=<!-- end of \2 -->)", re.DOTALL)
+OPENING = r"<!-- (?!end of)([a-z]+):? ?([^>]*?) -->"
+MARK = re.compile(rf"({OPENING})((?:(?!<!-- \2).)*?)(?=<!-- end of \2 -->)", re.DOTALL)
 
 
 def estimators(_: str) -> str:
@@ -136,7 +137,12 @@ def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
         mark, kind, argument, before = found.groups()
         return mark + (writers[kind](argument) if kind in writers else before)
 
-    return MARK.sub(replaced, page)
+    written, count = MARK.subn(replaced, page)
+    if count != len(re.findall(OPENING, page)):
+        ended = {found[1] for found in MARK.finditer(page)}
+        open_ones = [found[0] for found in re.finditer(OPENING, page) if found[0] not in ended]
+        raise ValueError(f"every mark needs its end; {open_ones[0]!r} has no '<!-- end of ... -->'")
+    return written
 
 
 def pages() -> list[Path]:

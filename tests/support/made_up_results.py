@@ -249,6 +249,7 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
             "order": order,
             "schedule": schedule,
             "seed": seed,
+            "loss": numbers(),
             "accuracy": numbers(),
             "shift": {kind: {"a": layer(kind), "b": layer(kind)} for kind in shift_page.KINDS},
             "movement": {k: {name: numbers() for name in FREE} for k in shift_page.KINDS},

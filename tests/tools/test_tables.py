@@ -46,3 +46,9 @@ def test_a_number_is_found_by_its_path_and_formatted(monkeypatch):
     page = "Of <!-- number: x.json rows/-1/a .1% -->9 %<!-- end of number --> and 9 %."
     assert write_marks(page, WRITERS) == page.replace("9 %<", "12.3 %<")
     assert write_marks(page, {}) == page
+
+
+def test_a_mark_without_an_end_is_refused_and_no_text_is_lost():
+    page = "<!-- number: a.json b .1f --> and <!-- number: a.json c .1f -->9<!-- end of number -->"
+    with pytest.raises(ValueError, match=r"a.json b .1f.* has no '<!-- end of"):
+        write_marks(page, {"number": lambda argument: "1"})
