@@ -134,13 +134,16 @@ MUTATIONS = [
     Mutation(gaussian.norm_sum_ratio_variance, "inverse +10 %", shifted(inverse=1.1), (THIRD,)),
     Mutation(gaussian.norm_sum_ratio_variance, "n + 1", at_other(0, lambda n: n + 1), (THIRD,)),
     Mutation(
-        gaussian.norm_sum_ratio_variance_limit, "halved", shifted(direct=0.5), (THIRD, "Equation 8")
+        gaussian.norm_sum_ratio_variance_limit,
+        "halved",
+        shifted(direct=0.5),
+        (THIRD, "Equation 8, by Theorem 3"),
     ),
     Mutation(
         gaussian.norm_sum_ratio_variance_limit,
         "P never shared",
         option(shared=lambda shared: False),
-        ("Equation 8",),
+        ("Equation 8, by Theorem 3",),
     ),
     # Rank correlations.
     Mutation(pruning.l1_l2_correlation, "squared", squared, (RANKS,)),
