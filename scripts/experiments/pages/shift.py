@@ -198,6 +198,11 @@ def _group(record: dict) -> str:
     return f"{label}, {record['order']}, {_schedule(record)}"
 
 
+def _title(record: dict) -> str:
+    """The group in the few words that fit above a panel."""
+    return f"{record['normalization'].replace('_', ' ')}, {record['order']}, {record['schedule']}"
+
+
 def _schedule(record: dict) -> str:
     return "rate with drops" if record["schedule"] == "drops" else "constant rate"
 
@@ -348,7 +353,8 @@ def _shift_panels(results: dict) -> list[str]:
         _mark(axes, results)
 
     named = {_group(group): runs for group, runs in _groups(results["runs"])}
-    return panels(paint, {name: name for name in named}, name="shift", xlabel="epoch", size=SMALL)
+    titles = {_group(group): _title(group) for group, _ in _groups(results["runs"])}
+    return panels(paint, titles, name="shift", xlabel="epoch", size=SMALL)
 
 
 def _bound_panels(results: dict) -> list[str]:
@@ -366,12 +372,10 @@ def _bound_panels(results: dict) -> list[str]:
         plots.log_scale(axes)
         _mark(axes, results)
 
-    named = {
-        _group(group): runs
-        for group, runs in _groups(results["runs"])
-        if group["schedule"] == "drops"
-    }
-    return panels(paint, {name: name for name in named}, name="bounds", xlabel="epoch", size=SMALL)
+    shown = [pair for pair in _groups(results["runs"]) if pair[0]["schedule"] == "drops"]
+    named = {_group(group): runs for group, runs in shown}
+    titles = {_group(group): _title(group) for group, _ in shown}
+    return panels(paint, titles, name="bounds", xlabel="epoch", size=SMALL)
 
 
 def _moments(results: dict) -> str:
