@@ -74,6 +74,8 @@ def unnoticed(
 
 def _holds(claim: Claim, key: Key[Array, ""], precision: float) -> bool:
     """Whether a claim is as recorded, from draws on one device; several would compile longer."""
+    if not claim.checks:
+        return True
     device = jax.devices()[:1]
     measured = claims.measure([claim], key, precision=precision, devices=device)
     return claims.decide([claim], measured)[0].as_recorded
