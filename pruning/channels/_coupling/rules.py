@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.extend.core import primitives as p
 
+from jaxnorm.internal import is_traced
 from pruning.channels._coupling import arithmetic, moves
 from pruning.channels._coupling.arithmetic import Zeros, all_of, any_of, first_of, never, same
 from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind
@@ -277,7 +278,8 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
         with jax.ensure_compile_time_eval(), jax.debug_nans(False), jax.debug_infs(False):
             dtypes = [v.aval.dtype for v in eqn.invars]  # pyright: ignore[reportAttributeAccessIssue]
             operands = map(jnp.asarray, known, dtypes)
-            at_zero = np.asarray(eqn.primitive.bind(*operands, **eqn.params)).item()
+            value = eqn.primitive.bind(*operands, **eqn.params)
+            at_zero = None if is_traced(value) else np.asarray(value).item()
     return [r._replace(at_zero=at_zero) for r in results]
 
 
