@@ -128,7 +128,7 @@ def test_panels_show_every_kind_of_statistics_and_its_floor(results, monkeypatch
     text = shift_page.render(results)
     for count, name in ((8, "shift"), (4, "bounds"), (8, "moments")):
         assert f"{count} panels of {name}" in text
-    panel = axes["shift", "unitized batch norm, ReLU first, rate with drops"]
+    panel = axes["shift", "unitized, ReLU first, drops"]
     shown = [
         np.asarray(line.get_ydata()) for line in panel.lines if len(line.get_xdata()) == EPOCHS
     ]

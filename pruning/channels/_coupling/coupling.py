@@ -243,7 +243,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # a number for each root Two channels have equal numbers if they are alike in all axes so far.
+    # For each root, a number: two channels that are alike in all axes so far have equal numbers.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)

@@ -272,6 +272,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> 
         )
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
+    # A divisor such as 1 − exp(−|h|) is zero at removed channels: the primitive computes that.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:

@@ -1,7 +1,7 @@
 """The page of `scripts/covariate_shift.py`: findings, sentences and figures."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -198,11 +198,6 @@ def _group(record: dict) -> str:
     return f"{label}, {record['order']}, {_schedule(record)}"
 
 
-def _title(record: dict) -> str:
-    """The group in the few words that fit above a panel."""
-    return f"{record['normalization'].replace('_', ' ')}, {record['order']}, {record['schedule']}"
-
-
 def _schedule(record: dict) -> str:
     return "rate with drops" if record["schedule"] == "drops" else "constant rate"
 
@@ -339,8 +334,7 @@ def _band(results: dict) -> str:
 
 
 def _shift_panels(results: dict) -> list[str]:
-    def paint(axes: Axes, group: str) -> None:
-        runs = named[group]
+    def paint(axes: Axes, runs: Runs) -> None:
         for kind, series in KINDS.items():
             values = np.array([distance(run, kind) for run in runs])
             curve(axes, np.arange(values.shape[1]) + 1, values, series)
@@ -352,14 +346,11 @@ def _shift_panels(results: dict) -> list[str]:
         plots.log_scale(axes)
         _mark(axes, results)
 
-    named = {_group(group): runs for group, runs in _groups(results["runs"])}
-    titles = {_group(group): _title(group) for group, _ in _groups(results["runs"])}
-    return panels(paint, titles, name="shift", xlabel="epoch", size=SMALL)
+    return _panels_of(_groups(results["runs"]), paint, "shift")
 
 
 def _bound_panels(results: dict) -> list[str]:
-    def paint(axes: Axes, group: str) -> None:
-        runs = named[group]
+    def paint(axes: Axes, runs: Runs) -> None:
         low, high, base, exact = (
             np.mean([distance(run, "whole set", what) for run in runs], 0)
             for what in ("lower", "upper", "baseline", "exact")
@@ -372,10 +363,24 @@ def _bound_panels(results: dict) -> list[str]:
         plots.log_scale(axes)
         _mark(axes, results)
 
-    shown = [pair for pair in _groups(results["runs"]) if pair[0]["schedule"] == "drops"]
-    named = {_group(group): runs for group, runs in shown}
-    titles = {_group(group): _title(group) for group, _ in shown}
-    return panels(paint, titles, name="bounds", xlabel="epoch", size=SMALL)
+    return _panels_of(_groups(select(results["runs"], schedule="drops")), paint, "bounds")
+
+
+def _panels_of(
+    groups: Sequence[tuple[dict[str, Any], Runs]], paint: Callable[[Axes, Runs], None], name: str
+) -> list[str]:
+    """A panel for each group, whose title is the group in the few words that fit."""
+    named = {
+        f"{g['normalization'].replace('_', ' ')}, {g['order']}, {g['schedule']}": runs
+        for g, runs in groups
+    }
+    return panels(
+        lambda axes, title: paint(axes, named[title]),
+        {title: title for title in named},
+        name=name,
+        xlabel="epoch",
+        size=SMALL,
+    )
 
 
 def _moments(results: dict) -> str:
