@@ -27,12 +27,13 @@ def test_float32_survives_whole():
     values = _float32s()
     results = {"values": [{"value": value} for value in values], "some": values[:8]}
     written = json.loads(files.results_text(results))
-    np.testing.assert_array_equal(np.float32([v["value"] for v in written["values"]]), values)
-    np.testing.assert_array_equal(np.float32(written["some"]), values[:8])
+    found = np.array([v["value"] for v in written["values"]], np.float32)
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(np.array(written["some"], np.float32), values[:8])
 
 
 def test_fractions_of_curves_have_six_digits_and_counts_all_of_theirs():
-    values = np.float64(_float32s())
+    values = _float32s().astype(np.float64)
     written = np.array(json.loads(files.results_text({"values": values}))["values"])
     counts = values == np.round(values)
     np.testing.assert_array_equal(written[counts], values[counts])

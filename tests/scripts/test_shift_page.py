@@ -97,7 +97,7 @@ def test_movements_stand_beside_those_with_frozen_weights(results):
     )
     expected = [np.mean(r["floor"]["batch"]["kurtosis"][2:]) for r in runs_of(results, **GROUP)]
     np.testing.assert_allclose(record["floor"]["unitized"]["values"], expected)
-    shown = shift_page.value_with_error(np.mean(expected), stats.sem(expected), digits=3)
+    shown = shift_page.value_with_error(float(np.mean(expected)), stats.sem(expected), digits=3)
     assert shown in shift_page.render(results)
     assert not any(
         "floor" in r for r in results["findings"]["movement"] if r["kind"] == "whole set"
