@@ -11,6 +11,7 @@ where KIND is one of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,8 @@ from tools import (
     training_table,
 )
 
-DOCS = Path(__file__).parents[1] / "docs"
+README = Path(__file__).parents[1] / "README.md"
+DOCS = README.parent / "docs"
 RESULTS = DOCS / "results"
 OPENING = r"<!-- (?!end of)([a-z]+):? ?([^>]*?) -->"
 MARK = re.compile(rf"({OPENING})((?:(?!<!-- \2).)*?)(?=<!-- end of \2 -->)", re.DOTALL)
@@ -99,6 +101,17 @@ def primitives(_: str) -> str:
     return table(primitive_table.HEADER, primitive_table.rows())
 
 
+def verdicts(_: str) -> str:
+    """How many claims have each verdict."""
+    claims = load_result("theorems/results.json")["claims"]
+    count = Counter(claim["standing"] for claim in claims)
+    return (
+        f"of {len(claims)} statements of the papers {count['true']} are true, "
+        f"{count['misprint']} misprinted, {count['false in a case']} false in a case, "
+        f"{count['false']} false and {count['not tested']} not tested"
+    )
+
+
 def normalizers(_: str) -> str:
     """The table of the traffic of eight normalizers."""
     head, rows = atlas.traffic_rows(load_result("compiled/normalizers.json"))
@@ -126,6 +139,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     "repair": repair,
     "scale": scale,
     "training": training,
+    "verdicts": verdicts,
 }
 COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "streams": streams}
 
@@ -146,8 +160,8 @@ def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
 
 
 def pages() -> list[Path]:
-    """The pages of the documentation that have marks."""
-    every = [*DOCS.glob("*.md"), RESULTS / "README.md"]
+    """README and the pages of the documentation that have marks."""
+    every = [README, *DOCS.glob("*.md"), RESULTS / "README.md"]
     return [page for page in every if MARK.search(page.read_text(encoding="utf-8"))]
 
 

@@ -23,7 +23,8 @@ from experiments.pages import (
 from experiments.pages import compiled as compiled_page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
-PAGES: dict[str, Callable[[Any], str]] = {
+# The drawing of a results.json by its folder; a folder of several has one drawing for all.
+RENDER: dict[str, Callable[[Any], str]] = {
     "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
     "resnet20": analysis.render,
@@ -36,15 +37,15 @@ PAGES: dict[str, Callable[[Any], str]] = {
     "atlas": atlas.render,
     "shift": shift.render,
     "geometry": geometry.render,
-    "prune/digits": prune.render,
-    "prune/digits-30": prune.render,
-    "prune/cifar10": prune.render,
-    "train/cifar10-speed-batch_norm": train.render,
-    "train/cifar10-speed-unitized": train.render,
-    "train/cifar10-speed-bounded": train.render,
+    "prune": prune.render,
+    "train": train.render,
     "compiled": compiled_page.render,
-    "repair": lambda digits: repair.render(digits, _read("repair/resnet20.json")),
 }
+PAGES = {
+    path.parent.relative_to(FOLDER).as_posix(): RENDER[path.relative_to(FOLDER).parts[0]]
+    for path in sorted(FOLDER.rglob("results.json"))
+}
+PAGES["repair"] = lambda digits: repair.render(digits, _read("repair/resnet20.json"))
 NUMBERS = {"repair": "digits.json"}  # by default results.json
 
 
