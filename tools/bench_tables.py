@@ -23,17 +23,17 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     """Sentences that explain the numbers and name the machine and the file."""
     machine, options = found["environment"], found["options"]
     ratios = (
-        "A ratio is the\nmedian over pairs of neighbouring calls, with quartiles."
+        "Ratios are medians over pairs of neighbouring calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "A ratio is the\nratio of the median times, with quartiles over pairs of neighbouring "
-        "calls. A ratio outside its quartiles is left out."
+        else "Ratios are quotients of the median times, with quartiles over pairs of neighbouring "
+        "calls; a ratio outside its quartiles is left out."
     )
     return (
-        f"Times are medians of {options['runs']} calls (fewer for long calls). If a ratio is below "
-        f"1, our program is faster. {ratios}\n"
+        f"Times are medians of at most {options['runs']} calls. {ratios} "
+        "If a ratio is below 1, our program is faster.\n"
         f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
-        f"{machine['jax']}, {found['date'][:10]}.\n[The results](results/bench/{subject}.json) "
-        "also have the command, the commit and the versions of libraries."
+        f"{machine['jax']}, {found['date'][:10]} "
+        f"([results](results/bench/{subject}.json))."
     )
 
 
