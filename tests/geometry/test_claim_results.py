@@ -121,12 +121,11 @@ def test_falls_of_the_distance_at_the_drops():
     assert "2 runs each" in sentence
 
 
-def test_the_page_on_pruning_says_how_alike_criteria_are_after_short_trainings():
+def test_the_page_on_pruning_says_how_alike_criteria_are():
     text = " ".join((ROOT / "docs/pruning.md").read_text(encoding="utf-8").split())
     expected = (
         ("resnet20", "{} in a [trained ResNet-20]"),
-        ("cifar10-preact20", "{} in [a ResNet-20 after 20 epochs]"),
-        ("cifar10-vgg11", "{} in a [VGG-11 after one epoch]"),
+        ("cifar10-preact20", "{} in [one of ours]"),
     )
     for name, words in expected:
         path = f"results/{name}/results.json"

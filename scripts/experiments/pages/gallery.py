@@ -29,7 +29,6 @@ RENDER: dict[str, Callable[[Any], str]] = {
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
     "resnet20": analysis.render,
     "mnist-mlp": analysis.render,
-    "cifar10-vgg11": analysis.render,
     "cifar10-preact20": analysis.render,
     "settings": filter_settings.render,
     "filter_models": filter_models.render,
