@@ -1,11 +1,11 @@
-"""The table of one network with several layers in docs/training.md: `tools.tables` writes it."""
+"""The table in docs/training.md of one network with several layers; `tools.tables` writes it."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scipy import stats
 
-LEVEL = 0.95  # of all intervals of a table together, by Bonferroni's correction
+LEVEL = 0.95  # confidence of all intervals of a table together, by Bonferroni's correction
 NAMES = {
     "batch_norm": "batch norm",
     "unitized": "unitized",
@@ -14,10 +14,10 @@ NAMES = {
 
 
 def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """A row for each layer: accuracies of all seeds, their mean, and its distance to batch norm.
+    """A row for each layer: accuracies of all seeds, their mean, and its difference to batch norm.
 
     Args:
-      results: Contents of results.json by normalization; each has the same seeds.
+      results: The contents of results.json for each normalization; all have the same seeds.
     """
     found = {name: [100 * run[-1]["accuracy"] for run in r["seeds"]] for name, r in results.items()}
     seeds = len(found["batch_norm"])
@@ -29,7 +29,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
-    """The mean difference of equal seeds, with a t interval; empty for batch norm itself."""
+    """The mean difference over equal seeds, with a t interval; empty for batch norm itself."""
     if name == "batch_norm":
         return ""
     level = 1 - (1 - LEVEL) / (len(found) - 1)

@@ -1,4 +1,4 @@
-"""The table of architectures in docs/programs.md: removable channels, obstacles, and errors.
+"""The table of architectures in docs/programs.md: removable channels, reasons, and errors.
 
 `python -m tools.tables --computed` writes it.
 """
@@ -37,7 +37,7 @@ WHY = {
 
 
 class Cut(NamedTuple):
-    """A cut of an architecture: its error, and whether it needs `resized`."""
+    """A pruned architecture: its error, and whether it runs only by `resized`."""
 
     error: float
     resizes: bool
@@ -107,7 +107,7 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
-# Operations that fix channels together with others: zeros of a shortcut, positions of tokens.
+# Operations that fix channels together with other channels, such as the zeros of a shortcut.
 BESIDE = ("add", "dot_general")
 
 
@@ -123,7 +123,7 @@ def stays(model: Architecture, *, resize: bool = False) -> str:
 
 
 def _place(line: str) -> str:
-    """The end of a line such as `/path/to/flax/linen/linear.py:84:4 (Embed.__call__)`."""
+    """The file and line of a text such as `/path/to/flax/linen/linear.py:84:4 (Embed.__call__)`."""
     path, number = re.match(r"(.*?):(\d+)", line).groups()  # pyright: ignore[reportOptionalMemberAccess]
     parts = Path(path).parts
     start = parts.index("site-packages") + 1 if "site-packages" in parts else -1

@@ -9,7 +9,7 @@ LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """How one file was made, and a table for each group whose title begins with `titles`."""
+    """A sentence on the measurement, and a table for each group whose title begins with `titles`."""
     parts = [provenance(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):
@@ -38,7 +38,7 @@ def provenance(found: dict[str, Any], subject: str) -> str:
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each pair; for pruned networks also the reached share of the ideal speed-up."""
+    """A row for each pair; for pruned networks, also the reached share of the ideal speed-up."""
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
     yield f"| what | ours, ms | peer, ms | ratio |{' of the ideal speed-up |' * shares}"
@@ -69,7 +69,7 @@ def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def ratio(row: dict[str, Any]) -> str:
-    """The ratio and its quartiles; these alone where the ratio of the medians contradicts them."""
+    """The ratio and its quartiles, or only the quartiles if the ratio lies outside them."""
     low, middle, high = (
         round(n, 2) for n in (row["quartiles"][0], row["ratio"], row["quartiles"][1])
     )

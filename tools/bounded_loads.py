@@ -1,11 +1,11 @@
-"""Loads hostile files of weights in processes of little memory and time, and measures each.
+"""Loads hostile files of weights in processes with limited memory and time; measures each load.
 
     python -m tools.bounded_loads --mutated 2000 --seed 0
 
-A file may take a second of processor time, 64 MiB and four times its size. It must be loaded, or
-refused with one sentence. The tool prints a line for each file that breaks this rule, then one JSON
-object, and exits with 1 if any file breaks it. Python, JAX and h5py are loaded once: each file has
-a fork of the same process.
+A file may take a second of processor time, 64 MiB and four times its size. The loader must load the
+file or refuse it with one sentence. The tool prints a line for each file that breaks this rule,
+then one JSON object, and exits with 1 if any file breaks it. Python, JAX and h5py are loaded once,
+because each file is loaded in a fork of the same process.
 """
 
 import argparse
@@ -33,10 +33,10 @@ class Outcome(NamedTuple):
     size: int
     seconds: float
     memory: int
-    said: str  # empty if the file was loaded
+    said: str  # the message of the loader; empty if the file was loaded
 
     def fault(self) -> str:
-        """The bound that the file broke, or an empty text."""
+        """The limit that the load exceeded, or an empty text."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:
@@ -54,10 +54,11 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        for name, content in originals().items():  # first imports are not counted
+        # the first load also imports modules, so it is not counted
+        for name, content in originals().items():
             load(written(folder, name, content), dense=True)
         gc.collect()
-        gc.freeze()  # forks start faster than new processes
+        gc.freeze()  # a fork starts faster than a new process
         for files in (crafted(), mutated(options.mutated, options.seed)):
             for name, content in files:
                 if options.only in name:
@@ -79,10 +80,11 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 def measure(path: Path, size: int) -> Outcome:
     """Load one file in its own process, which the kernel ends after five seconds."""
-    ctypes.CDLL(None).malloc_trim(0)  # reuse of freed memory is not measured
+    # freed memory is not used again, so that the peak is that of this load
+    ctypes.CDLL(None).malloc_trim(0)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX warns of threads, but no thread is used here
+        warnings.simplefilter("ignore")  # JAX warns about threads, but no thread is used here
         child = os.fork()
     if not child:
         os.write(sender, json.dumps(attempted(path, size)).encode())
@@ -98,12 +100,12 @@ def measure(path: Path, size: int) -> Outcome:
 
 
 def attempted(path: Path, size: int) -> tuple[float, int, str]:
-    """Seconds, bytes and message of one attempt, under limits a little above the bounds."""
+    """Seconds, bytes and message of one load, under limits a little above those of the rule."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the present memory
+    Path("/proc/self/clear_refs").write_text("5")  # this call resets the peak to the present memory
     before, start, said = memory("VmRSS"), time.process_time(), ""
     try:
         weights = load(path, dense=True, vectors=True)

@@ -2,10 +2,11 @@
 
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
-A key is one whole run of the drawn checks, decided together; at most one run in 500 may reject
-something that holds (`geometry.claims.LEVEL`). An error of a prediction may be too small for one
-run, but it shifts a check's z-scores at every key. So the tool also tests the mean z-score of each
-check over the keys, corrected for the number of checks. The last line is one JSON object.
+A key is one whole run of the drawn checks, which are decided together. At most one run in 500 may
+reject a true statement (`geometry.claims.LEVEL`). The error of a prediction may be too small to
+fail one run, but the error shifts a check's z-scores at every key. So the tool also tests the mean
+z-score of each check over all keys, corrected for the number of checks. The last line is one JSON
+object.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from geometry.claims._types import MUST_FAIL
 
 
 def draw_checks(of: Iterable[Claim]) -> list[Claim]:
-    """The claims, with only their drawn checks."""
+    """The claims with only those checks that draw random numbers."""
     trimmed = (
         replace(claim, checks=tuple(part for part in claim.checks if isinstance(part, Sampled)))
         for claim in of
@@ -47,7 +48,7 @@ class Run(NamedTuple):
 
 
 def run(seed: int, precision: float) -> Run:
-    """One run of the drawn checks."""
+    """One run of the checks that draw random numbers."""
     of, key = draw_checks(ALL), jax.random.key(seed)
     found = _true_statements(claims.check_all(of, key, precision=precision))
     return Run(
@@ -57,7 +58,7 @@ def run(seed: int, precision: float) -> Run:
 
 
 def false_alarms(seeds: Iterable[int], precision: float, processes: int) -> dict[str, Any]:
-    """The runs, by seed, in which a true statement was rejected, and the mean z-scores."""
+    """The seeds of the runs that rejected a true statement, and the mean z-scores."""
     seeds = list(seeds)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         one = partial(run, precision=precision)
@@ -81,12 +82,12 @@ def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
 
 
 def _is_exact(part: Check) -> bool:
-    """Whether a check is an equality without slack: only its z-scores should have mean 0."""
+    """Whether a check is an equality without slack: only then is the mean z-score 0."""
     return isinstance(part, Sampled) and part.side == "=" and not claims.number(part.within)
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """Checks with a significant mean z-score over the keys, and this mean in standard errors."""
+    """Checks whose mean z-score over the keys is significant, and this mean in standard errors."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

@@ -1,4 +1,4 @@
-"""The table of cut language models in docs/language_models.md: `tools.tables` writes it."""
+"""The table of pruned language models in docs/language_models.md; `tools.tables` writes it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
 
 
 def heading(repair: str) -> str:
-    """The heading of a column: the treatment of the kernels."""
+    """The heading of a column: how the kernels are repaired."""
     if repair in PLAIN:
         return PLAIN[repair]
     *before, training = repair.split(", ")

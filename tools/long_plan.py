@@ -1,7 +1,7 @@
 """The networks of the papers' tables and figures that take hours, in the order of training.
 
-The smallest networks come first, and one seed of every network comes before a second seed. So
-whenever time is over, the finished results are the most useful ones.
+The smallest networks come first, and one seed of every network comes before a second seed. So the
+finished results are the most useful ones whenever the time is over.
 """
 
 import itertools
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 SEEDS = (1, 3, 5)
-PRUNED_SEEDS = 3  # seeds of the networks that are pruned
+PRUNED_SEEDS = 3  # number of seeds of the networks that are pruned
 GROUPS = (1, 2, 4, 8, 16)
 
 
@@ -17,17 +17,17 @@ class Network(NamedTuple):
     """A network of a table, or a figure with several networks, and the command for its results.
 
     Attributes:
-      name: Name of the folder and of the file.
+      name: Name of the folder and of the file of results.
       shows: The table or the figure, and the part of it that the network reproduces.
-      command: A command of `scripts`, to which --seeds, --data-dir and --out are added; RUN stands
-        for the folder of the network `after`.
+      command: A command of `scripts`, which gets the options --seeds, --data-dir and --out. RUN
+        stands for the folder of the network `after`.
       printed: The number that the paper prints.
-      measured: Our number from results.json, as a text.
+      measured: Function of results.json that returns our number as a text.
       dataset: Data set of the network.
       runs: The paper's number of seeds; 0 if the command has its own number.
       hours: Hours for one seed on two cores; None if an accelerator is needed.
-      after: Name of a network that has to be done before.
-      differs: Differences from the paper that the results do not state themselves.
+      after: Name of a network that must be trained first.
+      differs: Differences from the paper that the results do not mention.
     """
 
     name: str
@@ -161,7 +161,7 @@ FIGURES = [
         "steadier unitized; curves, no number",
         movement,
         "mnist",
-        hours=2.5,  # 40 networks, 15 minutes of a core each
+        hours=2.5,  # 40 networks, each 15 minutes on one core
         differs="seeds: the paper has one",
     ),
     Network(
@@ -171,11 +171,11 @@ FIGURES = [
         "deep networks learn with He's start and with batch norm; no number in the text",
         deepest,
         "fashion_mnist",
-        hours=24.0,  # 180 times the 8 minutes of 1,000 steps, 5 depths and 2 runs
+        hours=24.0,  # 1,000 steps take 8 minutes: 180 times as many steps, 5 depths and 2 runs
     ),
 ]
 TABLES = [
-    # docs/results/train: 4 epochs in 1,817 seconds, beside another run on 2 cores.
+    # docs/results/train: 4 epochs took 1,817 seconds, while another run used the same 2 cores.
     *_table_1(20, {"batch_norm": "91.79", "unitized": "92.21"}, hours=25.2),
     *_table_1(110, {"batch_norm": "93.99", "unitized": "94.12"}),
 ]
@@ -188,10 +188,10 @@ MICRO = _table_4()
 
 
 def jobs(*, accelerated: bool) -> list[Job]:
-    """All trainings in order; networks with batches of two images, which take days, are last.
+    """All trainings in order; networks with batches of two images are last, because they take days.
 
-    On a CPU, figures come first, because little else can be trained there. Elsewhere they follow
-    the tables.
+    On a CPU, figures come first, because a CPU can train few of the tables' networks. On other
+    machines, figures follow the tables.
     """
     figures, tables = [Job(network, 0) for network in FIGURES], _by_seeds([*TABLES, *PRUNED])
     first = [*tables, *figures] if accelerated else [*figures, *tables]

@@ -1,15 +1,16 @@
-"""Plants small mistakes in the code and says which the tests notice.
+"""Plants small mistakes in the code and reports which of them the tests notice.
 
     python -m tools.mutants --package pruning --count 50
     python -m tools.mutants --list tools/mistakes/pruning.toml
 
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
-guard, exchanged arguments, a removed call. A list has mistakes that somebody thought of, as pieces
-of text and what replaces them. Each is planted in a copy of the code, in which a child
-of this process, that has JAX loaded, runs tests until one fails: those that run the line, as `make
-coverage` has recorded it, then the tests of the module's name, those that name most of what it
-defines, and its doctests. The test that failed then runs on the unchanged code: a mutant that
-fails there too is not counted. The status is 0 whatever is noticed.
+guard, exchanged arguments, a removed call. A list has mistakes that a person thought of: pieces of
+text and their replacements. The tool plants each mistake in a copy of the code. There a child of
+this process, which has loaded JAX, runs tests until one fails: first the tests that run the line,
+as `make coverage` has recorded, then the tests of the module's name, the tests that name most of
+its definitions, and its doctests. The test that failed then also runs on the unchanged code. If the
+test fails there too, the mutant is not counted. The exit status is 0 also if mistakes are not
+noticed.
 """
 
 import argparse
@@ -50,7 +51,8 @@ CLAIMS = "scripts/claims"  # a module of a paper is tested by the outcomes of it
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
-COMMITTED = "tests/tools/test_results.py"  # numbers, beside what commands and experiments say
+# compares committed numbers with what commands and experiments say
+COMMITTED = "tests/tools/test_results.py"
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED, UNCOUNTED = ("survived", "untested"), "not counted"
 PRELOADED = (
@@ -58,7 +60,7 @@ PRELOADED = (
     *("jax.test_util", "jax.experimental.topologies", "orbax.checkpoint", "xdist"),
 )
 START = time.monotonic()
-NO_TESTS = 5  # pytest's status
+NO_TESTS = 5  # pytest's exit status if no test ran
 _COMPARISONS: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.LtE(),
     ast.LtE: ast.Lt(),
@@ -90,7 +92,7 @@ class Mutant(NamedTuple):
     before: str
     after: str
     source: str
-    what: str = ""  # in words, where somebody wrote it
+    what: str = ""  # a description in words, for a mistake of a list
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
@@ -111,7 +113,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
 
 
 def mistake(node: ast.AST) -> tuple[str, Any, str] | None:
-    """The kind of mistake to be made at `node`, the part that changes, and its new text."""
+    """The kind of mistake that is possible at `node`, the part that changes, and its new text."""
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
             return "comparison", node, _text(node, ops=[_COMPARISONS[type(op)]])
@@ -148,7 +150,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """Identities of the nodes that only inform or assert: annotations, messages, `strict`."""
+    """Identities of nodes that only inform or assert, such as annotations, messages and `strict`."""
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:
@@ -162,9 +164,9 @@ def _without_effect(tree: ast.Module) -> set[int]:
 
 
 def listed(path: Path) -> list[Mutant]:
-    """The mistakes of a TOML file, each at the one place of its module that has its text.
+    """The mistakes of a TOML file; each changes the one place of its module that has its text.
 
-    A mistake whose text is no longer in its module is left out, and a printed line names it.
+    If the text is no longer in the module, the mistake is left out, and a printed line names it.
     """
     mutants = []
     for mistake in tomllib.loads(path.read_text(encoding="utf-8"))["mistake"]:
@@ -182,7 +184,9 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The tests of the module's name, those that name most of what it defines, its doctests."""
+    """The tests of the module's name, the tests that name most of its definitions, and its
+    doctests.
+    """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}
@@ -226,19 +230,19 @@ def imports(path: Path) -> Iterator[Path]:
 
 
 def record(path: Path) -> CoverageData | None:
-    """The line record of `make coverage`, if there is one."""
+    """The record of lines by `make coverage`, if the record exists."""
     if not path.exists():
         return None
     recorded = CoverageData(str(path))
-    recorded.read()  # read first, because the first question erases it
+    recorded.read()  # read now, because the first query would erase the record
     return recorded
 
 
 def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
-    """The tests that a mutant has to pass to survive: first those that run its line, by name.
+    """The tests that must notice a mutant: first, by name, the tests that run its line.
 
-    Then the module's own files as a whole: a test that runs a compiled program which an earlier
-    one has traced runs none of its lines.
+    The module's own test files follow as a whole, because a test that runs a program which an
+    earlier test has compiled runs none of the program's lines.
     """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)
@@ -262,7 +266,7 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
     """The result of the tests: "noticed", "too slow" (also noticed), or one of `UNNOTICED`.
 
-    "not counted" where the test that says so does the same of the unchanged code.
+    The result is "not counted" if the failed test also fails on the unchanged code.
     """
     if not tests:
         return "untested"
@@ -276,16 +280,16 @@ def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
 
 @cache
 def _unchanged(path: Path, tests: tuple[str, ...], limit: float, last: str) -> str:
-    """The outcome of a test on the code as it is."""
+    """The outcome of a test on the unchanged code."""
     return try_module(path, path.read_text(encoding="utf-8"), [*tests], limit, only=last)[0]
 
 
 def try_module(
     path: Path, source: str, tests: list[str], limit: float, *, only: str | None = None
 ) -> tuple[str, str]:
-    """The outcome of tests with this source of a module, and the name of the last test begun.
+    """The outcome of tests with this source of a module, and the name of the last test that began.
 
-    With `only`, all are collected, and one alone runs; none, where the name is empty.
+    With `only`, all tests are collected, and only this test runs; with an empty name, none runs.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy_code(Path(folder))
@@ -297,7 +301,7 @@ def try_module(
             _run(Path(folder), tests, Begun(began, only))
         try:
             status = _status(child, limit)
-        finally:  # also ends processes that tests have started
+        finally:  # this also ends processes that tests have started
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         if status is None:
@@ -308,7 +312,7 @@ def try_module(
 
 
 def _status(child: int, limit: float) -> int | None:
-    """The status with which a process ends within `limit` seconds, None if it does not."""
+    """The exit status of a process that ends within `limit` seconds; otherwise None."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -319,7 +323,7 @@ def _status(child: int, limit: float) -> int | None:
 
 
 def copy_code(folder: Path) -> None:
-    """A folder with what tests read: the code as a copy, the rest as links."""
+    """Fill a folder with the files that tests read: the code as a copy, all other files as links."""
     for entry in ROOT.iterdir():
         if entry in {*FOLDERS.values(), ROOT / "tests"}:
             shutil.copytree(entry, folder / entry.name)
@@ -330,7 +334,7 @@ def copy_code(folder: Path) -> None:
 
 
 class Begun:
-    """A plugin of pytest that writes down which test began last, or lets one alone run."""
+    """A plugin of pytest that writes the name of the last test that began, or runs only one test."""
 
     def __init__(self, path: Path, only: str | None):
         self.path, self.only = path, only
@@ -357,7 +361,7 @@ def _run(folder: Path, tests: list[str], begun: Begun) -> None:
         import pytest
 
         by_name = ["-m", "slow or not slow"] if tests[0].startswith(OUTCOMES) else []
-        # Warnings about modules that are already loaded.
+        # Suppress warnings about modules that are already loaded.
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         options = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name]
         status = int(pytest.main([*options, *tests], plugins=[begun]))
@@ -366,10 +370,10 @@ def _run(folder: Path, tests: list[str], begun: Begun) -> None:
 
 
 def preload() -> None:
-    """Import what is slow to import and not under test, set up as the tests have it."""
+    """Import slow modules that are not under test, with the same settings as the tests."""
     sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
     atexit.register(importlib.import_module("conftest").pytest_unconfigure, None)
-    del sys.modules["conftest"]  # a child process imports the conftest of its copy
+    del sys.modules["conftest"]  # a child process imports the conftest of its own copy
     for name in PRELOADED:
         importlib.import_module(name)
 
@@ -389,7 +393,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.list:
         chosen = [m for path in options.list for m in listed(path) if options.path in str(m.path)]
-        random.Random(options.seed).shuffle(chosen)  # so a run that is cut short is a sample
+        # a shuffled list, so an interrupted run has a random sample
+        random.Random(options.seed).shuffle(chosen)
     else:
         chosen = [m for name in options.package for m in sampled(name, options)]
     preload()
@@ -414,12 +419,12 @@ def main() -> None:
 
 
 def earlier(out: Path | None) -> list[dict[str, Any]]:
-    """The outcomes that a file already holds: a run that was interrupted resumes."""
+    """The outcomes in a file of an interrupted run, which then resumes."""
     return json.loads(out.read_text(encoding="utf-8"))["mutants"] if out and out.exists() else []
 
 
 def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
-    """The mutants of a package that the seed chooses."""
+    """The mutants of a package, chosen by the seed."""
     modules = sorted(FOLDERS[package].rglob("*.py"))
     of_path = [path for path in modules if options.path in str(path) and path.stem != "__init__"]
     every = [mutant for path in of_path for mutant in mutants_of(path)]
@@ -427,7 +432,7 @@ def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
 
 
 def provenance(has_lines: bool) -> dict[str, Any]:
-    """How the outcomes were made; `has_lines`: whether tests were chosen by recorded lines."""
+    """How the outcomes were made; `has_lines` is whether recorded lines chose the tests."""
     return {
         "command": " ".join(["python -m tools.mutants", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -439,10 +444,10 @@ def provenance(has_lines: bool) -> dict[str, Any]:
 
 @cache
 def environment() -> dict[str, Any]:
-    """Versions, device and commit, asked by another process.
+    """Versions, device and commit, which another process finds.
 
-    JAX starts threads when it is asked for its devices. A process that has them cannot be forked:
-    its children wait for locks that nobody holds.
+    JAX starts threads when a program asks for its devices. A process with such threads cannot be
+    forked, because its children would wait for locks that no thread releases.
     """
     ask = "import json; from experiments import cli; print(json.dumps(cli.environment()))"
     command, paths = (
@@ -457,7 +462,7 @@ def environment() -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], column: str) -> Table:
-    """Outcomes by package, or by kind of mistake; without those that are not counted."""
+    """Count outcomes by package or by kind of mistake; "not counted" mutants are left out."""
     table = Table(column, "planted", "noticed", "survived", title="Mutants")
     rows = [row for row in rows if row["outcome"] != UNCOUNTED]
     planted = Counter(row[column] for row in rows)

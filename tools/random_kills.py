@@ -4,13 +4,13 @@
     python -m tools.random_kills FOLDER --command prune --kills 30
 
 A chain is one run that is killed up to ten times by SIGKILL, SIGTERM or SIGINT, and then ends.
-Every fourth signal comes while a file or a checkpoint is being written. All numbers of the results
-and metrics except times, and the checksums of the last states, must equal those of an undisturbed
-run. Networks are tiny and are saved five times a second.
+Every fourth signal comes while a file or a checkpoint is being written. The results and metrics
+except times, and the checksums of the last states, must equal those of an undisturbed run. Networks
+are tiny and are saved five times a second.
 
-Each run is a process of its own. It is forked from a process that has imported the commands but has
-computed nothing, because imports would take most of the time. The tool prints a line for each
-chain, and one JSON object at the end, which `--out` writes to a file.
+Each run is a process of its own. This process is forked from a process that has imported the
+commands but has computed nothing, because imports would take most of the time. The tool prints a
+line for each chain, and one JSON object at the end, which `--out` writes to a file.
 """
 
 import importlib
@@ -43,9 +43,10 @@ COMMANDS = {
 }
 TIMES = {"command", "date", "seconds", "images_per_second", "tracker_seconds", "timings"}
 TIMES |= {"waiting_for_data"}
-TIMES |= {"checkpoint"}  # bytes of a pruned network's files, which contain times
+# the files of a pruned network contain times, so their bytes are not compared
+TIMES |= {"checkpoint"}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# How each run ended: the signal was handled, not handled, or came too late.
+# How each run ended: the command handled the signal, did not handle it, or had already ended.
 STATUSES = {
     signal.SIGKILL: {-signal.SIGKILL, 0},
     signal.SIGTERM: {143, -signal.SIGTERM, 0},
@@ -84,7 +85,7 @@ def import_commands(cache: Path) -> None:
     modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
     needed = [
         name for name in modules if "benchmarks" not in name
-    ]  # imported by commands that wait
+    ]  # commands that wait import this module
     for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
     vars(importlib.import_module("experiments.training.loop"))["BETWEEN_CHECKPOINTS"] = 0.2
@@ -139,7 +140,7 @@ def unfinished(out: Path) -> set[Path]:
     """Files and checkpoints that are being written, or that a kill has left unfinished."""
     try:
         return {*out.rglob("*.orbax-checkpoint-tmp"), *out.rglob(".*.part")}
-    except FileNotFoundError:  # the file was renamed meanwhile
+    except FileNotFoundError:  # the file was renamed in the meantime
         return unfinished(out)
 
 
@@ -186,7 +187,7 @@ class Chains:
         while is_saving and process.is_alive() and unfinished(out) <= before:
             time.sleep(0.002)
         if not process.is_alive():
-            if is_new:  # a shared machine may be faster at another time
+            if is_new:  # a shared machine may be faster later
                 self.duration = min(self.duration, time.monotonic() - began)
             return process
         assert process.pid is not None
@@ -200,7 +201,7 @@ class Chains:
         return None
 
     def result(self) -> dict[str, Any]:
-        """The closing sentence."""
+        """The last sentence that the tool prints."""
         return {
             "arguments": COMMANDS[self.options.command],
             "seed": self.options.seed,
@@ -215,7 +216,7 @@ class Chains:
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Kill and compare until there were enough kills, or the time is over."""
+    """Kill and compare until the number of kills is reached or the time is over."""
     began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
     import_commands(options.folder / "compiled")

@@ -1,4 +1,4 @@
-"""Prunes random networks of many kinds: pruning equals masking, or is refused.
+"""Prunes random networks of many kinds; pruning must equal masking, or be refused.
 
     python -m tools.random_networks --count 10000 --seed 0 [--transformers]
 

@@ -1,8 +1,8 @@
-"""Check a tag before a release, and print its notes.
+"""Checks a tag before a release, and prints the notes of the release.
 
 `python -m tools.release v0.1.0` compares the tag with the version in `jaxnorm/_version.py`,
 `pyproject.toml` and `CITATION.cff`, and prints what `CHANGELOG.md` says about the version. The
-workflow of releases runs this command.
+workflow for releases runs this command.
 """
 
 import re
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def versions() -> dict[str, str]:
-    """The version that each file names."""
+    """The version in each of the three files."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(), re.M)
     return {
@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def notes(changelog: str, version: str) -> str:
-    """The section of a version that has a date.
+    """The section of CHANGELOG.md for a version with a date.
 
     Raises:
       ValueError: The section does not exist.
@@ -52,7 +52,7 @@ def check(tag: str) -> str:
 
 
 def main() -> None:
-    """Print the notes, or one sentence about the error."""
+    """Print the notes, or one sentence about an error."""
     if len(sys.argv) != 2:
         sys.exit("Pass the tag, such as v0.1.0")
     try:

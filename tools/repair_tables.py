@@ -1,4 +1,4 @@
-"""The tables of repaired networks: `tools.tables` writes them."""
+"""The tables of repaired networks; `tools.tables` writes them."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ def lines(table: Table, network: str) -> Iterator[str]:
 
 
 def accuracy(cells: Cells | None) -> str:
-    """The mean accuracy over criteria, or of the control alone."""
+    """The mean accuracy over criteria, or only of the control."""
     if cells is None:
         return ""
     return percent(

@@ -1,14 +1,14 @@
-"""Regenerates docs/results in a scratch folder and says which numbers differ.
+"""Runs the commands of docs/results again in a scratch folder and reports which numbers differ.
 
     make results                                             # lists the results and their minutes
     make results ARGS="resnet20 --input resnet20.safetensors=PATH"
     make results ARGS="all --input DIR=FOLDER"               # what took less than an hour
 
 A result is a file that contains the command that made it. The tool runs this command again, with
-another `--out` and with the inputs that `--input` names; seconds and versions are not compared.
+another `--out` and with the inputs that `--input` names. Seconds and versions are not compared.
 Numbers may differ by a relative tolerance. A mean with a standard error may differ by three
-standard errors of the difference, and the ratio of two times by a factor of 2. The status is 1 if
-anything differs by more.
+standard errors of the difference. The ratio of two times may differ by a factor of 2. The exit
+status is 1 if a number differs by more.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-# Folders of runs in commands; docs/results/README.md says how runs are made.
+# Folders of runs in commands; docs/results/README.md says how the runs are made.
 RUNS = (
     "out/prune/run",
     "out/mnist-moments",
@@ -62,7 +62,7 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The recorded time; NaN if it is not recorded."""
+        """The time that the result records; NaN without a record."""
         found = self.content["seconds"]
         if found is None:
             return math.nan
@@ -70,7 +70,7 @@ class Result(NamedTuple):
 
     @property
     def inputs(self) -> list[str]:
-        """The inputs of the command."""
+        """The names of the inputs of the command."""
         return [word for word in self.content["command"].split() if word in INPUTS]
 
     @property
@@ -172,7 +172,7 @@ def _alike_means(recorded: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def count(content: Any) -> int:
-    """The number of compared numbers and texts."""
+    """The number of numbers and texts that are compared."""
     if isinstance(content, dict):
         return sum(count(value) for name, value in content.items() if name not in TIMES)
     return sum(map(count, content)) if isinstance(content, list) else 1
@@ -200,7 +200,7 @@ def regenerate(result: Result, inputs: dict[str, str], tolerance: float) -> bool
 
 
 def duration(seconds: float) -> str:
-    """The time in minutes, if it is known."""
+    """The time in minutes, if the result records a time."""
     return "minutes not recorded" if math.isnan(seconds) else f"{seconds / 60:.0f} minutes"
 
 
@@ -217,7 +217,7 @@ def main() -> int:
         parser.error(f"no result is named {', '.join(sorted(unknown))}")
     for result in every:
         missing = result.needs(inputs)
-        short = result.seconds < HOUR  # False if the time is not recorded
+        short = result.seconds < HOUR  # this is False if the time is NaN
         wanted = result.name in options.names or ("all" in options.names and short)
         if wanted and not missing:
             same &= regenerate(result, inputs, options.tolerance)

@@ -3,11 +3,11 @@
     make results-long ARGS="--list --data-dir DIR"               # the order, with estimates
     make results-long ARGS="--hours 8 --data-dir DIR --out DIR"
 
-Commands of `scripts` run one after another, each with the time left. When time is over, or at
-Ctrl-C, the running command is interrupted and saves its state; the same line resumes it. On a CPU,
-networks that need an accelerator are left out. OUT/NAME is the folder of a network with its log,
-and OUT/NAME.json has our number, the printed number and the differences. OUT/index.md lists all
-networks.
+The commands of `scripts` run one after another, each with the remaining time. When the time is
+over, or at Ctrl-C, the running command is interrupted and saves its state. The same command line
+resumes it. On a CPU, networks that need an accelerator are left out. OUT/NAME is the folder of a
+network with its log, and OUT/NAME.json has our number, the printed number and the differences.
+OUT/index.md lists all networks.
 """
 
 import ctypes
@@ -34,15 +34,15 @@ from tools import long_plan
 from tools.long_plan import PRUNED_SEEDS, Job, Network
 from tools.results import HOUR, ROOT
 
-# Seconds between two polls of a command, and seconds in which it may save its state.
+# Seconds between two looks at a command, and seconds that the command has to save its state.
 TICK, GRACE = 0.5, 600.0
-PR_SET_PDEATHSIG = 1  # constant of linux/prctl.h
+PR_SET_PDEATHSIG = 1  # the constant PR_SET_PDEATHSIG of linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The hours, and the folders.
+    """The number of hours, and the folders.
 
     Attributes:
       data_dir: Folder in tensorflow-datasets' format.
@@ -85,7 +85,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def has_accelerator() -> bool:
-    """Whether JAX finds an accelerator; a separate process asks, and frees the accelerator."""
+    """Whether JAX finds an accelerator; a separate process asks, so the accelerator is free again."""
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     return found.stdout.split()[-1] != "cpu"
@@ -94,7 +94,7 @@ def has_accelerator() -> bool:
 def run_all(
     jobs: Sequence[Job], workspace: Workspace, seconds: float, interrupted: signals.Interruption
 ) -> dict[str, str]:
-    """Run unfinished networks until time is over; return failed networks with their last line."""
+    """Run unfinished networks until the time is over; return failed networks and their last lines."""
     start, failed = time.monotonic(), dict[str, str]()
     with progress_bar("numbers") as progress:
         task = progress.add_task("starting", total=seconds, numbers="")
@@ -125,7 +125,7 @@ def run_all(
 
 
 def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | None:
-    """Run a command until it ends or time is over; return its last line if it failed."""
+    """Run a command until it ends or the time is over; return its last line if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
     while files.is_in_use(folder):  # a command whose parent was killed is still saving
@@ -163,7 +163,9 @@ def interrupt_with_parent() -> None:
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command, and ask it to end when time is over; return whether it was asked."""
+    """Wait for a command, and interrupt it when the time is over; return whether it was
+    interrupted.
+    """
     asked = None
     while child.poll() is None:
         if asked is None and is_over():
@@ -186,7 +188,7 @@ def command(job: Job, workspace: Workspace) -> list[str]:
 
 
 def results_of(network: Network, out: Path) -> dict[str, Any] | None:
-    """The results that the command wrote at its end; None if it has not ended."""
+    """The results that the command wrote when it ended; None if the command has not ended."""
     return files.read_json(out / network.name / "results.json", dict)
 
 
@@ -197,7 +199,7 @@ def is_done(job: Job, out: Path) -> bool:
 
 
 def refusal(job: Job, workspace: Workspace) -> str | None:
-    """The reason why a job cannot run here, or cannot run yet."""
+    """The reason why a command cannot run here or cannot run yet."""
     network = job.network
     if network.hours is None and not workspace.accelerated:
         return "needs an accelerator"
@@ -229,7 +231,7 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """Remaining hours, estimated from epochs on this machine or times on two cores, or None."""
+    """Remaining hours, estimated from epochs on this machine or from times on two cores, or None."""
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]
@@ -245,7 +247,7 @@ def hours_left(job: Job, workspace: Workspace) -> float | None:
 
 
 def show(jobs: Sequence[Job], workspace: Workspace) -> None:
-    """Print the order, with estimates."""
+    """Print the order and the estimates."""
     rows = []
     for job in jobs:
         hours = hours_left(job, workspace)
@@ -260,7 +262,7 @@ def show(jobs: Sequence[Job], workspace: Workspace) -> None:
 def write(
     networks: Sequence[Network], workspace: Workspace, failed: dict[str, str]
 ) -> list[list[str]]:
-    """Write the file of every network and the table of all, whose rows are returned."""
+    """Write the file of every network, and the table of all networks; return the table's rows."""
     rows = []
     for network in networks:
         found = compare(network, workspace)

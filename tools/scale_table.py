@@ -1,11 +1,11 @@
-"""The same steps on 1, 2, 4 and 8 virtual devices of a CPU, and on two processes of one device.
+"""Runs the same steps on 1, 2, 4 and 8 virtual devices of a CPU, and in two processes.
 
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
-For `digits-preact8`, the tool compares the losses of the first steps, and the running statistics
-after these steps, with those of one device. It also measures images per second, on devices that
-share the cores of one machine. It writes docs/results/scale.json, from which `tools.tables` makes
-the table of docs/scale.md.
+For `digits-preact8`, the tool compares the losses of the first steps and the running statistics
+with those of one device. It also measures images per second, on devices that share the cores of one
+machine. It writes docs/results/scale.json, from which `tools.tables` makes the table of
+docs/scale.md.
 """
 
 import os
@@ -49,7 +49,7 @@ CASES = (Case(1), Case(2), Case(4), Case(8), Case(1, 2))
 
 
 def main(out: Path = OUT) -> None:
-    """Measure all cases, each in processes of its own.
+    """Measure all cases, each in its own processes.
 
     Args:
       out: File for the numbers.
@@ -72,7 +72,7 @@ def main(out: Path = OUT) -> None:
 
 
 def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
-    """The measurement of the first process of a case."""
+    """Return the measurement of the first process of a case."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"

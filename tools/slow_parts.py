@@ -2,7 +2,7 @@
 
     make test-slow PART=2
 
-A part is defined by the beginnings of its tests' names; all other tests are in the last part.
+A part is defined by the beginnings of its tests' names. All other tests are in the last part.
 `.ci/run` runs the part "ci", a fixed selection from the other parts.
 """
 
@@ -31,7 +31,7 @@ NAMES = ("ci", *(str(number) for number in range(1, len(PARTS) + 1)))
 
 
 def is_in(part: str, test: str) -> bool:
-    """Whether a part has a test, by its node id."""
+    """Whether a test, by its node id, belongs to a part."""
     return test.startswith(CI) if part == "ci" else str(part_of(test)) == part
 
 

@@ -2,7 +2,8 @@
 
     python -m tools.structure
 
-Prints a table of measures, a line for every fault, and exits with 1 if there is one.
+The tool prints a table of measures and a line for every fault, and exits with 1 if there is a
+fault.
 """
 
 import argparse
@@ -30,9 +31,9 @@ PRIMITIVES = {
     *("div", "dot_general", "gather", "mul", "neg", "pad", "reduce_sum", "reshape", "rsqrt"),
     *("select_n", "slice", "sqrt", "squeeze", "sub", "transpose"),
 }
-MAX_NAMES = 45  # names at the top of a package
+MAX_NAMES = 45  # largest number of names at the top of a package
 
-# Our own names for things, and the field's word for each.
+# Words of our own, and the word of the field for each.
 DIALECT = {
     "fence": "optimization_barrier",
     "fenced": "optimization_barrier",
@@ -79,7 +80,7 @@ PHRASES = {
 
 
 class Module(NamedTuple):
-    name: str  # full name, as imported
+    name: str  # full name, as in an import
     path: Path
     text: str
     tree: ast.Module
@@ -109,7 +110,7 @@ def main(root: Path) -> int:
 
 
 def read(root: Path) -> Iterator[Module]:
-    """The modules of packages and scripts; the latter have the names used in imports."""
+    """The modules of packages and scripts; a script has the name that imports use."""
     for part in (*PACKAGES, "scripts"):
         for path in sorted((root / part).rglob("*.py")):
             inner = path.relative_to(root).with_suffix("")
@@ -141,7 +142,7 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 
 
 def reaches(modules: list[Module]) -> Iterator[str]:
-    """A line for every public function of pruning that reaches too many definitions."""
+    """A line for every public function of pruning that uses too many definitions."""
     for name, limit in MAX_REACH.items():
         count = len(reach(name, modules))
         if count > limit:
@@ -182,7 +183,7 @@ def reach(name: str, modules: list[Module]) -> set[str]:
 
 
 def methods(seen: set[str], attributes: set[str], found: dict[str, ast.AST]) -> list[str]:
-    """Methods of the reached classes whose name is that of an attribute in the reached code."""
+    """Methods of the reached classes that have the name of an attribute in the reached code."""
     parts = {path: path.rpartition(".") for path in found.keys() - seen}
     return [
         path for path, (owner, _, name) in parts.items() if owner in seen and name in attributes
@@ -201,7 +202,7 @@ def definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def imported_names(module: Module) -> dict[str, str]:
-    """The sources of the imported names of a module."""
+    """The modules from which a module imports its names."""
     return {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
         for node in ast.walk(module.tree)
@@ -211,7 +212,7 @@ def imported_names(module: Module) -> dict[str, str]:
 
 
 def primitive_places(modules: list[Module]) -> Iterator[str]:
-    """A line for every primitive that pruning names in more than one place besides its row."""
+    """A line for every primitive that pruning names outside its row, in more than one place."""
     places: dict[str, list[str]] = {}
     for module in (m for m in modules if m.name.startswith("pruning.channels.")):
         for node in ast.walk(module.tree):
@@ -228,7 +229,7 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """`pruning` and `geometry` import `jaxnorm`, not each other; no private name is imported."""
+    """Check that `pruning` and `geometry` import `jaxnorm` but not each other, and no private name."""
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):
             package, *rest = name.split(".")
@@ -249,7 +250,7 @@ def command_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def import_cycles(modules: list[Module]) -> Iterator[str]:
-    """A line for every set of modules that import each other while they are loaded."""
+    """A line for every set of modules that import each other while they load."""
     names = {module.name for module in modules}
     graph = {m.name: set(imports(m, names)) & names - {m.name} for m in modules}
     if cycle := in_cycles(graph):
@@ -257,11 +258,11 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
 
 
 def upward_imports(modules: list[Module]) -> Iterator[str]:
-    """A line for every set of folders that import each other, at load time or later.
+    """A line for every set of folders that import each other while they load, or later.
 
     A folder is below the folders that import it, so no folder may import a folder above it. For the
-    packages themselves only imports at load time count, because `jaxnorm` shows the other packages
-    as lazy names.
+    packages themselves, only imports while they load count, because `jaxnorm` shows the other
+    packages as lazy names.
     """
     names = {module.name for module in modules}
     of_modules = [m.name if m.path.name == "__init__.py" else parent(m.name) for m in modules]
@@ -285,7 +286,7 @@ def upward_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def in_cycles(graph: dict[str, set[str]]) -> list[str]:
-    """The nodes that lie on cycles of a graph or between cycles, sorted."""
+    """The nodes on cycles of a graph, and between cycles, sorted."""
     while graph:
         free = {name for name, needs in graph.items() if not needs & graph.keys()}
         users = {name for name in graph if not any(name in needs for needs in graph.values())}
@@ -338,7 +339,7 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
-    """Options that the docstring neither names nor leaves to another function's docstring.
+    """Options that a docstring does not name and does not leave to another function's docstring.
 
     Positional arguments may be clear from their names and shapes.
     """
@@ -366,7 +367,7 @@ def public_names(module: object) -> dict[str, object]:
 def imports(
     module: Module, names: set[str], nodes: Callable[[ast.AST], Iterator[ast.AST]] | None = None
 ) -> Iterator[str]:
-    """Modules that are imported while this one is loaded, or by `nodes` of its tree."""
+    """Modules that are imported while this module loads, or by `nodes` of its tree."""
     for node in (nodes or at_load)(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -377,7 +378,7 @@ def imports(
 
 
 def at_load(tree: ast.AST) -> Iterator[ast.AST]:
-    """Statements outside functions and `if TYPE_CHECKING`."""
+    """Statements outside of functions and of `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if not checking and not isinstance(node, ast.FunctionDef | ast.Lambda):
@@ -386,7 +387,7 @@ def at_load(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def at_run(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes outside `if TYPE_CHECKING`."""
+    """All nodes outside of `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
             yield node
@@ -417,7 +418,7 @@ def body_length(function: ast.FunctionDef, module: Module) -> int:
 
 
 def code_lines(module: Module) -> list[int]:
-    """Numbers of the lines that are neither blank, nor comments, nor docstrings."""
+    """Numbers of the lines with code; blank lines, comments and docstrings do not count."""
     documented = (ast.FunctionDef, ast.ClassDef, ast.Module)
     skipped: set[int] = set()
     for node in ast.walk(module.tree):

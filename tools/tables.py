@@ -62,13 +62,13 @@ def accuracies(preset: str) -> str:
 
 
 def bench(argument: str) -> str:
-    """The tables of a subject, for all its groups or for groups whose titles begin with a text."""
+    """The benchmark tables of a subject: all groups, or groups whose titles begin with a text."""
     subject, _, titles = argument.partition(", ")
     return "\n\n" + bench_tables.tables(load_result(f"bench/{subject}.json"), subject, titles)
 
 
 def language(_: str) -> str:
-    """The table of cut language models."""
+    """The table of pruned language models."""
     results = load_result("language/compare.json")
     return "\n\n" + "\n".join(language_table.lines(results)) + "\n\n"
 
@@ -160,7 +160,7 @@ def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
 
 
 def pages() -> list[Path]:
-    """README and the pages of the documentation that have marks."""
+    """README and the pages of the documentation that contain marks."""
     every = [README, *DOCS.glob("*.md"), RESULTS / "README.md"]
     return [page for page in every if MARK.search(page.read_text(encoding="utf-8"))]
 
@@ -172,12 +172,12 @@ def load_result(file: str) -> Any:
 
 
 def table(header: str, rows: Sequence[str]) -> str:
-    """A table between its marks."""
+    """A table with its header, ready to stand between marks."""
     return "\n\n" + header + "\n".join(rows) + "\n\n"
 
 
 def table_of(page: Path, header: str) -> list[str]:
-    """The rows below a header."""
+    """The rows of a table, joined below its header."""
     return page.read_text(encoding="utf-8").split(header)[1].split("\n\n")[0].splitlines()
 
 

@@ -1,10 +1,10 @@
-"""Compile ResNet steps for TPU pods and print the table of docs/compile.md.
+"""Compiles ResNet steps for TPU pods and prints the table of docs/compile.md.
 
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-Each cell is one run of `train.py --compile-for`, whose JSON is kept in OUT. A cell in OUT is not
-compiled again, so remove the file when the layers have changed.
+Each cell of the table is one run of `train.py --compile-for`, whose JSON is kept in OUT. A cell in
+OUT is not compiled again, so remove its file after a change of the layers.
 """
 
 import json
@@ -45,11 +45,11 @@ CELLS: list[Cell] = [
 
 
 def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
-    """Compile the cells that are missing, then print the table.
+    """Compile the missing cells, then print the table.
 
     Args:
       show: Print the table and compile nothing.
-      jobs: Cells that are compiled at a time; each takes about 3 GB of memory.
+      jobs: Number of cells that are compiled at the same time; each takes about 3 GB of memory.
       out: File of results.
     """
     missing = [] if show else [cell for cell in CELLS if cell not in read(out)]
@@ -72,7 +72,7 @@ def compile_cell(cell: Cell) -> str:
 
 
 def write(path: Path, cells: list[dict[str, Any]]) -> None:
-    """The existing cells, and how they were made."""
+    """The cells in OUT, and how they were made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {
         "command": "python -m tools.training_table --jobs 2",
@@ -85,7 +85,7 @@ def write(path: Path, cells: list[dict[str, Any]]) -> None:
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
-    """Results by their cells."""
+    """The results of each cell."""
     content = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cells": []}
     results = {}
     for result in content["cells"]:

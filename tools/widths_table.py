@@ -1,11 +1,11 @@
-"""Finds useful widths on chips that are not attached: docs/results/compiled/widths.json.
+"""Finds useful widths for chips that are not attached: docs/results/compiled/widths.json.
 
     python -m tools.widths_table     # for v5e:2x2 and h100, a minute of a core
 
 The program is a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, for 64
-images of 14 × 14 on one chip. The widths between its first two convolutions go from 112 to 256.
-Nothing is run or timed; costs are counted. For an H100 only bytes are counted, from the text of the
-program, because its compiler reports no counts.
+images of 14 × 14 on one chip. The widths between its first two convolutions are 112 to 256. The
+tool runs and times nothing; it counts costs. For an H100 only bytes are counted, from the text of
+the program, because its compiler reports no counts.
 """
 
 import argparse
@@ -32,7 +32,7 @@ MARGIN = 0.02  # share of the cost that a width must save
 
 
 def block(params: Any, x: jax.Array) -> jax.Array:
-    """1 × 1, 3 × 3 and 1 × 1 convolutions with a scale and a shift each, and the residual."""
+    """1 × 1, 3 × 3 and 1 × 1 convolutions, each with a scale and a shift, and the residual."""
 
     def convolved(h: jax.Array, name: str) -> jax.Array:
         kernel, scale, shift = params[name]
@@ -70,11 +70,12 @@ def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, fl
 
 
 def rows(topology: str) -> list[dict[str, float]]:
-    """The width, whether it is useful (by cycles; on a GPU by bytes), and counts."""
+    """The width, whether the width is useful (by cycles; on a GPU by bytes), and the counts."""
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
-    _, group = pruning.coupled_channels(block, params, x)  # expand's inputs; window's inputs
+    # the two groups: inputs of `expand`, inputs of `window`
+    _, group = pruning.coupled_channels(block, params, x)
     found: list[dict[str, float]] = []
 
     def measure(programs: Sequence[Executable]) -> list[float]:
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--topology", nargs="+", default=["v5e:2x2", "h100"])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    # Compile first: afterwards, JAX uses a device.
+    # Compile first, because JAX then uses a device.
     chips = {topology: rows(topology) for topology in given.topology}
     run = cli.provenance(__file__) | {
         "seconds": cli.seconds(),

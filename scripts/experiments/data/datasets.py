@@ -24,12 +24,14 @@ from experiments.recipes import IN_MEMORY, STREAMED
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
-Examples = tuple[np.ndarray, np.ndarray]  # images and labels
-Moments = tuple[Sequence[float], Sequence[float]]  # means and standard deviations
+Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels
+Moments = tuple[Sequence[float], Sequence[float]]  # means and standard deviations of the channels
 
 
 class Images(NamedTuple):
-    """Standardized images, float32 NHWC, labels from 0, and a checksum of the pixels as read."""
+    """Standardized images (float32, NHWC), labels from 0, and a checksum of the pixels in the
+    files.
+    """
 
     name: str
     note: str
@@ -50,7 +52,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self) -> tfds.core.DatasetInfo:
-        # A tensor, not an image: encoding a PNG would need TensorFlow.
+        # The feature is a tensor, not an image, because TensorFlow would be needed to encode a PNG.
         image = tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8)
         label = tfds.features.ClassLabel(num_classes=10)
         features = tfds.features.FeaturesDict({"image": image, "label": label})
@@ -88,7 +90,8 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     if name not in IN_MEMORY:
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
     version = _version(name, data_dir)
-    if storage.is_remote(version):  # one request for each file, not for each image
+    # a copy needs one request for each file instead of one for each image
+    if storage.is_remote(version):
         version = storage.copy_local(version, cache_folder())
     return _read(name, version, moments)
 
@@ -188,7 +191,7 @@ def cache_folder() -> Path:
 
 
 def _newest_version(folder: Path) -> Path | None:
-    # tensorflow-datasets may also have left folders such as 1.0.0.incompleteABC.
+    # tensorflow-datasets may also have left folders such as 1.0.0.incompleteABC
     versions = [
         info.parent
         for info in folder.glob("*/dataset_info.json")
@@ -201,17 +204,18 @@ def _prepare_digits(folder: Path) -> None:
     tfds.disable_progress_bar()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with contextlib.redirect_stdout(io.StringIO()):  # hides a false announcement of a download
+        # tfds would announce a download that does not happen
+        with contextlib.redirect_stdout(io.StringIO()):
             Digits(data_dir=folder, file_format="array_record").download_and_prepare()
     except OSError as error:
-        # Another process may have prepared the digits meanwhile.
+        # another process may have prepared the digits meanwhile
         if _newest_version(folder / "digits") is None:
             raise InputError(f"the data folder must be writable; {folder}: {error}") from error
 
 
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:
     """The number of classes and the splits of a data set; `encoded` leaves images undecoded."""
-    logging.getLogger("absl").setLevel(logging.ERROR)  # hides a recommendation of OpenCV
+    logging.getLogger("absl").setLevel(logging.ERROR)  # tfds would recommend OpenCV
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     with _readable(version):
         builder: Any = tfds.builder_from_directory(version)
@@ -241,7 +245,7 @@ def _readable(version: Path) -> Iterator[None]:
     """Refuse an unreadable folder, for all exceptions of tensorflow-datasets and array_record.
 
     Raises:
-      InputError: The body of the `with` statement raises an exception.
+      InputError: The body of the `with` statement raised an exception.
     """
     try:
         yield
@@ -298,7 +302,7 @@ def _note(name: str, version: Path) -> str:
     if name == "digits":
         return DIGITS
     _, (test,) = _open(version, ("test",), encoded=True)
-    image = test[0]["image"]  # data sets of tensors give arrays
+    image = test[0]["image"]  # an image of a tensor data set is an array
     if isinstance(image, bytes) and image.startswith(b"\xff\xd8"):
         return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""

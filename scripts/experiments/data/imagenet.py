@@ -1,4 +1,4 @@
-"""Large data sets as streams: workers decode, and a batch depends on its number alone.
+"""Large data sets as streams: worker processes decode, and a batch depends only on its number.
 
 Views of an image follow He et al. (2016a) and Simonyan and Zisserman (2015), as section 4.3 of the
 unitization paper does.
@@ -21,7 +21,7 @@ from PIL import Image
 from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
-MAX_ASPECT = 32  # largest ratio of the sides: a thin image would fill the memory
+MAX_ASPECT = 32  # largest ratio of the sides, because a very thin image would fill the memory
 STRIDE = 32  # stride of the networks; the sides of whole images are multiples of the stride
 PREFETCHED = 4  # batches that each worker reads ahead
 
@@ -75,7 +75,7 @@ def name_record(split: str, index: int) -> Iterator[None]:
     """Name a record of a split, counted from 0, in the error if the record cannot be read.
 
     Raises:
-      InputError: The body of the `with` statement raises an exception.
+      InputError: The body of the `with` statement raised an exception.
     """
     try:
         yield
@@ -176,7 +176,7 @@ def batches(
       start: Number of the first batch, counted over epochs.
       stop: Number of the first batch that is no longer read.
       shard: The part of each batch that is read.
-      workers: Processes that read and decode; 0: a thread of this one.
+      workers: Processes that read and decode; with 0, a thread of this process does both.
     """
     read = partial(_read, records, shard, crop=crop, scales=scales)
     numbered = (
@@ -191,12 +191,12 @@ def batches(
 
 
 def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
-    """Elements in order, computed by `workers` processes, or for 0 by a thread of this one.
+    """Elements in order, computed by `workers` processes, or with 0 by a thread of this process.
 
     A caller that does not exhaust the generator must close it; closing ends the processes.
     """
     if not flags.FLAGS.is_parsed():
-        flags.FLAGS.mark_as_parsed()  # Grain reads its flags from here
+        flags.FLAGS.mark_as_parsed()  # Grain reads its flags from absl's FLAGS
     threads = 0 if workers else 1
     options = grain.ReadOptions(num_threads=threads, prefetch_buffer_size=threads * PREFETCHED)
     stream = elements.to_iter_dataset(options)
@@ -209,7 +209,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        gc.collect()  # Grain's last exception refers to itself and the last element
+        gc.collect()  # Grain's last exception refers to itself and to the last element
 
 
 def _read(
@@ -222,7 +222,7 @@ def _read(
     scales: tuple[int, int],
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]:
     images, labels = [], []
-    draws = rng.integers(2**63, size=len(indices))  # equal for every shard
+    draws = rng.integers(2**63, size=len(indices))  # all shards draw the same numbers
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
         with name_record("train", int(indices[position])):

@@ -64,7 +64,7 @@ class InMemoryLoader:
         return self._order(seed, epoch)
 
     def device_batch(self, order: Array) -> tuple[Array, ...]:
-        """Arrays on the devices from which `batch` selects, made from the value of `epoch`."""
+        """Arrays on the devices, made from the value of `epoch`, from which `batch` selects."""
         return (*self._images, order)
 
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
@@ -86,7 +86,7 @@ class InMemoryLoader:
         return draw_crops(key, count) if self._augment else ()
 
     def augment(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:
-        """The images that the network gets, augmented by the random numbers of `draw`."""
+        """The images for the network, augmented by the random numbers of `draw`."""
         return crop(x, *draws) if draws else x
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class StreamingLoader:
             self._stream.close()
 
     def device_batch(self, batches: Iterator[Any]) -> tuple[Array, ...]:
-        assert self._next is not None  # whether `epoch` was called
+        assert self._next is not None  # `epoch` must have been called
         self._next = (self._next[0], self._next[1] + 1)
         return tuple(
             jax.make_array_from_process_local_data(self._sharded, part) for part in next(batches)
@@ -164,14 +164,14 @@ Loader = InMemoryLoader | StreamingLoader
 
 
 def sharded(mesh: Mesh, spec: P, tree: Any) -> Any:
-    """`tree` with a sharding that `jax.shard_map` accepts; on Auto axes it accepts any."""
+    """`tree` with a sharding that `jax.shard_map` accepts; on Auto axes, any sharding is accepted."""
     if mesh.axis_types == (AxisType.Auto,):
         return tree
     return jax.sharding.reshard(tree, NamedSharding(mesh, spec))
 
 
 def replicate(mesh: Mesh, *arrays: np.ndarray) -> tuple[Array, ...]:
-    """Copies on every device of arrays that every process has."""
+    """Copy arrays that every process has to every device."""
     sharding = NamedSharding(mesh, P())
     return tuple(
         jax.make_array_from_process_local_data(sharding, np.asarray(a), a.shape) for a in arrays
@@ -201,7 +201,7 @@ def draw_crops(
 def crop(
     x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
 ) -> Float[Array, "n h w c"]:
-    """Crop each image after padding by 4 zero pixels on each side, and flip it if asked."""
+    """Crop each image after padding it by 4 zero pixels on each side; flip it if asked."""
     n, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
     rows = offsets[:, :1] + jnp.arange(height)[None]

@@ -1,4 +1,4 @@
-"""Data sets without images: only shapes, for compilation, or noise, to try a preset's speed."""
+"""Data sets without images: shapes for compilation, or noise to measure a preset's speed."""
 
 import io
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.recipes import Recipe
 
-STEPS = 20  # number of images in an epoch of noise
+STEPS = 20  # number of noise images in an epoch
 JPEG_SHAPE = (375, 500, 3)  # the most frequent shape in ImageNet
 NOTE = "Random images and labels: times mean something, accuracies do not."
 
@@ -22,7 +22,7 @@ NOTE = "Random images and labels: times mean something, accuracies do not."
 class DataSet(NamedTuple):
     """The sizes of a data set."""
 
-    images: int  # for training
+    images: int  # number of training images
     shape: tuple[int, int, int]
     classes: int
 
@@ -33,12 +33,13 @@ DATA_SETS = {
     "fashion_mnist": DataSet(60_000, (28, 28, 1), 10),
     "cifar10": DataSet(50_000, (32, 32, 3), 10),
     "cifar100": DataSet(50_000, (32, 32, 3), 100),
-    "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),  # the recipe gives the shape of crops
+    # the recipe gives the height and width of crops
+    "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),
 }
 
 
 class EqualRecords(Sequence[dict[str, Any]]):
-    """Records that all have the same JPEG file, with labels 0, 1, … repeated in turn."""
+    """Records that all contain the same JPEG file, with the labels 0, 1, … in turn."""
 
     def __init__(self, count: int, classes: int):
         self.size, self.classes = count, classes

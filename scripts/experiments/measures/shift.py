@@ -1,17 +1,17 @@
 """Moments and internal covariate shift of a network's layers, after every epoch of training.
 
 The paper's dense network (ten layers of 100 units, one of 8) is trained with both normalizations,
-in both orders of normalization and ReLU that its text allows, at a learning rate that drops and at
-a constant one; networks of one order and seed start from the same weights. Every measurement is
-made with three kinds of statistics, since the kind decides what is measured:
+in both orders of normalization and ReLU that the paper's text allows, and with a learning rate that
+drops or is constant. Networks of one order and seed start from the same weights. The result depends
+on the statistics by which a layer normalizes, so every measurement is made with three kinds:
 
-- `whole set`: every layer normalizes by the statistics of all training images. They depend on the
-  weights alone, so with frozen weights nothing moves.
+- `whole set`: every layer normalizes by the statistics of all training images. These statistics
+  depend only on the weights, so nothing moves while the weights are frozen.
 - `running`: running averages, as in inference.
 - `batch`: every batch of the probe normalizes by its own statistics, as in training.
 
-For the last two the `floor` is what is measured with frozen weights: after further batches have
-gone into the running averages, or with the same images in other batches.
+For the last two kinds, the `floor` is the same measurement with frozen weights: after further
+batches have changed the running averages, or with the same images in other batches.
 """
 
 import itertools
@@ -43,17 +43,18 @@ from jaxnorm.shift import Tracker, stream_moments
 
 Network = tuple[Any, Any]  # parameters and running statistics
 Outputs = dict[str, Float[Array, "n *features"]]
-UnitMoments = dict[str, np.ndarray]  # moments of the units of the last layer, by name
+UnitMoments = dict[str, np.ndarray]  # the moments of the last layer's units, by name of the moment
 
 LAYERS = ("norms.4", "norms.10")
 KINDS = ("whole set", "running", "batch")
 SCHEDULES = ("drops", "constant")
 ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}  # name of the model for each order
-FREE = ("skewness", "kurtosis")  # batch norm fixes the other moments
+FREE = ("skewness", "kurtosis")  # batch norm fixes mean and variance
 PROBE = 1000  # test images that the trackers evaluate
-CHUNK = 500  # training images at a time, for moments with statistics of the whole set
-MOMENT_BATCHES = 20  # training batches for the moments with other statistics
-# Further batches for the floor: with momentum 0.9, earlier averages then weigh 3e-5.
+CHUNK = 500  # number of training images at a time, for moments with statistics of the whole set
+# number of training batches, for moments with the other two kinds of statistics
+MOMENT_BATCHES = 20
+# Number of further batches for the floor: at momentum 0.9, earlier averages then weigh 3e-5.
 FLOOR_BATCHES = 100
 
 
@@ -75,12 +76,12 @@ class Program(NamedTuple):
     """Compiled functions for the networks of one recipe, shared by their seeds.
 
     Attributes:
-      trainer: Trains them.
+      trainer: Trains the networks.
       outputs: Outputs of `LAYERS` for images, normalized by the network's running statistics.
-      in_batches: Outputs of `LAYERS` for images in batches that are normalized by their own
-        statistics.
-      whole_set: The network with statistics of all training images.
-      more_batches: The network with frozen weights and running averages over further batches.
+      in_batches: Outputs of `LAYERS` for images in batches that normalize by their own statistics.
+      whole_set: Function that returns the network with the statistics of all training images.
+      more_batches: Function that returns the network with the same weights and with running
+        averages over further batches.
     """
 
     trainer: Trainer
@@ -91,7 +92,7 @@ class Program(NamedTuple):
 
 
 def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
-    """The paper's dense network, its rate divided by 5 at 30, 60 and 80 % of the epochs."""
+    """The paper's dense network, with a rate that is divided by 5 at 30, 60 and 80 % of the epochs."""
     return Recipe(
         dataset=dataset,
         model="mlp",
@@ -112,19 +113,20 @@ def train_all(
     out: Path,
     update: Callable[[str, int], None],
 ) -> list[dict[str, Any]]:
-    """Measurements of every network: its `Run` and, of each quantity, a number an epoch.
+    """Measure every network: its `Run`, and for each quantity one number per epoch.
 
-    Seeds are the outermost loop, so an interrupted command has whole comparisons.
+    Seeds are the outermost loop, so an interrupted command has complete comparisons.
 
     Args:
       recipe: Recipe of one network; `Run.recipe` gives the others.
       images: The data set.
-      schedules: Of `SCHEDULES`.
-      orders: Of `ORDERS`.
+      schedules: Some of `SCHEDULES`.
+      orders: Some of `ORDERS`.
       seeds: Number of networks of each kind.
-      exact: Test images between which exact distances are computed.
-      out: Folder whose `runs` has the networks that are finished: they are read, not trained.
-      update: Called with a description and the number of epochs since the last call.
+      exact: Number of test images between which exact distances are computed.
+      out: Folder whose `runs` has the finished networks, which are read and not trained again.
+      update: Function that is called with a description and the number of epochs since the last
+        call.
     """
     program_of = cache(partial(program, images=images))
     orders, measured = tuple(orders), []
@@ -144,7 +146,7 @@ def train_all(
         )
         found = columns(lines)
         if seed > 0 or order != first:
-            del found["moments"]  # the page draws those of two networks
+            del found["moments"]  # the page draws the moments of only two networks
         measured.append(run._asdict() | found)
     return measured
 
@@ -164,7 +166,7 @@ def read_or_train(
     path: Path,
     update: Callable[[int], None],
 ) -> list[dict]:
-    """The measurements of one network, from the file of a finished run if there is one."""
+    """Measure one network, or read the file of its finished run."""
     update(0)
     finished = files.read_json(path, list)
     if finished is not None:
@@ -180,7 +182,7 @@ def read_or_train(
 
 
 def digest(recipe: Recipe, exact: int) -> str:
-    """A hash of everything that decides the results: settings, code and versions."""
+    """A hash of settings, code and versions, which decide the results."""
     return provenance.digest([asdict(recipe), exact], (Path(__file__), *provenance.code()))[:12]
 
 
@@ -221,7 +223,7 @@ def program(recipe: Recipe, images: Images) -> Program:
 
 
 def outputs_of(recipe: Recipe, images: Images) -> Callable[[Network, Array], Outputs]:
-    """A function of a network and images: the outputs of `LAYERS` in inference."""
+    """Return a function of a network and images: the outputs of `LAYERS` in inference."""
     _, inference = graphs(recipe, images)
 
     @jax.jit
@@ -250,7 +252,7 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
 
 
 class Follower:
-    """Shift and moments of a network's layers since the last epoch, by kind of statistics."""
+    """Shift and moments of a network's layers since the last epoch, for each kind of statistics."""
 
     def __init__(self, program: Program, x: Array, probe: Array, exact: int):
         self.program, self.x = program, x
@@ -263,7 +265,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """Distances, movements of moments and their floors, since the last call."""
+        """Distances, movements of moments, and floors of both, since the last call."""
         network = state.params, state.statistics
         exact = self.program.whole_set(network, self.x)
         more = self.program.more_batches(network, self.x, key)
@@ -292,7 +294,7 @@ class Follower:
         }
 
     def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
-        """Outputs of the images in batches as they come, or of the same in a random order."""
+        """Outputs of the images in batches, in their order or, with a key, in a random order."""
         network, key = state
         size = min(self.program.trainer.recipe.batch_size, len(x))
         x = x[: len(x) // size * size]
@@ -305,13 +307,13 @@ class Follower:
     def _moments(
         self, outputs: Callable[[Array], Outputs], x: Array, chunk: int | None
     ) -> UnitMoments:
-        """Moments of the units of the last layer over `x`, `chunk` images at a time or all."""
+        """Moments of the last layer's units over `x`, `chunk` images at a time; None: all at once."""
         found = stream_moments(outputs, image_chunks(x, chunk or len(x)))[LAYERS[-1]]
         return {name: np.asarray(value) for name, value in found._asdict().items()}
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance since the last epoch, and its floor, or else its bounds."""
+    """For each layer, the distance since the last epoch with its floor, or with its bounds."""
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}
         if layer["floor"] is None
@@ -321,11 +323,11 @@ def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]
 
 
 def _movement(before: UnitMoments, after: UnitMoments) -> dict[str, float]:
-    """Mean |change| of the free moments over the units that have them."""
+    """The mean absolute change of skewness and kurtosis, over units with finite moments."""
     return {name: float(np.nanmean(np.abs(after[name] - before[name]))) for name in FREE}
 
 
 def image_chunks(x: Float[Array, "n h w c"], size: int) -> Iterator[Float[Array, "m h w c"]]:
-    """Images in parts of `size`."""
+    """The images in parts of `size` images."""
     for i in range(0, len(x), size):
         yield x[i : i + size]

@@ -25,20 +25,20 @@ KINDS = {
     "running": Series("running averages", SERIES[1], "s", filled=False),
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
-NEAR = 3  # epochs before and after a drop over which the distance is averaged
+NEAR = 3  # number of epochs before and after a drop over which the distance is averaged
 
 Runs = Sequence[dict[str, Any]]
 
 
 def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
-    """The runs whose entries are as `where` says."""
+    """The runs whose entries equal the values of `where`."""
     return [run for run in runs if all(run[name] == value for name, value in where.items())]
 
 
 def findings(results: dict) -> dict[str, Any]:
-    """The distance's change at every drop, its floor, shift per rate, movement of moments.
+    """Change of the distance at every drop, its floor, distance per rate, movement of moments.
 
-    Each entry but `accuracy` is a list of records, which name the networks and the statistics.
+    Each entry except `accuracy` is a list of records, which name the networks and the statistics.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
@@ -73,7 +73,7 @@ def findings(results: dict) -> dict[str, Any]:
 
 
 def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Networks that differ only in their seed, and the settings that they share."""
+    """Groups of networks that differ only in their seed, with the settings that they share."""
     names = ("schedule", "order", "normalization")
     keys = dict.fromkeys(tuple(run[name] for name in names) for run in runs)
     shared: list[dict[str, Any]] = [dict(zip(names, key, strict=True)) for key in keys]
@@ -81,17 +81,17 @@ def _groups(runs: Runs) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
 
 
 def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
-    """First epoch, from 0, and end of each stretch of a constant learning rate."""
+    """The first epoch, counted from 0, and the end of each phase with a constant learning rate."""
     return list(itertools.pairwise([0, *drops, epochs]))
 
 
 def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
-    """Mean over the layers of a distance or its floor, by epoch."""
+    """The mean over layers of the distance or of its floor, by epoch."""
     return np.mean([layer[what] for layer in run["shift"][kind].values()], 0)
 
 
 def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
-    """Ratio of the distance after the start of `epoch`, counted from 0, to the distance before."""
+    """The distance after the start of `epoch`, counted from 0, divided by the distance before."""
 
     def ratio(run: dict) -> float:
         found = distance(run, kind)
@@ -107,7 +107,7 @@ def _late(phase: tuple[int, int]) -> slice:
 
 
 def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
-    """The distance with frozen weights over the distance between epochs."""
+    """The distance with frozen weights, divided by the distance between epochs."""
     late = _late(phase)
     return mean(
         distance(run, kind, "floor")[late].mean() / distance(run, kind)[late].mean() for run in runs
@@ -115,16 +115,16 @@ def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
 
 
 def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> OverSeeds:
-    """The exact distance of an epoch over the learning rate, with statistics of the whole set."""
+    """The distance of an epoch divided by the learning rate, with statistics of the whole set."""
     late = _late(phase)
     return mean(distance(run, "whole set")[late].mean() / rates[phase[0]] for run in runs)
 
 
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
-    """Movement of moments in an epoch, by normalization, with differences paired by seed.
+    """The movement of moments in an epoch for each normalization, with differences paired by seed.
 
-    The p-values of the statistics of the whole set are corrected by Holm's method for their
-    number: two moments, and every order and schedule.
+    For the statistics of the whole set, the p-values are corrected by Holm's method for their
+    number, which counts two moments and every order and schedule.
     """
     groups = dict.fromkeys((run["schedule"], run["order"]) for run in runs)
     records = []
@@ -151,7 +151,7 @@ def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
 def _by_normalization(
     runs: Runs, what: str, kind: str, moment: str, settled: int
 ) -> dict[str, np.ndarray]:
-    """For each normalization, the mean over the settled epochs of every seed."""
+    """For each normalization and seed, the mean over the settled epochs."""
     return {
         norm: np.array(
             [np.mean(run[what][kind][moment][settled:]) for run in select(runs, normalization=norm)]
@@ -213,7 +213,7 @@ def _tested(record: dict) -> str:
 
 
 def render(results: dict) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     data = results["data"]
     return page.render(
         title=f"Moments and covariate shift through training on {data['name']}",
@@ -369,7 +369,7 @@ def _bound_panels(results: dict) -> list[str]:
 def _panels_of(
     groups: Sequence[tuple[dict[str, Any], Runs]], paint: Callable[[Axes, Runs], None], name: str
 ) -> list[str]:
-    """A panel for each group, whose title is the group in the few words that fit."""
+    """A panel for each group of networks; the title names the group in a few words."""
     named = {
         f"{g['normalization'].replace('_', ' ')}, {g['order']}, {g['schedule']}": runs
         for g, runs in groups

@@ -1,1 +1,1 @@
-"""Training: the code of the commands that train networks."""
+"""The code of the commands that train networks."""

@@ -1,10 +1,10 @@
-"""Checkpoints of a training run: written in the background, checked when they are read.
+"""Checkpoints of a training run, which are written in the background and checked when read.
 
-The newest two are retained. A checkpoint holds arrays with a checksum of each, notes, and a list of
-its files with their SHA-256 in the format of `sha256sum --check`. If a checksum proves that a
-checkpoint is damaged, the checkpoint is renamed and the previous one is used. A checkpoint is
-deleted only when there are two newer ones. In a bucket of Google Cloud Storage there is no such
-list; there a checkpoint is whole if Orbax's last object, `commit_success.txt`, exists.
+The two newest checkpoints are retained. A checkpoint holds arrays with their checksums, notes, and
+a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum proves
+that a checkpoint is damaged, the checkpoint is renamed and the previous one is used. A checkpoint
+is deleted only when there are two newer ones. In a bucket of Google Cloud Storage, a checkpoint has
+no such list. There a checkpoint is complete if Orbax's last object, `commit_success.txt`, exists.
 """
 
 import copy
@@ -31,7 +31,8 @@ from jaxnorm.internal import checkpoints
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
-# Orbax logs every save here. Its threads also log the traceback of a failure that `save` raises.
+# Orbax logs every save by this logger. The threads of Orbax also log the traceback of a failure
+# that `save` raises.
 NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
@@ -40,7 +41,7 @@ class DamagedError(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of one run; as a context manager, it waits until all are written."""
+    """The checkpoints of one run. At its end, the context manager waits until all are written."""
 
     def __init__(self, checkpoint_dir: Path):
         for name in NOISE:
@@ -68,11 +69,13 @@ class Checkpoints:
             with self._explained("written"):
                 self.manager.close()
         except InputError:
-            if kind is None:  # otherwise an earlier exception is being raised
+            if kind is None:  # if `kind` is given, an earlier exception is being raised
                 raise
 
     def _inode(self) -> int | None:
-        """The inode, which differs if the folder was replaced; None in a bucket or if removed."""
+        """The inode of the folder, which changes if the folder is replaced. None: removed, or a
+        bucket.
+        """
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
@@ -80,7 +83,7 @@ class Checkpoints:
         return max(self.manager.all_steps(), default=None)
 
     def save(self, step: int, state: Any, notes: Any = None) -> None:
-        """Save the state of a step unless the step has a checkpoint; return before all is written.
+        """Save the state of a step unless it has a checkpoint; return before everything is written.
 
         Args:
           step: Number of the step.
@@ -97,8 +100,8 @@ class Checkpoints:
             )
         if step in self.manager.all_steps():
             return
-        # Save copies, because the next step adds to the notes and donates the buffers, which on a
-        # CPU are still being written.
+        # Save copies: the next step adds to the notes, and donates buffers that are still being
+        # written on a CPU.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
@@ -111,7 +114,7 @@ class Checkpoints:
             )
 
     def restore(self, like: Tree, log: Callable[[str], None]) -> tuple[Tree, Any]:
-        """The newest undamaged state and its notes, or `like` and None without such a state.
+        """The newest undamaged state and its notes; without such a state, `like` and None.
 
         Args:
           like: A state of the same structure, shapes and shardings.
@@ -131,7 +134,7 @@ class Checkpoints:
         return like, None
 
     def _newest_whole(self, log: Callable[[str], None]) -> int | None:
-        """The newest step whose files agree with its list; the main process finds it for all."""
+        """The newest step whose files agree with their list; the main process decides for all."""
         found = -1
         if is_main_process():
             for step in sorted(self.manager.all_steps(), reverse=True):
@@ -172,7 +175,7 @@ class Checkpoints:
 
     @contextmanager
     def _explained(self, verb: str, step: str = "") -> Iterator[None]:
-        """Turn the many exceptions of Orbax and TensorStore into one sentence."""
+        """Turn the exceptions of Orbax and TensorStore into one sentence."""
         try:
             with processes.together():
                 yield
@@ -186,10 +189,10 @@ class Checkpoints:
             ) from error
 
     def _list_files(self) -> None:
-        """Write the list of a checkpoint's files, all written, before Orbax renames its folder.
+        """Write the list of a checkpoint's files before Orbax renames the checkpoint's folder.
 
-        A bucket gets no list: the files would have to be read again, and objects have their own
-        checksums.
+        The function writes no list in a bucket, because it would have to read the files again, and
+        objects have their own checksums.
         """
         if is_main_process() and not self.remote:
             for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
@@ -220,7 +223,7 @@ def check_files(folder: Path) -> None:
     """Compare the files of a folder with its list, if it has one.
 
     Raises:
-      DamagedError: A file has another content or is not there, or the list itself is damaged.
+      DamagedError: A file has other content or does not exist, or the list itself is damaged.
     """
     content = files.read_bytes(folder / LIST)
     if content is None:
@@ -258,7 +261,7 @@ def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     return [_checksum(leaf) for leaf in leaves]
 
 
-@jax.jit  # traced once for each shape
+@jax.jit  # this function is traced once for each shape
 def _checksum(leaf: Array) -> UInt32[Array, ""]:
     bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
     positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)

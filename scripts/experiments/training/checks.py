@@ -1,4 +1,4 @@
-"""Checks of options before JAX is imported, which takes seconds."""
+"""Checks of options that run before JAX is imported, because the import takes seconds."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from experiments.recipes import Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Refuse an option whose required other option is missing.
+    """Refuse an option that requires another option, if that option is missing.
 
     Raises:
       InputError: A process has a number but no coordinator, or a coordinator but no number.
@@ -38,7 +38,7 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
 
 
 def check_trained(out: Path, *, needed: bool) -> None:
-    """Refuse a folder without a checkpoint where one is `needed`, before the folder is made.
+    """Refuse a folder without a checkpoint if a checkpoint is `needed`, before making the folder.
 
     Raises:
       InputError: The folder has no checkpoint.

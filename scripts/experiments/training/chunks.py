@@ -1,4 +1,4 @@
-"""The steps of a run in chunks, with the time of the steps and of waiting for data."""
+"""The steps of a run in chunks, with the time of the steps and of the waiting for data."""
 
 import itertools
 import time
@@ -70,17 +70,16 @@ def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
 
 
 def steps_done(state: State) -> int:
-    """The number of steps that led to a state."""
+    """The number of steps that were taken to reach a state."""
     return int(np.ravel(state.step)[0])
 
 
 class Clock:
-    """Images per second of the steps alone, without compilation and evaluation.
+    """The clock measures images per second of the steps alone, without compilation and evaluation.
 
-    For each epoch, including compilation, the clock also measures the share of the steps' time in
-    which the program waited for a batch. Meanwhile, a device that computes asynchronously may have
-    been busy with earlier steps. So the share is an upper bound of the time in which the device was
-    idle for lack of data.
+    For each epoch, compilation included, the clock also measures the share of the time in which the
+    program waited for a batch. While the program waits, an asynchronous device may still compute
+    earlier steps. So the device was idle for at most this share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):
@@ -89,7 +88,7 @@ class Clock:
         self.epoch_seconds = self.epoch_waiting = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
-        """Count a chunk; the first `skipped` chunks do not count for the speed."""
+        """Count a chunk; the first `skipped` chunks do not count in the speed."""
         self.epoch_seconds += chunk.seconds
         self.epoch_waiting += chunk.waiting
         if self.skipped:
@@ -100,7 +99,7 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """Images per second, 0 before the first chunk that counts."""
+        """Images per second; 0 before the first chunk that counts."""
         return self.steps * self.images_per_step / self.seconds if self.steps else 0.0
 
     def end_epoch(self) -> float:

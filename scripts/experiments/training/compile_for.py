@@ -1,6 +1,6 @@
-"""A training step compiled for chips that are not attached.
+"""A training step that is compiled for chips that are not attached.
 
-The step is lowered from shapes alone: no image is read and nothing is run.
+The step is lowered from shapes alone, so no image is read and nothing runs.
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
         a plugin cannot compile the step, or the batch does not divide.
     """
-    found = environment()  # checked here, because compilation takes minutes
+    found = environment()  # The division is checked here, because compilation takes minutes.
     try:
         available = compile_only_devices(topology)
     except ValueError as error:

@@ -27,7 +27,7 @@ from experiments.training.networks import inference_graph
 from experiments.training.step import cast
 
 CHUNK = 512  # images
-TOP = 5  # Table 3 also counts images whose label is among the five most likely
+TOP = 5  # Table 3 also counts an image as correct if its label is among the five most likely
 
 Network = Any  # parameters and statistics
 Logits = Callable[[Network, Num[Array, "n h w c"]], Float[Array, "n classes"]]
@@ -51,7 +51,7 @@ def evaluator(
     vmap_seeds: bool,
     workers: int,
 ) -> Callable[..., list[dict[str, float]]]:
-    """A function of a network and, for records, a view's name: accuracies of each seed.
+    """Return a function of a network and, for records, of a view's name: accuracies of each seed.
 
     Args:
       recipe: The recipe of the trained network.
@@ -92,7 +92,7 @@ def evaluator(
 def array_evaluator(
     logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
 ) -> Callable[..., list[dict[str, float]]]:
-    """A function of a network: its accuracy on the test images, which are held on the devices.
+    """Return a function of a network: its accuracy on test images that the devices hold.
 
     Args:
       logits: A function of a network and a batch.
@@ -130,7 +130,7 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """A function of a network and of an image's views: fractions of images correctly classified.
+    """A function of a network and of the views of an image: shares of correctly classified images.
 
     The logits of an image are the mean over its views. Views may have any sizes; views of equal
     size are batched over images. Every process evaluates its own part of the images on its own

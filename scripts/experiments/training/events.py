@@ -12,7 +12,7 @@ from tensorboardX.summary import scalar
 
 from experiments import files, storage
 
-# protoc generates them without types.
+# protoc generates these classes without types
 Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
 
 
@@ -20,7 +20,7 @@ class EventLog:
     """A file of events whose first entries are of a given epoch."""
 
     def __init__(self, folder: Path, first: int):
-        """Open the file; events that an interrupted run wrote after its checkpoint are purged.
+        """Open the file and purge the events that an interrupted run wrote after its checkpoint.
 
         Args:
           folder: Folder for the files of all starts.
@@ -53,8 +53,8 @@ class EventLog:
 class ObjectWriter:
     """A file of events in a bucket, rewritten whole because a bucket cannot append.
 
-    It replaces tensorboardX's own writers, which need another client library for each kind of
-    bucket.
+    This class replaces tensorboardX's own writers, which need another client library for each kind
+    of bucket.
     """
 
     def __init__(self, path: str):
@@ -65,7 +65,7 @@ class ObjectWriter:
         self.content += content
 
     def flush(self) -> None:
-        """Write the object.
+        """Write all events to the object.
 
         Raises:
           InputError: The bucket cannot be written.

@@ -1,4 +1,4 @@
-"""Ends a run that diverges, before its invalid state is saved."""
+"""Ends a run that diverges before the invalid state is saved."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) ->
     """End a run that diverges.
 
     Raises:
-      InputError: The part, losses or network, has an element that is not finite.
+      InputError: The part, which is the losses or the network, has an element that is not finite.
     """
     if is_finite(values):
         return

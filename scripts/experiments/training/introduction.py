@@ -1,4 +1,4 @@
-"""The first lines of a run: devices, cost, and the settings that apply to it."""
+"""The first lines of a run: devices, cost, and the settings that have an effect."""
 
 import jax
 from jax.sharding import Mesh
@@ -110,7 +110,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """Names of fields without effect, given the others; crop and scales have their own line."""
+    """Names of fields without effect, given the others. Crop and scales have their own line."""
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):
         unused |= {"test_scales"}

@@ -50,9 +50,8 @@ class Extras(NamedTuple):
       profile: Whether to write a trace of ten steps.
       log_every: Number of steps after which a line is added to steps.jsonl; None for no lines.
       hooks: Functions that are called with every chunk, for other loggers.
-      measure: Function that is called with the first state of this run. It returns a function that
-        maps the state after each epoch to further metrics of the only seed. Chunks are then whole
-        epochs.
+      measure: Function of the first state of this run. It returns a second function, which maps the
+        state after each epoch to further metrics of the only seed. Chunks are then whole epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
@@ -106,7 +105,7 @@ def train(
             for folder, before in zip(folders, lines, strict=True)
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
-        # The first chunk compiles; the second one may be profiled.
+        # The first chunk compiles, and the second one may be profiled.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),
@@ -129,7 +128,7 @@ def train(
 
 
 class Profiling:
-    """Traces the second chunk, the first one that does not compile."""
+    """Traces the second chunk, because the first one compiles."""
 
     def __init__(self, trainer: Trainer, folder: Path, view: View):
         self.last_step = trainer.total_steps
@@ -149,7 +148,7 @@ class Profiling:
 
 
 def trace_folder(out: Path) -> Path:
-    """The folder of a run's trace: beside its metrics, or a new local folder for a bucket."""
+    """The folder of a run's trace: beside its metrics, or a new local folder if OUT is a bucket."""
     return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
 
 
@@ -172,7 +171,7 @@ class Checkpointing:
         is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
         interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
         if interrupted or is_due or chunk.step == self.last_step:
-            # An earlier check found the loss of this step finite.
+            # the loss of this step was already found finite
             check_finite("network", chunk.state, chunk.step, self.checkpoints)
             self.checkpoints.save(chunk.step, chunk.state, self.lines)
             self.saved = time.monotonic()
@@ -182,7 +181,7 @@ class Checkpointing:
 
 
 def name_of(seeds: Seeds) -> str:
-    """The first and the last seed of a group, or its only seed, as a text."""
+    """The first and the last seed of a group as a text, or its only seed."""
     return "-".join(map(str, sorted({seeds[0], seeds[-1]})))
 
 
@@ -209,7 +208,7 @@ def log_epoch(
     measure: Measure,
     chunk: Chunk,
 ) -> None:
-    """Evaluate the networks at the end of an epoch, and log its metrics for each seed.
+    """Evaluate the networks at the end of an epoch, and log the metrics of each seed.
 
     For streamed data, the line also shows the time spent waiting for data.
     """

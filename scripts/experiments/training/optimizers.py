@@ -60,7 +60,8 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     elif recipe.schedule == "linear":
         falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
-        counts = Counter(sorted(drop_epochs(recipe)))  # in short runs, drops may coincide
+        # in short runs, several drops may fall on one step
+        counts = Counter(sorted(drop_epochs(recipe)))
         drops = {
             (epoch - 1) * steps - warmup: recipe.drop_factor**-times
             for epoch, times in counts.items()
@@ -73,15 +74,15 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
 
 def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
-    """The rate of a step, counted from 0, to six digits; `steps` is the number per epoch."""
+    """The learning rate of a step, counted from 0, to six digits; `steps` is the number per epoch."""
     return float(f"{np.asarray(make_schedule(recipe, steps)(step)).item():.6g}")
 
 
 def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
     """The optimizer of a recipe whose epochs have `steps` steps.
 
-    `nesterov` multiplies the gradient by the rate before adding it to the velocity, as the
-    unitization paper's code does.
+    With `nesterov`, the gradient is multiplied by the rate before it is added to the velocity, as
+    in the unitization paper's code.
     """
     schedule = make_schedule(recipe, steps)
     kernels = partial(jax.tree.map, lambda p: p.ndim > 1)

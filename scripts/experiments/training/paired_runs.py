@@ -22,15 +22,15 @@ from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
 NORMALIZATIONS = ("batch_norm", "unitized")
-SAMPLE = 500  # images for the running statistics of untrained networks
-PROBE = 1000  # test images whose outputs are measured
+SAMPLE = 500  # number of images for the running statistics of untrained networks
+PROBE = 1000  # number of test images whose outputs are measured
 
 
 class History(NamedTuple):
     """Measurements of every epoch; the first entry of moments is for the untrained network."""
 
     loss: Float[np.ndarray, " epochs"]
-    accuracy: Float[np.ndarray, " epochs"]  # on all test images
+    accuracy: Float[np.ndarray, " epochs"]  # accuracy on all test images
     moments: Float[np.ndarray, "epochs+1 4 c"]
     distances: Float[np.ndarray, "epochs c"]  # the change from one epoch to the next
 
@@ -113,7 +113,7 @@ def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[Stat
 
 
 def _measure(program: Program, state: State) -> loop.Measure:
-    """A function that measures, from `state` on, moments and distances from the previous epoch."""
+    """Return a function that measures moments, and distances from the previous epoch."""
     outputs = program.outputs(state)
 
     def measure(state: State) -> dict[str, Any]:

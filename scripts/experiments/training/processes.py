@@ -14,12 +14,12 @@ from jax.experimental import multihost_utils
 from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end, and another one seems to have ended"
-# Exceptions of collectives, barriers and connections contain these phrases.
+# The exceptions of collectives, barriers and connections contain these phrases.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
 WAITING = 120  # seconds to wait for all processes
-SOURCE = re.compile(r"\[external/[^\]]*\] ")  # source locations in XLA's messages
+SOURCE = re.compile(r"\[external/[^\]]*\] ")  # pattern of the source locations in XLA's messages
 
 
 def init_distributed(
@@ -56,7 +56,7 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# JAX would abort from its own thread, in which Python's handlers never run.
+# By default, JAX would abort from its own thread, in which Python's handlers never run.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
     os.write(2, f"error: {ENDED}; JAX says above what it noticed\n".encode())
@@ -65,7 +65,7 @@ def _aborted(_: int) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Explain failures by other processes' ends: a joint computation with an ended process fails.
+    """Explain failures that other processes cause: a joint computation with an ended process fails.
 
     Raises:
       InputError: A computation of several processes has failed.
@@ -81,19 +81,19 @@ def together() -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """XLA's message without locations in XLA's source, and with each repeated prefix once."""
+    """XLA's message without source locations, and with each repeated prefix only once."""
     lines = SOURCE.sub("", str(error)).strip().splitlines() or [type(error).__name__]
     parts = [part for part in re.split(r":\s+", lines[0].rstrip(": ")) if part]
     return ": ".join(dict.fromkeys(parts))[:300]
 
 
 def is_main_process() -> bool:
-    """Whether this process is the one that writes and prints."""
+    """Whether this process writes files and prints."""
     return jax.process_index() == 0
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
-    """For each flag, whether any process has set it, because all must save and end at one step."""
+    """For each flag, whether any process has set it: all processes must save and end at one step."""
     if jax.process_count() == 1:
         return flags
     gathered = multihost_utils.process_allgather(np.array(flags))

@@ -37,14 +37,14 @@ class Bar:
         print_above(self.progress, line)
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Show the number of finished steps, and which seeds are being trained."""
+        """Show the number of finished steps, and which seeds are in training."""
         self.progress.update(self.task, completed=steps, description=description, numbers=numbers)
 
 
 def seed_groups(
     recipe: Recipe, seeds: int, vmap_seeds: Literal["auto", "yes", "no"]
 ) -> list[Seeds]:
-    """Groups of seeds: the seeds of a group are vmapped, and groups are trained in turn.
+    """Groups of seeds: the seeds of one group are vmapped, and the groups are trained in turn.
 
     On a CPU, vmapping five mlps halves the time. Vmapping five residual networks takes the same
     time and five times the memory, because convolutions with one kernel per seed become grouped

@@ -61,10 +61,10 @@ def prepare(
 
 
 def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
-    """The epochs of a recipe, if a run with these settings can go on until then.
+    """The epochs of a recipe, if a run with these settings can continue until then.
 
     Raises:
-      InputError: Only the number of epochs differs, and it is larger, and the rate falls over the
+      InputError: Only the number of epochs differs and is larger, and the rate falls over the
         epochs.
     """
     before = existing.get("epochs")
@@ -128,7 +128,7 @@ def same_data(out: Path, data: Images | Records) -> None:
 
 
 class MetricsLog:
-    """The metrics of a seed's epochs, in a file and for TensorBoard; the main process writes."""
+    """The metrics of a seed's epochs, in a file and for TensorBoard. The main process writes them."""
 
     def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
         """Open the log of a seed.
@@ -136,7 +136,7 @@ class MetricsLog:
         Args:
           folder: Folder of the seed.
           lines: Lines of the epochs before the checkpoint, from the checkpoint.
-          log: A function that is called with a line if the file lacks any of these.
+          log: A function that is called with a line of text if the file lacks any of `lines`.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
         self._events: EventLog | None = None
@@ -168,7 +168,7 @@ class MetricsLog:
 
 
 def read_lines(path: Path) -> Lines:
-    """The complete lines of a file before its first damaged line; none if there is no file."""
+    """The complete lines of a file before the first damaged line; none if the file does not exist."""
     lines = []
     for text in (files.read_bytes(path) or b"").splitlines():
         try:

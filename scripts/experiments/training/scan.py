@@ -1,7 +1,7 @@
 """Training as one compiled program, for small networks outside the recipes.
 
 `Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
-Python after every few steps. These experiments choose all three, and one step is shorter than a
+Python after every few steps. The experiments here choose all three, and one step is shorter than a
 call from Python. So one scan takes all steps, and it can be vmapped.
 """
 

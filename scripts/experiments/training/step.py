@@ -1,4 +1,4 @@
-"""A training step: the loss on every device, the gradient over all devices, the update."""
+"""A training step: loss on every device, gradient over all devices, and update."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ Step = Callable[["State", tuple[Array, ...], Int[Array, ""]], "State"]
 
 
 class State(NamedTuple):
-    """The state that a step changes; `loss` is the sum of the losses of the epoch so far."""
+    """The state that a step changes; `loss` is the sum of the losses in the epoch so far."""
 
     params: Any
     statistics: Any
@@ -90,10 +90,10 @@ def cast(tree: Any, recipe: Recipe) -> Any:
 
 
 def rematerialize(model: nnx.Module) -> nnx.Module:
-    """A copy whose blocks, or stages, are recomputed in the backward pass."""
+    """A copy of the model whose blocks, or stages, are recomputed in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
-        kind = type(part)  # a subclass of the same name keeps the names of variables
+        kind = type(part)  # A subclass with the same name keeps the names of variables.
         part.__class__ = type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
     return copy
 
@@ -155,7 +155,7 @@ def _gradient(
 
 
 def _split(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
-    """A batch in `count` parts, each an equal share of every device's images; none is moved."""
+    """Split a batch into `count` parts with equal shares of every device's images; none is moved."""
 
     @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
     def split(*batch: Array) -> list[tuple[Array, ...]]:

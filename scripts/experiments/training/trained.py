@@ -27,7 +27,7 @@ from experiments.training.trainer import Layout, Seeds, Trainer, mesh_of
 
 
 def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe of a run, and everything that its recipe.json holds.
+    """The recipe of a run, and all entries of its recipe.json.
 
     Raises:
       InputError: The folder is not a run of scripts/train.py.

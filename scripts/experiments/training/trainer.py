@@ -1,4 +1,4 @@
-"""A recipe compiled for a data set and a mesh of devices: the same losses on any mesh.
+"""A recipe that is compiled for a data set and a mesh; the losses are the same on any mesh.
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
 and flips depend on the seed and that number alone, so a run that is resumed from any state ends
@@ -30,7 +30,7 @@ from experiments.training.optimizers import make_optimizer
 from experiments.training.step import State, rematerialize, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
-MIN_SHARDED_SIZE = 2**12  # elements
+MIN_SHARDED_SIZE = 2**12  # number of elements of an array
 MAX_STEPS = 2**31  # steps are counted in int32
 
 Seeds = tuple[int, ...]
@@ -105,7 +105,7 @@ class Trainer:
         )
         model = nnx.eval_shape(partial(build, recipe))
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
-        # XLA's CPU compiler runs convolutions in a scan 4 to 17 times slower.
+        # XLA's CPU compiler makes convolutions in a scan 4 to 17 times slower.
         self._scans = self._loader.scannable and platform(mesh) != "cpu"
         self.steps_per_call = STEPS_IN_SCAN if self._scans else STEPS_IN_LOOP
         local = partial(build, recipe, statistics=_statistics_options(recipe, mesh.size))
@@ -122,7 +122,8 @@ class Trainer:
         step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
         init = self._maybe_vmap(partial(_init_state, self.recipe, build, optimizer), 0)
-        init = jax.jit(init)  # traced only by the next line, as tracing takes seconds
+        # The next line traces this function only once, because tracing takes seconds.
+        init = jax.jit(init)
         shapes = jax.eval_shape(init, self._seed_array((0, 1)))
         shardings = jax.tree.map(partial(_state_sharding, mesh, layout.shard_state), shapes)
         self._init = jax.jit(init, out_shardings=shardings)
@@ -151,7 +152,9 @@ class Trainer:
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
-        """The state after `count` more steps of the epoch of `batches`; `state` is donated."""
+        """The state after `count` more steps of the epoch, whose batches are `batches`; donates
+        `state`.
+        """
         seed = self._seed_array(seeds)
         if self._scans:
             return self._take_steps(state, self._device_batch(batches), seed, count)
@@ -160,7 +163,7 @@ class Trainer:
         return state
 
     def _device_batch(self, batches: Any) -> Any:
-        """The loader's next arrays; the waiting time is counted."""
+        """The loader's next arrays; the clock counts the waiting time."""
         began = time.monotonic()
         arrays = self._loader.device_batch(batches)
         self.seconds_waiting += time.monotonic() - began
@@ -256,8 +259,8 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # All networks get the initial kernels of the batch norm network, not those that their own
-        # layers drew.
+        # All networks start from the kernels of the batch norm network, not from kernels that their
+        # own layers would draw.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
@@ -288,7 +291,7 @@ def _with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.S
 
 
 def _state_sharding(mesh: Mesh, shard: bool, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
-    """Replicated, or sharded along the longest axis that divides evenly if `shard`."""
+    """Replicated; or, if `shard`, sharded along the longest axis that divides evenly."""
     axes = [k for k, n in enumerate(leaf.shape) if n % mesh.size == 0]
     if not shard or leaf.size < MIN_SHARDED_SIZE or not axes:
         return NamedSharding(mesh, P())
