@@ -61,29 +61,35 @@ def accuracy_sentence(results: dict) -> str:
 
 
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
-    """Title, head and rows: the last epoch of every seed, and its other evaluations."""
+    """Title, head and rows: the last epoch of every seed, its speed, and its other evaluations."""
     recipe, runs = results["recipe"], results["seeds"]
     rows = []
-    for seed, (*_, last) in enumerate(runs):
+    for seed, run in enumerate(runs):
+        last = run[-1]
         views = results["evaluations"][seed] if recipe["dataset"] == "imagenet2012" else {}
         row = {
             "seed": str(seed),
             "last loss": f"{last['loss']:.4f}",
-            "images/s": f"{last['images_per_second']:,.0f}",
+            "images/s": f"{_speed(run):,.0f}",
         }
         rows.append(row | percentages(last, views))
     title = f"{recipe['model']}, {recipe['normalization']}, {recipe['dataset']}: test images"
     return title, list(rows[0]), [list(row.values()) for row in rows]
 
 
+def _speed(run: Sequence[dict]) -> float:
+    """The median over epochs, because a run may end on another machine than it began."""
+    return float(np.median([line["images_per_second"] for line in run]))
+
+
 def _summary(results: dict) -> str:
     runs, recipe = results["seeds"], results["recipe"]
     accuracy = results["accuracy"]
     networks = "1 network" if len(runs) == 1 else f"{len(runs)} networks, ± standard error"
-    speed = np.mean([run[-1]["images_per_second"] for run in runs])
+    speed = np.mean([_speed(run) for run in runs])
     items = [
         ("Test accuracy", f"{percent(accuracy).replace(' (one seed)', '')} %", networks),
-        ("Speed", f"{speed:,.0f} images/s", "of the training steps alone"),
+        ("Speed", f"{speed:,.0f} images/s", "median over epochs, of the training steps alone"),
         ("Time", duration(results["seconds"]), f"{recipe['epochs']} epochs, since the last start"),
     ]
     if len(runs) > 1:
