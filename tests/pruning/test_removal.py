@@ -162,6 +162,50 @@ def test_masked_is_finite_where_the_model_divides(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(folded))
 
 
+DIVISORS = {  # whether the channels can go if a kernel reads t, and whether if kernels read t and u
+    "s t": (lambda s, t, u: s * t, False, False),
+    "t s": (lambda s, t, u: t * s, False, False),
+    "s u": (lambda s, t, u: s * u, True, False),
+    "s u t": (lambda s, t, u: s * u * t, False, False),
+    "s (u / t)": (lambda s, t, u: s * (u / t), False, False),
+    "(s / u) t": (lambda s, t, u: s / u * t, False, False),
+    "s (u t)²": (lambda s, t, u: s * jnp.square(u * t), False, False),
+    "s t + u t": (lambda s, t, u: s * t + u * t, False, False),
+    "s t + u s": (lambda s, t, u: s * t + u * s, True, False),
+    "s t + u": (lambda s, t, u: s * t + u, True, False),
+    "(s + t)(s + u)": (lambda s, t, u: (s + t) * (s + u), True, True),
+    "(t + u)(s + u)": (lambda s, t, u: (t + u) * (s + u), True, False),
+    "s t + 1": (lambda s, t, u: s * t + 1.0, True, True),
+}
+
+
+@pytest.mark.parametrize("divide", [jnp.divide, lambda h, d: h * lax.rsqrt(d)])
+@pytest.mark.parametrize("name", DIVISORS)
+def test_a_divisor_of_several_factors_is_never_made_zero(name, divide):
+    divisor, *expected = DIVISORS[name]
+    rng = np.random.default_rng(0)
+    shapes = {"a": (4, 8), "b": (8, 3), "c": (8, 3), "d": (8, 3), **dict.fromkeys("stu", (8,))}
+    params = {path: rng.uniform(1, 2, shape) for path, shape in shapes.items()}
+    x = rng.normal(size=(5, 4))
+
+    def apply(p, x, factors):
+        read = sum(
+            p[factor][None] @ p[kernel] for factor, kernel in zip(factors, "cd", strict=False)
+        )
+        by = divisor(p["s"], p["t"], p["u"])[None]
+        return divide(x @ p["a"], by) @ p["b"] + read
+
+    for factors, cut in zip(("t", "tu"), expected, strict=True):
+        run = partial(apply, factors=factors)
+        groups = coupled_channels(run, params, x)
+        assert any(p.path == "a" for g in groups for p in g.positions) == cut
+        keep = drawn(groups)
+        removed, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+        np.testing.assert_allclose(run(removed, x), run(masked, x), rtol=1e-12)
+        gradient = jax.jit(jax.grad(lambda p, run=run: run(p, x).sum()))(masked)
+        assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
+
+
 def test_batch_norm_with_eps_is_masked_everywhere():
     apply, params, x = prunable.model("resnet, projection")
     assert all(p.masked for g in coupled_channels(apply, params, x) for p in g.positions)

@@ -188,7 +188,7 @@ def ids_of(eqn: Any) -> tuple[UnionFind, list[ChannelIds], list[ChannelIds]]:
         if hasattr(v, "val") and np.ndim(v.val) == 0
         else ChannelIds(tuple(map(sets.new, v.aval.shape)), None, nonzero=True)
         if k in singular
-        else ChannelIds(tuple(map(sets.new, v.aval.shape)), frozenset({k}), given=True)
+        else ChannelIds(tuple(map(sets.new, v.aval.shape)), frozenset({(k,)}), given=True)
         for k, v in enumerate(eqn.invars)
     ]
     return sets, values, apply_rule(eqn, sets, values)

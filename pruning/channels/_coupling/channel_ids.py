@@ -21,8 +21,12 @@ NO_CHANNEL = -2
 """In place of a reason for which ids are pinned."""
 
 Vector = np.ndarray
-Zero = frozenset[int] | None
-"""Parameters, by number, that make an array zero; None where it need not be."""
+Zero = frozenset[tuple[int, ...]] | None
+"""Parameters, by number, that make an array zero: one of each tuple; None if it need not be zero.
+
+A sum of several arrays has the tuples of all, and a product has tuples of several parameters.
+"""
+MAX_TUPLES = 256  # of a product of sums, which has a tuple for each choice of one term per sum
 
 
 class ChannelIds(NamedTuple):
@@ -30,8 +34,8 @@ class ChannelIds(NamedTuple):
 
     Attributes:
       axes: One vector of ids for each axis.
-      zero: The numbers of the parameters on which zeros depend. If these parameters are zero at
-        removed channels, the elements are zero at every removable id of any axis. `zero` is None if
+      zero: The parameters on which zeros depend. If one parameter of each tuple is zero at removed
+        channels, the elements are zero at every removable id of any axis. `zero` is None if
         elements need not be zero.
       number: The value, if it is a number in the program.
       nonzero: Whether the elements are nonzero where parameters are nonzero.
@@ -39,9 +43,8 @@ class ChannelIds(NamedTuple):
       given: Whether the value is computed from parameters and constants only, like a weight.
       constant: Whether the value is computed from constants only, like a table of angles, or from
         random bits.
-      uniform: The numbers of the parameters on which equal elements depend. If these parameters are
-        zero at removed channels, then along every axis the elements are equal at all removable ids.
-        `uniform` is None if elements need not be equal.
+      uniform: The parameters on which equal elements depend, as for `zero`. Then, along every axis,
+        the elements are equal at all removable ids.
       drawn: The equations that drew the random bits of the value, outermost first.
     """
 
@@ -285,7 +288,7 @@ class UnionFind:
     def any_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
         """The parameters whose zeros make one of `values`, and so their product, zero at `axes`."""
         zeros = (self.zero_at(value, axes) for value in values)
-        return next((zero for zero in zeros if zero is not None), None)
+        return reduce(_either, (zero for zero in zeros if zero is not None), None)
 
     def uniform(self, values: Sequence[ChannelIds]) -> Zero:
         """The parameters whose zeros make all of `values` equal along removable channels."""
@@ -368,9 +371,29 @@ def distinct(numbers: Vector) -> Vector:
 
 
 def together(zeros: Iterable[Zero]) -> Zero:
-    """The union of sets of parameters; None if any set is None."""
+    """The parameters whose zeros make several arrays zero; None if one array need not be zero."""
     sets = list(zeros)
-    return None if None in sets else frozenset().union(*filter(None, sets))
+    return None if None in sets else _shortest(frozenset().union(*filter(None, sets)))
+
+
+def _either(first: Zero, second: frozenset[tuple[int, ...]]) -> Zero:
+    """The parameters whose zeros make the first or the second of two arrays zero."""
+    if first is None or second <= first:
+        return second
+    if first <= second or len(first) * len(second) > MAX_TUPLES:
+        return first
+    return _shortest(frozenset(tuple(dict.fromkeys(a + b)) for a in first for b in second))
+
+
+def _shortest(zero: frozenset[tuple[int, ...]]) -> frozenset[tuple[int, ...]]:
+    """`zero` without the tuples that hold all parameters of another tuple."""
+    if len(set(map(len, zero))) < 2:
+        return zero
+    found: list[tuple[int, ...]] = []
+    for one in sorted(zero, key=len):
+        if not any(set(one).issuperset(shorter) for shorter in found):
+            found.append(one)
+    return frozenset(found)
 
 
 def free(count: int) -> Vector:

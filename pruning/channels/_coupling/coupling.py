@@ -201,7 +201,7 @@ def unite(
     starts = [*(int(ids[0]) for ids in vectors.values()), sets.parents.size]
     for i, shape in enumerate(parameters.shapes):
         ids = tuple(vectors.get((i, k), fixed(n)) for k, n in enumerate(shape))
-        values.append(ChannelIds(ids, frozenset({i}) if shape else None, given=True))
+        values.append(ChannelIds(ids, frozenset({(i,)}) if shape else None, given=True))
     held = len(jax.tree.leaves(inputs[:states]))
     paths = jax.tree_util.tree_leaves_with_path(tuple(inputs))
     pairs = zip(program.jaxpr.invars[count:], paths, strict=True)
@@ -224,7 +224,7 @@ def _input_ids(
 ) -> ChannelIds:
     """The pinned ids of an input, or the ids of a state, whose removed channels are zero."""
     if state:
-        return ChannelIds(tuple(map(sets.new, shape)), frozenset({number}))
+        return ChannelIds(tuple(map(sets.new, shape)), frozenset({(number,)}))
     one = sets.pin(sets.new(1), name=("input", jax.tree_util.keystr(path)))
     return ChannelIds(tuple(np.repeat(one, n) if n > 1 else fixed(n) for n in shape))
 
@@ -286,7 +286,10 @@ def _pin_ambiguous(sets: UnionFind) -> None:
 
     zeroed, singular = _zero_requirements(sets), _singular(sets)
     for divisor in sets.singular:
-        needed = [zeroed.get(i, fixed(0)) for i in divisor.parameters or ()]
+        needed = [
+            np.concatenate([zeroed.get(i, fixed(0)) for i in either])
+            for either in divisor.parameters or ()
+        ]
         if needed:
             pin(divisor, reduce(np.intersect1d, needed))
     for factor in sets.zeroed:
@@ -300,9 +303,12 @@ def _singular(sets: UnionFind) -> np.ndarray:
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the roots of the ids at which sums over channels need it to be zero."""
+    """For each parameter, the roots of the ids at which sums over channels need it to be zero.
+
+    A product has several parameters of which one must be zero: the first is chosen.
+    """
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:
-        for i in factor.parameters or ():
+        for i, *_ in factor.parameters or ():
             zeroed.setdefault(i, []).append(sets.find(factor.ids))
     return {i: np.unique(np.concatenate(roots)) for i, roots in zeroed.items()}

@@ -289,7 +289,7 @@ def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
     sets = UnionFind()
     sets.equations = (eqn,)
     values = [
-        ChannelIds(tuple(map(sets.new, shape_of(v))), frozenset({k}), given=True)
+        ChannelIds(tuple(map(sets.new, shape_of(v))), frozenset({(k,)}), given=True)
         for k, v in enumerate(eqn.invars)
     ]
     results = rule_of(eqn).axes(eqn, sets, *values)[0].axes if values else ()
