@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from pruning.channels._coupling.groups import describe
-from pruning.channels._program.calls import Apply, Equation, Tree, shape_of
+from pruning.channels._program.calls import Apply, Equation, Program, Tree, shape_of
 from pruning.channels._program.interpret import interpret, trace_apply
 
 
@@ -46,7 +45,7 @@ class _Value:
     is_reduced: bool = False
 
 
-def _lost_averages(program: ClosedJaxpr, count: int) -> set[int]:
+def _lost_averages(program: Program, count: int) -> set[int]:
     """Those of the first `count` arguments that are added to statistics in unread sums."""
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]

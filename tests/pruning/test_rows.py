@@ -19,7 +19,6 @@ from jax.extend.core import Primitive
 from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind
 from pruning.channels._coupling.rules import RULES, apply_rule, rule_of
 from pruning.channels._program.calls import evaluate_equation, subprograms
-from pruning.channels._program.interpret import closed_jaxpr
 from pruning.channels._removal.sizes import trim_broadcast
 
 ROW = {key if isinstance(key, str) else key.name: rule for key, rule in RULES.items()}
@@ -157,7 +156,7 @@ def flat(program: Any) -> list[Any]:
     for eqn in program.eqns:
         found.append(eqn)
         for inner in subprograms(eqn):
-            found += flat(closed_jaxpr(inner).jaxpr)
+            found += flat(inner.jaxpr)
     return found
 
 

@@ -18,7 +18,7 @@ from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, arrays_of, parameters_of
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import Apply, Equation, Program, Tree, subprograms
-from pruning.channels._program.interpret import enter_none, interpret, trace_apply
+from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import name, remove_channels
 from pruning.channels._removal.resizing import resized
 
@@ -157,7 +157,7 @@ def _macs(
         products.extend(product for of_program in inner for product in of_program)
         return results
 
-    interpret(program, arguments, ids_of_constant, step, enter=enter_none)
+    interpret(program, arguments, ids_of_constant, step, enter_calls=False)
     return products
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr, Primitive
+from jax.extend.core import Primitive
 from jax.extend.core import primitives as p
 
 from jaxnorm.internal import is_traced
@@ -30,7 +30,7 @@ from pruning.channels._program.calls import (
     shape_of,
     subprograms,
 )
-from pruning.channels._program.interpret import closed_jaxpr, enter_none, interpret, is_literal
+from pruning.channels._program.interpret import interpret, is_literal
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
@@ -39,13 +39,12 @@ Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 
 def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`, read through its calls, branches and loops."""
-    sets.long_folds |= _long_folds(closed_jaxpr(program).jaxpr)
-    return interpret(
-        program, values, ids_of_constant, partial(equation_ids, sets), enter=enter_none
-    )
+    sets.long_folds |= _long_folds(program)
+    step = partial(equation_ids, sets)
+    return interpret(program, values, ids_of_constant, step, enter_calls=False)
 
 
-def _long_folds(program: Jaxpr) -> set[int]:
+def _long_folds(program: Program) -> set[int]:
     """The reshapes that only shuffle channels, or whose results a convolution reads as maps."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
@@ -132,8 +131,7 @@ def inner_ids(
         return [values] * len(inner)
     if (rule := block_of(eqn)) is not None:
         return rule(sets, eqn, values)[0]
-    shapes = [[v.aval.shape for v in closed_jaxpr(program).jaxpr.invars] for program in inner]
-    return [[ChannelIds(tuple(map(fixed, shape))) for shape in of_inner] for of_inner in shapes]
+    return [[ChannelIds(tuple(map(fixed, x.shape))) for x in program.in_avals] for program in inner]
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
@@ -182,8 +180,7 @@ def while_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> I
 def shard_map_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
     """The ids of the results of a `shard_map`; axes that the mesh splits are pinned."""
     (program,), params = subprograms(eqn), eqn.params
-    inside = closed_jaxpr(program).jaxpr
-    inner = _reshard(sets, eqn, values, params["in_specs"], inside.invars)
+    inner = _reshard(sets, eqn, values, params["in_specs"], program.jaxpr.invars)
     results = evaluate(program, sets, inner)
     return [inner], _reshard(sets, eqn, results, params["out_specs"], eqn.outvars)
 
@@ -264,7 +261,7 @@ def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelI
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:
     """The numbers of constants and of carries; stacked arrays have one more axis outside."""
-    inner = closed_jaxpr(eqn.params["jaxpr"]).jaxpr
+    inner = eqn.params["jaxpr"].jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
     return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried
 

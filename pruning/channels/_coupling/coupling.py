@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.export
 import numpy as np
-from jax.extend.core import ClosedJaxpr
 
 from pruning.channels._coupling.channel_ids import (
     FIXED,
@@ -33,7 +32,7 @@ from pruning.channels._coupling.groups import (
     Position,
     describe,
 )
-from pruning.channels._program.calls import Apply, Tree, shape_of
+from pruning.channels._program.calls import Apply, Program, Tree, shape_of
 from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 
@@ -174,7 +173,7 @@ def channels_of(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> TracedCha
 
 
 def unite(
-    program: ClosedJaxpr,
+    program: Program,
     parameters: Parameters,
     inputs: Sequence[Tree],
     result: Any = None,

@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 Equation = JaxprEqn
-Program = ClosedJaxpr | Jaxpr
+Program = ClosedJaxpr
 Variable = Var | Literal
 Leaf = Any
 """An array of JAX or NumPy, a traced array, a Python number, or the shape of an array."""
@@ -52,7 +52,7 @@ def call_of(eqn: Equation) -> Call | None:
     name, params = eqn.primitive.name, eqn.params
     if (kind := KINDS.get(name)) is not None:
         keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
-        program = next(params[key] for key in keys if key in params)
+        program = _close(next(params[key] for key in keys if key in params))
     elif name == "call_hi_primitive" and (program := _expand(params["_prim"])) is not None:
         params = params["_prim"].params
         kind = HI_KINDS.get(type(eqn.params["_prim"]).__name__, "custom_vjp")
@@ -72,18 +72,18 @@ def subprograms(eqn: Equation) -> list[Program]:
     """The programs inside an equation: a called program, the branches, or the body of a loop."""
     if (program := program_of(eqn)) is not None:
         return [program]
-    leaves = jax.tree.leaves(eqn.params, is_leaf=_is_program)
-    return list(filter(_is_program, leaves))
+    leaves = jax.tree.leaves(eqn.params, is_leaf=lambda x: isinstance(x, Program | Jaxpr))
+    return [_close(x) for x in leaves if isinstance(x, Program | Jaxpr)]
 
 
-def _is_program(value: Any) -> bool:
-    return isinstance(value, ClosedJaxpr | Jaxpr)
+def _close(program: Program | Jaxpr) -> Program:
+    return program if isinstance(program, Program) else Program(program, ())
 
 
-_EXPANDED: WeakKeyDictionary[Any, ClosedJaxpr | None] = WeakKeyDictionary()
+_EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 
 
-def _expand(primitive: Any) -> ClosedJaxpr | None:
+def _expand(primitive: Any) -> Program | None:
     """The program of a `HiPrim` of plain arrays; every call returns the same object."""
     if primitive not in _EXPANDED:
 
@@ -107,7 +107,7 @@ def evaluate_equation(
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
-def trace_tangents(eqn: Equation) -> ClosedJaxpr:
+def trace_tangents(eqn: Equation) -> Program:
     """A program that maps operands and their tangents to results and their tangents.
 
     Only floating operands and results have tangents. `jax.jvp` traces the equation and follows
@@ -125,21 +125,12 @@ def trace_tangents(eqn: Equation) -> ClosedJaxpr:
     return jax.make_jaxpr(function)(operands, list(filter(is_floating, operands)))
 
 
-class Transpose(NamedTuple):
-    """The two programs of a derivative in the backward pass.
+def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
+    """The two programs of `jax.vjp` of an equation, which follow a `jax.custom_vjp` rule.
 
-    Attributes:
-      forward: The program that computes the results of the equation, and residuals.
-      backward: The program that computes the cotangents of the floating operands, from residuals
-        and the cotangents of the floating results.
+    The first computes the results and residuals. The second computes the cotangents of the floating
+    operands, from residuals and the cotangents of the floating results.
     """
-
-    forward: ClosedJaxpr
-    backward: ClosedJaxpr
-
-
-def trace_cotangents(eqn: Equation) -> Transpose:
-    """The programs of `jax.vjp` of an equation, which follow a `jax.custom_vjp` rule."""
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
     def vjp(*arrays: Leaf) -> Any:
@@ -153,7 +144,7 @@ def trace_cotangents(eqn: Equation) -> Transpose:
         return [t for x, t in zip(operands, found, strict=True) if is_floating(x)]
 
     floating = list(filter(is_floating, results))
-    return Transpose(forward, jax.make_jaxpr(backward)(residuals, floating))
+    return forward, jax.make_jaxpr(backward)(residuals, floating)
 
 
 def of_all(primals: Sequence[Leaf], tangents: Sequence[Leaf]) -> list[Leaf]:
@@ -177,7 +168,7 @@ def is_floating(x: Leaf) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def trace(function: Callable[..., Any], *arguments: Any) -> tuple[ClosedJaxpr, Any]:
+def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
     """The program of a function, and the shapes of its result.
 
     Scans are traced in the present way. JAX's next way of tracing scans writes into references,

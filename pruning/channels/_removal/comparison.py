@@ -28,7 +28,7 @@ from pruning.channels._program.calls import (
     subprograms,
     trace,
 )
-from pruning.channels._program.interpret import closed_jaxpr, is_literal, trace_apply
+from pruning.channels._program.interpret import is_literal, trace_apply
 from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
@@ -77,7 +77,6 @@ def difference(
     sizes: Sizes, large: Program, small: Program, arguments: Sequence[ChannelIds]
 ) -> str:
     """The first difference between the equations of `small` and `large`; "" if all are equal."""
-    large, small = closed_jaxpr(large), closed_jaxpr(small)
     # for each variable of the large program: its ids, and the same variable in the small program
     ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):

@@ -37,7 +37,6 @@ from pruning.channels._program.calls import (
     Equation,
     Leaf,
     Program,
-    Transpose,
     Tree,
     call_of,
     evaluate_equation,
@@ -48,7 +47,7 @@ from pruning.channels._program.calls import (
     trace_cotangents,
     trace_tangents,
 )
-from pruning.channels._program.interpret import enter_none, interpret, trace_apply
+from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broadcast
 
@@ -198,7 +197,7 @@ class Resizing:
     def run(self, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of `program`."""
         constant = lambda x: Sized(x, ids_of_constant(x))  # noqa: E731
-        return interpret(program, values, constant, self.step, enter=enter_none)
+        return interpret(program, values, constant, self.step, enter_calls=False)
 
     def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
@@ -288,24 +287,23 @@ class Resizing:
         self, eqn: Equation, operands: list[ChannelIds], results: Sequence[ChannelIds]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
-        transpose: list[Transpose] = []  # filled when the rule is differentiated
+        programs: list[Program] = []  # filled when the rule is differentiated
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 
         def forward(*arrays: Leaf) -> tuple[list[Leaf], Any]:
-            transpose[:] = [trace_cotangents(eqn)]
-            (traced,) = transpose
-            values = self.run_rule(eqn, traced.forward, list(map(Sized, arrays, operands)))
+            programs[:] = trace_cotangents(eqn)
+            values = self.run_rule(eqn, programs[0], list(map(Sized, arrays, operands)))
             outputs, rest = values[: len(results)], values[len(results) :]
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
 
         def backward(saved: Any, grads: Sequence[Leaf]) -> tuple[Leaf, ...]:
-            (traced,), (arrays, primals) = transpose, saved
+            arrays, primals = saved
             pairs = zip(grads, cotangents, eqn.outvars, strict=True)
             of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]
             values = [*map(Sized, arrays, residuals), *of_results]
-            found = iter(self.run_rule(eqn, traced.backward, values))
+            found = iter(self.run_rule(eqn, programs[1], values))
             return tuple(
                 first(next(found).array, np.shape(x)) if is_floating(x) else None for x in primals
             )

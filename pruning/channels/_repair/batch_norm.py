@@ -26,8 +26,6 @@ from pruning.channels._program.calls import (
     shape_of,
 )
 from pruning.channels._program.interpret import (
-    closed_jaxpr,
-    enter_none,
     interpret,
     is_literal,
     trace_apply,
@@ -179,13 +177,13 @@ class Unfolded:
         return Value(partial(self.parameter, i), True, frozenset({i}), axes, i)
 
     def evaluate(self, program: Program, values: Sequence[Value]) -> list[Value]:
-        jaxpr = closed_jaxpr(program).jaxpr
+        jaxpr = program.jaxpr
         if id(jaxpr) not in self.seen:
             self.seen.add(id(jaxpr))
             read = [v for eqn in jaxpr.eqns for v in eqn.invars] + list(jaxpr.outvars)
             self.reads.update(v for v in read if not is_literal(v))
         values = self.unshare(jaxpr.invars, values)
-        return interpret(program, values, _constant, self.step, enter=enter_none)
+        return interpret(program, values, _constant, self.step, enter_calls=False)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
         """The values; the chain of a value that is read more than once ends there."""

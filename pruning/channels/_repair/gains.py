@@ -15,7 +15,7 @@ from jaxtyping import Array
 
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import Equation, Leaf, Program, evaluate_equation, shape_of
-from pruning.channels._program.interpret import closed_jaxpr, interpret
+from pruning.channels._program.interpret import interpret
 from pruning.channels._repair.parameters import Addend, Fact, Kernel
 
 
@@ -78,7 +78,7 @@ def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> d
         Gain(None, x, x, (), frozenset([i]), addend=Addend(i, lambda change: change))
         for i, x in enumerate(leaves)
     ]
-    inputs = [NO_GAIN] * (len(closed_jaxpr(program).jaxpr.invars) - len(leaves))
+    inputs = [NO_GAIN] * (len(program.in_avals) - len(leaves))
     interpret(program, [*parameters, *inputs], lambda x: Gain(None, x, x), found.step)
     return {i: gain for i, gain in found.latest.items() if gain.leaves}
 

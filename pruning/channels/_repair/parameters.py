@@ -25,7 +25,7 @@ from pruning.channels._program.calls import (
     makes_reals,
     shape_of,
 )
-from pruning.channels._program.interpret import closed_jaxpr, interpret
+from pruning.channels._program.interpret import interpret
 from pruning.channels._program.linear import Linear
 
 
@@ -136,7 +136,7 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
         may_change = is_floating(aval) and is_array
         return Role(True, Addend(i, lambda x: x), alone=True) if may_change else Role(True)
 
-    arguments = closed_jaxpr(program).jaxpr.invars
+    arguments = program.jaxpr.invars
     parameters = [origin(i, v.aval) for i, v in enumerate(arguments[: len(shapes)])]
     inputs = [Role(False)] * (len(arguments) - len(shapes))
     interpret(program, parameters + inputs, lambda x: Role(True), step)
