@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 280,
-    "pruning.channels.coupled_channels": 80,
-    "pruning.channels.resized": 140,
-    "pruning.channels.merge_channels": 130,
+    "pruning.channels.prune": 260,
+    "pruning.channels.coupled_channels": 77,
+    "pruning.channels.resized": 118,
+    "pruning.channels.merge_channels": 127,
 }
 """Functions and classes that must be known to know all that one does."""
 MAX_PLACES = 2

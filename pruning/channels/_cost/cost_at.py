@@ -13,7 +13,7 @@ from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._cost.cost import Cost, cost
 from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free
-from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
+from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
 from pruning.channels._coupling.coupling import TracedChannels, unite
 from pruning.channels._coupling.groups import ChannelGroup, arrays_of, parameters_of
 from pruning.channels._coupling.rules import summed_of_product
@@ -143,15 +143,15 @@ def _macs(
     products: list[Product] = []
 
     def step(eqn: Equation, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-        results = equation_ids(channels.sets, eqn, values)
+        arguments, results = equation_ids(channels.sets, eqn, values)
         if (summed := summed_of_product(eqn)) is not None:
             pairs = ([values[k].axes[axis] for k, axis in operands] for operands in summed)
             axes = (next((a for a in pair if not is_free(a)), pair[0]) for pair in pairs)
             products.append((factor, (*results[0].axes, *axes)))
         times = factor * eqn.params["length"] if eqn.primitive.name == "scan" else factor
         with channels.sets.inside(eqn):
-            programs = zip(subprograms(eqn), inner_ids(channels.sets, eqn, values), strict=True)
-            inner = [_macs(channels, inside, ids, times) for inside, ids in programs]
+            programs = zip(subprograms(eqn), arguments, strict=True)
+            inner = [_macs(channels, program, ids, times) for program, ids in programs]
         if eqn.primitive.name == "cond":
             inner = [max(inner, key=_total)]
         products.extend(product for of_program in inner for product in of_program)

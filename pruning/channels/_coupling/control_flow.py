@@ -1,7 +1,6 @@
 """Evaluates a traced program on channel ids, and follows its calls, branches and loops."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -40,7 +39,10 @@ Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
 def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
     """The ids of the results of `program`, read through its calls, branches and loops."""
     sets.long_folds |= _long_folds(program)
-    step = partial(equation_ids, sets)
+
+    def step(eqn: Equation, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
+        return equation_ids(sets, eqn, operands)[1]
+
     return interpret(program, values, ids_of_constant, step, enter_calls=False)
 
 
@@ -93,45 +95,27 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
     return ChannelIds(axes, given=True, constant=True)
 
 
-def equation_ids(
-    sets: UnionFind, eqn: Equation, operands: Sequence[ChannelIds]
-) -> list[ChannelIds]:
-    """The ids of the results of an equation."""
-    operands = entering(eqn, operands)
+def equation_ids(sets: UnionFind, eqn: Equation, operands: Sequence[ChannelIds]) -> Ids:
+    """The ids of the arguments of each program inside an equation, and of the results.
+
+    Equal elements stay equal through `jit`, but not through other calls, branches and loops.
+    """
+    call, inner = call_of(eqn), subprograms(eqn)
+    block = BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
+    if inner and (call is None or call.kind != "jit"):
+        operands = [value._replace(uniform=None) for value in operands]
     with sets.inside(eqn):
-        if (call := call_of(eqn)) is not None:
-            results = evaluate(call.program, sets, operands)
-            return results if call.kind == "jit" else not_uniform(results)
-        if (rule := block_of(eqn)) is not None:
-            return not_uniform(rule(sets, eqn, operands)[1])
-        return apply_rule(eqn, sets, operands)
-
-
-def entering(eqn: Equation, operands: Sequence[ChannelIds]) -> Sequence[ChannelIds]:
-    """The operands with the facts that hold inside an equation; only `jit` keeps all facts."""
-    call = call_of(eqn)
-    straight = call.kind == "jit" if call else not subprograms(eqn)
-    return operands if straight else not_uniform(operands)
-
-
-def not_uniform(values: Sequence[ChannelIds]) -> list[ChannelIds]:
-    return [value._replace(uniform=None) for value in values]
-
-
-def block_of(eqn: Equation) -> Callable[[UnionFind, Equation, Sequence[ChannelIds]], Ids] | None:
-    return BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
-
-
-def inner_ids(
-    sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]
-) -> Sequence[Sequence[ChannelIds]]:
-    """The ids of the arguments of each program inside an equation."""
-    inner, values = subprograms(eqn), entering(eqn, values)
-    if program_of(eqn) is not None:
-        return [values] * len(inner)
-    if (rule := block_of(eqn)) is not None:
-        return rule(sets, eqn, values)[0]
-    return [[ChannelIds(tuple(map(fixed, x.shape))) for x in program.in_avals] for program in inner]
+        if call is not None:
+            arguments, results = [operands], evaluate(call.program, sets, operands)
+        elif block is not None:
+            arguments, results = block(sets, eqn, operands)
+        else:
+            shapes = [[x.shape for x in program.in_avals] for program in inner]
+            arguments = [[ChannelIds(tuple(map(fixed, s))) for s in own] for own in shapes]
+            return arguments, apply_rule(eqn, sets, operands)
+    if call is None or call.kind != "jit":
+        results = [value._replace(uniform=None) for value in results]
+    return arguments, results
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:

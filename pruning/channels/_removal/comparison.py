@@ -15,7 +15,7 @@ import numpy as np
 
 from pruning._arguments import quote
 from pruning.channels._coupling.channel_ids import FREE, ChannelIds
-from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant, inner_ids
+from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
 from pruning.channels._coupling.coupling import unite
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
@@ -90,11 +90,10 @@ def difference(
         if one != other:
             return f"{other} takes the place of {one}{at(line_of([a or b]))}"
         values = [ids_of_constant(v.val) if is_literal(v) else ids[v] for v in a.invars]
-        results = equation_ids(sizes.sets, a, values)
+        inner, results = equation_ids(sizes.sets, a, values)
         if reason := _of_equation(sizes, a, b, values, results, same):
             return f"{reason} of {a.primitive.name}{at(line_of([a]))}"
         with sizes.sets.inside(a):
-            inner = inner_ids(sizes.sets, a, values)
             for inside, other, of_inner in zip(subprograms(a), subprograms(b), inner, strict=True):
                 if found := difference(sizes, inside, other, of_inner):
                     return found

@@ -18,14 +18,10 @@ from jax.extend.core import jaxpr_as_fun
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.channel_ids import ChannelIds, is_free
 from pruning.channels._coupling.control_flow import (
-    entering,
     equation_ids,
     evaluate,
     ids_of_constant,
-    scan_ids,
     scan_parts,
-    shard_map_ids,
-    while_ids,
     while_parts,
 )
 from pruning.channels._coupling.coupling import unite
@@ -49,7 +45,10 @@ from pruning.channels._program.calls import (
 )
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
-from pruning.channels._removal.sizes import Sizes, first, large_tree, trim_broadcast
+from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, trim_broadcast
+
+Arguments = Sequence[Sequence[ChannelIds]]
+"""The ids of the arguments of each program inside an equation."""
 
 
 class Sized(NamedTuple):
@@ -201,40 +200,42 @@ class Resizing:
 
     def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
         """The results of an equation."""
+        arrays, operands = [v.array for v in values], [v.ids for v in values]
+        call, block = call_of(eqn), BLOCKS.get(eqn.primitive.name)
+        whole = all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True))
         with self.sets.inside(eqn):
-            arrays, ids = [v.array for v in values], entering(eqn, [v.ids for v in values])
-            values = [v._replace(ids=i) for v, i in zip(values, ids, strict=True)]
-            if all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True)):
-                ids = self.ids(eqn, values)
+            if call is not None and call.kind == "jit" and not whole:
+                return self.run(call.program, values)
+            inner, ids = equation_ids(self.sets, eqn, operands)
+            if whole:
                 results = list(map(self.sizes.cut, evaluate_equation(eqn, arrays), ids))
-            elif (call := call_of(eqn)) is not None:
-                return self.call(eqn, call, values)
-            elif eqn.primitive.name == "scan":
-                return self.scan(eqn, values)
-            elif eqn.primitive.name == "while":
-                return self.loop(eqn, values)
-            elif eqn.primitive.name == "shard_map":
-                return self.shard(eqn, values)
+            elif call is not None:
+                results = self.call(eqn, call, arrays, inner[0], ids)
+            elif block is not None:
+                results = block(self, eqn, arrays, inner, list(map(self.sizes.shape, ids)))
             else:
-                ids = self.ids(eqn, values)
-                if eqn.primitive.name == "cond":
-                    results = self.branch(eqn, values, ids)
-                else:
-                    params = self.sizes.params(eqn, [v.ids for v in values], ids)
-                    arrays = self.sizes.tables(eqn, arrays, [v.ids for v in values])
-                    arrays = trim_broadcast(eqn, arrays, self.sizes.shape(ids[0]))
-                    results = evaluate_equation(eqn, arrays, params)
-                if rule_of(eqn).uniform and ids[0].zero is None:
-                    return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
-                if rule_of(eqn).sums:
-                    results[0] = results[0] + self.removed_sum(eqn, values[0])
+                params = self.sizes.params(eqn, operands, ids)
+                arrays = self.sizes.tables(eqn, arrays, operands)
+                arrays = trim_broadcast(eqn, arrays, self.sizes.shape(ids[0]))
+                results = evaluate_equation(eqn, arrays, params)
+            if rule_of(eqn).uniform and ids[0].zero is None:
+                return [Sized(results[0], ids[0], partial(self.removed, eqn, values))]
+            if rule_of(eqn).sums:
+                results[0] = results[0] + self.removed_sum(eqn, values[0])
             return list(map(Sized, results, ids))
+
+    def arrays(
+        self, program: Program, arrays: Sequence[Leaf], ids: Sequence[ChannelIds]
+    ) -> list[Leaf]:
+        """The arrays of the results of `program`."""
+        return [v.array for v in self.run(program, list(map(Sized, arrays, ids)))]
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
         """The value of an equation's result at the channels that are removed along an axis."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
-        shape = list(self.sizes.shape(self.ids(eqn, values)[0]))
+        _, (ids, *_) = equation_ids(self.sets, eqn, [v.ids for v in values])
+        shape = list(self.sizes.shape(ids))
         shape[axis] = 1
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
@@ -246,19 +247,19 @@ class Resizing:
                 return count * evaluate_equation(eqn, [value.removed(axis)])[0]
         return 0
 
-    def ids(self, eqn: Equation, values: Sequence[Sized]) -> list[ChannelIds]:
-        return equation_ids(self.sets, eqn, [v.ids for v in values])
-
-    def call(self, eqn: Equation, call: Call, values: Sequence[Sized]) -> list[Sized]:
+    def call(
+        self,
+        eqn: Equation,
+        call: Call,
+        arrays: Sequence[Leaf],
+        operands: Sequence[ChannelIds],
+        results: Sequence[ChannelIds],
+    ) -> list[Leaf]:
         """The results of a call, which keeps its checkpoint or its custom derivative rule."""
-        if call.kind == "jit":
-            return self.run(call.program, values)
-        operands, arrays = [v.ids for v in values], [v.array for v in values]
 
         def function(*arrays: Leaf) -> list[Leaf]:
-            return [r.array for r in self.run(call.program, list(map(Sized, arrays, operands)))]
+            return self.arrays(call.program, arrays, operands)
 
-        results = self.ids(eqn, values)
         if call.kind == "checkpoint":
             function = jax.checkpoint(function, **call.options)
         elif call.kind == "custom_jvp":
@@ -267,12 +268,12 @@ class Resizing:
         else:
             function = jax.custom_vjp(function)
             function.defvjp(*self.rule(eqn, operands, results))
-        return list(map(Sized, function(*arrays), results))
+        return function(*arrays)
 
     def tangents(
         self,
         eqn: Equation,
-        ids: list[ChannelIds],
+        ids: Sequence[ChannelIds],
         primals: Sequence[Leaf],
         tangents: Sequence[Leaf],
     ) -> tuple[list[Leaf], list[Leaf]]:
@@ -284,7 +285,7 @@ class Resizing:
         return results[:count], of_all(results[:count], results[count:])
 
     def rule(
-        self, eqn: Equation, operands: list[ChannelIds], results: Sequence[ChannelIds]
+        self, eqn: Equation, operands: Sequence[ChannelIds], results: Sequence[ChannelIds]
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
         programs: list[Program] = []  # filled when the rule is differentiated
@@ -317,67 +318,63 @@ class Resizing:
             return self.run(program, values)
 
     def branch(
-        self, eqn: Equation, values: Sequence[Sized], ids: Sequence[ChannelIds]
+        self, eqn: Equation, arrays: Sequence[Leaf], inner: Arguments, shapes: Sequence[Shape]
     ) -> list[Leaf]:
-        index, *operands = values
+        def taken(program: Program, ids: Sequence[ChannelIds], *operands: Leaf) -> list[Leaf]:
+            return list(map(first, self.arrays(program, operands, ids), shapes))
 
-        def taken(program: Program, *arrays: Leaf) -> list[Leaf]:
-            pairs = zip(arrays, operands, strict=True)
-            results = self.run(program, [Sized(a, v.ids) for a, v in pairs])
-            return [first(r.array, self.sizes.shape(i)) for r, i in zip(results, ids, strict=True)]
+        pairs = zip(eqn.params["branches"], inner, strict=True)
+        return jax.lax.switch(arrays[0], [partial(taken, *pair) for pair in pairs], *arrays[1:])
 
-        branches = [partial(taken, program) for program in eqn.params["branches"]]
-        return jax.lax.switch(index.array, branches, *(v.array for v in operands))
-
-    def scan(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
-        (inner,), results = scan_ids(self.sets, eqn, [v.ids for v in values])
+    def scan(
+        self, eqn: Equation, arrays: Sequence[Leaf], inner: Arguments, shapes: Sequence[Shape]
+    ) -> list[Leaf]:
         count, carried = scan_parts(eqn)
-        arrays = [v.array for v in values]
-        constants, stacked = arrays[:count], arrays[count + carried :]
-        shapes = list(map(self.sizes.shape, results[:carried]))
+        constants, stacked = arrays[:count], list(arrays[count + carried :])
 
         def body(carry: list[Leaf], layer: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
-            operands = list(map(Sized, [*constants, *carry, *layer], inner))
-            outputs = [v.array for v in self.run(eqn.params["jaxpr"], operands)]
+            outputs = self.arrays(eqn.params["jaxpr"], [*constants, *carry, *layer], inner[0])
             return list(map(first, outputs[:carried], shapes)), outputs[carried:]
 
         start = list(map(first, arrays[count : count + carried], shapes))
         options = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
         end, layers = jax.lax.scan(body, start, stacked, **options)
-        return list(map(Sized, [*end, *layers], results))
+        return [*end, *layers]
 
-    def shard(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
+    def shard(
+        self, eqn: Equation, arrays: Sequence[Leaf], inner: Arguments, shapes: Sequence[Shape]
+    ) -> list[Leaf]:
         """The results of a `shard_map`, whose program runs on each device of a mesh."""
-        (inner,), results = shard_map_ids(self.sets, eqn, [v.ids for v in values])
         (program,), params = subprograms(eqn), eqn.params
-
-        def body(*arrays: Leaf) -> list[Leaf]:
-            return [v.array for v in self.run(program, list(map(Sized, arrays, inner)))]
-
         manual = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]
         function = jax.shard_map(
-            body,
+            lambda *arrays: self.arrays(program, arrays, inner[0]),
             mesh=params["mesh"],
             in_specs=tuple(params["in_specs"]),
             out_specs=list(params["out_specs"]),
             axis_names=set(manual),
             check_vma=params["check_vma"],
         )
-        return list(map(Sized, function(*(v.array for v in values)), results))
+        return function(*arrays)
 
-    def loop(self, eqn: Equation, values: Sequence[Sized]) -> list[Sized]:
-        (of_body, of_condition), results = while_ids(self.sets, eqn, [v.ids for v in values])
-        condition, constants, start = while_parts(eqn, [v.array for v in values])
-        shapes = list(map(self.sizes.shape, results))
+    def loop(
+        self, eqn: Equation, arrays: Sequence[Leaf], inner: Arguments, shapes: Sequence[Shape]
+    ) -> list[Leaf]:
+        condition, constants, start = while_parts(eqn, arrays)
 
         def body(carry: list[Leaf]) -> list[Leaf]:
-            operands = list(map(Sized, [*constants, *carry], of_body))
-            outputs = self.run(eqn.params["body_jaxpr"], operands)
-            return [first(v.array, shape) for v, shape in zip(outputs, shapes, strict=True)]
+            outputs = self.arrays(eqn.params["body_jaxpr"], [*constants, *carry], inner[0])
+            return list(map(first, outputs, shapes))
 
         def goes_on(carry: list[Leaf]) -> Leaf:
-            operands = list(map(Sized, [*condition, *carry], of_condition))
-            return self.run(eqn.params["cond_jaxpr"], operands)[0].array
+            return self.arrays(eqn.params["cond_jaxpr"], [*condition, *carry], inner[1])[0]
 
-        end = jax.lax.while_loop(goes_on, body, list(map(first, start, shapes)))
-        return list(map(Sized, end, results))
+        return jax.lax.while_loop(goes_on, body, list(map(first, start, shapes)))
+
+
+BLOCKS = {
+    "cond": Resizing.branch,
+    "scan": Resizing.scan,
+    "shard_map": Resizing.shard,
+    "while": Resizing.loop,
+}
