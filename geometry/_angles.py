@@ -42,7 +42,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
-    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). This formula resolves
+    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). The formula resolves
     angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine would resolve only
     3e-4 and 1e-8. A zero vector has no angle, so its row and its column are NaN. The gradient at
     equal directions is zero.

@@ -74,8 +74,8 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
     """The smallest positive volume γ(x) of a cell of n samples in the plane.
 
     If no two samples are collinear, γ is at most 1/(2n), with equality for n equally spaced
-    directions. For an odd number n of equally spaced points, the paper says 1/n. Their n lines
-    bound 2n sectors, so γ = 1/(2n).
+    directions. For an odd number n of equally spaced points, the paper says 1/n. The n lines of the
+    points bound 2n sectors, so γ = 1/(2n).
 
     Example:
       >>> turn = jnp.linspace(0, 2 * jnp.pi, 5, endpoint=False)
@@ -179,7 +179,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 def number_of_cells(n: int, dims: int) -> int:
     """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
 
-    γ is at most the inverse of this number of cells. The number is computed exactly, on the host.
+    γ is at most the inverse of the number of cells. The number is computed exactly, on the host.
 
     Raises:
       ValueError: n or dims is not an integer, or is below 1.

@@ -1,10 +1,10 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
 Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
-filters have almost equal lengths, right angles and equal distances. All nine moments of this module
-are known exactly in any dimension. Only ratios converge, at the rate 1/√dims. Filters are rows.
-Angles are in radians. For the covariance of the filters, with the edges of Marchenko and Pastur,
-see `pruning.weight_tests.covariance_report`.
+filters have almost equal lengths, right angles and equal distances. All moments of
+`geometry.filters` are known exactly in any dimension. Only ratios converge, at the rate 1/√dims.
+Filters are rows. Angles are in radians. For the covariance of the filters, with the edges of
+Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -61,7 +61,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     pairs = np.triu_indices(len(h), 1)
     length = norm(h)[:, 0]
     angle, distance = replicate(angles(h))[pairs], replicate(distances(h))[pairs]
-    # Most angles are close to π/2, where this sine has more digits than the cosine.
+    # Most angles are close to π/2, where the sine has more digits than the cosine.
     cosine = jnp.sin(math.pi / 2 - angle)
     moments = FilterGeometry(
         length.mean(),

@@ -6,7 +6,7 @@ a batch is normalized by the given statistics. The result has the dtype of `x`; 
 scales are in at least float32.
 
 The code computes y = gain (x − shift) + offset, with one gain and one offset per channel. The
-subtracted shift is near the mean of the batch. So the sums and the result lose no digits if the
+subtracted shift is near the mean of the batch, so the sums and the result lose no digits if the
 mean is large or there are outliers. If the sum of squared deviations of a batch exceeds the largest
 float, 3·10³⁸, the variance and the result are NaN.
 """
@@ -60,7 +60,7 @@ def batch_norm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch norm, Ioffe and Szegedy (2015): scale (x − μ) / √(σ² + eps) + bias.
 
-    Here σ² is the biased variance.
+    The variance σ² is the biased one.
 
     A constant channel becomes `bias`. If `where` chooses no sample, the batch is normalized by mean
     0 and variance 0, without NaN.
@@ -69,8 +69,8 @@ def batch_norm(
       x: Samples first, channels last.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. In training, leave this out: the statistics of `x` are
-        used.
+      statistics: Statistics for inference. In training, leave `statistics` out: the statistics of
+        `x` are used.
       eps: Added to the variance.
       recentering: Whether to subtract μ. Without recentering, the layer is `rescale`, with the
         variance about μ.

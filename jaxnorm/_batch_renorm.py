@@ -44,24 +44,24 @@ def batch_renorm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch renormalization, Ioffe (2017), Algorithm 1: scale (r (x − μ) / σ + d) + bias.
 
-    Here σ = √(σ² + eps), with the biased variance σ².
+    In the formula, σ stands for √(σ² + eps) with the biased variance σ².
 
     With the batch's μ and σ and the running μ′ and σ′, the factor r is σ/σ′, clipped to [1/r_max,
     r_max], and the summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max]. Gradients treat r and d as
     constants. If nothing is clipped, the result equals the result in inference, (x − μ′)/σ′, but
     has the gradients of a batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer
-    is batch norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes these limits to 3 and
-    5. In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the
+    is batch norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5.
+    In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the
     result is NaN.
 
     Args:
       x: Samples first, channels last.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. In training, leave this out: the statistics of `x` are
-        used.
+      statistics: Statistics for inference. In training, leave `statistics` out: the statistics of
+        `x` are used.
       running: Running statistics before this batch, from which r and d are computed. The gradient
-        with respect to these statistics is zero.
+        with respect to the running statistics is zero.
       r_max: Upper limit of r, at least 1; a number, or a traced number from a schedule.
       d_max: Upper limit of |d|, at least 0; a number, or a traced number from a schedule.
       eps: Added to the variance of the batch and to the running variance.

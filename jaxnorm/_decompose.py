@@ -39,7 +39,7 @@ def rescale(
 ) -> Float[Array, "*shape"]:
     """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
 
-    Here σ² is the biased variance.
+    The variance σ² is the biased one.
 
     The variance is taken about the mean, but the mean is not subtracted from x. `rescale_rms`
     divides by the root mean square about zero instead. In random networks, `rescale` and
@@ -85,7 +85,7 @@ def standardize(
 def _divide(
     x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(h²) + eps); where this root is zero, `x` itself."""
+    """x / √(mean(h²) + eps), or `x` itself where the square root is zero."""
     root = check_eps(eps) ** 0.5
     axes = axis_tuple(h, axis)
     unit = unit_of(jnp.maximum(jnp.max(jnp.abs(h), axes, keepdims=True), root))

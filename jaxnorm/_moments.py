@@ -40,7 +40,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
     Figure 2 of the unitization paper shows these moments during training. The moments are computed
-    in at least float32 from centered data, divided by the largest deviation. So skewness and
+    in at least float32 from centered data, divided by the largest deviation, so skewness and
     kurtosis are right whenever sums of samples fit the dtype. A constant feature has variance 0,
     and its skewness and kurtosis are NaN. A variance that overflows the dtype is NaN.
 
@@ -95,7 +95,7 @@ def _zero_without_samples(moments: Moments, count: Array) -> Moments:
 
 
 def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
-    """Central moments of `count` samples in this unit."""
+    """Central moments of `count` samples, divided by powers of a unit."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
     # NaN, because the variance underflowed
@@ -108,7 +108,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
 def _moments_of_powers(
     mean: Array, var: Array, third: Array, fourth: Array, unit: Array
 ) -> Moments:
-    """Moments from powers of deviations in this unit."""
+    """Moments from the powers of deviations, divided by powers of a unit."""
     constant = var == 0
     safe = jnp.where(constant, 1, var)
     whole = var * unit * unit

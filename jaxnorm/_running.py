@@ -40,7 +40,7 @@ class Running(NamedTuple):
 
 
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
-    """The first option that is not None. By default, running statistics are updated in training."""
+    """The first option that is not None; by default, running statistics are updated in training."""
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
 

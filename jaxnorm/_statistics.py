@@ -121,7 +121,7 @@ def shift_batch(
         total = sums(h, keep, (0,))
     else:
         samples = sums_by_sample(h, keep)
-        # Without this optimization barrier, XLA would sum over the data in another pass.
+        # Without the optimization barrier, XLA would sum over the data in another pass.
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
@@ -190,7 +190,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
     """Mean, biased variance and count of the summed elements, 0 without elements.
 
-    The elements are deviations from a shift. The mean of these deviations satisfies mean² ≤ 200
+    The elements are deviations from a shift. The mean of the deviations satisfies mean² ≤ 200
     variance unless all elements are equal (see `shift_near_mean`). A variance below 10⁻⁵ mean² is
     therefore the rounding error of a constant. A variance that overflows is NaN, because an
     infinite variance would normalize all values to zero.
@@ -205,8 +205,8 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
     """The factor n / (n − 1 − eps) of the variance; with eps 0, it makes the variance unbiased.
 
-    The code of the unitization paper uses this factor also in training, with eps = 10⁻³. If
-    n ≤ 1 + eps, the factor is 1.
+    The code of the unitization paper uses the correction of `bessel` also in training, with eps =
+    10⁻³. If n ≤ 1 + eps, the factor is 1.
 
     Example:
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
@@ -214,7 +214,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
     """
     count = floating(count, "count")
     degrees = count - (1 + eps)
-    none = degrees <= 0  # this comparison is false for NaN, so NaN remains NaN
+    none = degrees <= 0  # the comparison is false for NaN, so NaN remains NaN
     return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
 
 
@@ -243,11 +243,11 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """Statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
     An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
-    empty set. The given means are rounded. So the relative error of a variance is about ε |mean| /
-    standard deviation, where ε is the rounding unit of the dtype. In float32 this error is 0.1 % if
-    the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶ standard deviations;
-    `batch_statistics` of the union has no such error. For larger means, merge in float64 or
-    subtract a common number from all samples first.
+    empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
+    standard deviation, where ε is the rounding unit of the dtype. In float32 the error of a
+    variance is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶
+    standard deviations; `batch_statistics` of the union has no such error. For larger means, merge
+    in float64 or subtract a common number from all samples first.
 
     Raises:
       ValueError: The two sets have different features.

@@ -2,8 +2,8 @@
 
 Norms are Euclidean, along `axis`. The result is computed in at least float32 and has the dtype of
 `x`. If `alpha` is 0, the result is `x`. If `alpha` is 1, the result is the unit vector. The paper's
-theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values leave
-this interval.
+theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values leave [0,
+1].
 """
 
 import jax
@@ -31,7 +31,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
     h = promote_to_float32(x)
     axis_tuple(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
-    nonzero = largest != 0  # this comparison is false for NaN, so NaN remains NaN
+    nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
     h = h / jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
@@ -46,9 +46,10 @@ def unitize_bounded(
     A scalar alpha gives Eq. 8, and one alpha for each feature gives Eq. 9.
 
     For alpha in [0, 1], the norm of the result is below 1/min(alpha). Theorems 3.2 and 3.3 rest on
-    this bound. At the zero vector the result is 0, and the Jacobian is diagonal: 1/(1 − alpha), or
-    0 where alpha is 1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Eq. 8.
-    For alpha outside [0, 1] the divisor vanishes and changes its sign at ‖x‖ = 1 − 1/alpha.
+    the bound 1/min(alpha). At the zero vector the result is 0, and the Jacobian is diagonal: 1/(1 −
+    alpha), or 0 where alpha is 1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0),
+    as in Eq. 8. For alpha outside [0, 1] the divisor vanishes and changes its sign at ‖x‖ = 1 −
+    1/alpha.
 
     Args:
       x: Vectors along `axis`.

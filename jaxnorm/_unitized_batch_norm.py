@@ -39,7 +39,7 @@ Factor = Callable[[Array, Array], Array]
 def interpolated(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """The factor of Eq. 10 for a vector with this squared norm: alpha / √square + 1 − alpha.
+    """The factor of Eq. 10 for a vector of squared norm `square`: alpha / √square + 1 − alpha.
 
     If the squared norm is zero, the factor is 1 and its gradient zero, because every factor gives
     the zero vector.
@@ -56,11 +56,11 @@ def interpolated(
 def bounded(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """The factor of Eq. 9 for a vector with this squared norm: 1 / (alpha √square + 1 − alpha).
+    """The factor of Eq. 9 for a vector of squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
     For alpha in [0, 1], the factor times the norm is below 1/alpha. The divisor is zero only if
-    alpha is 1 and the vector is zero. Then the factor is 1, because every factor gives the zero
-    vector.
+    alpha is 1 and the vector is zero. In that case, the factor is defined as 1, because every
+    factor gives the zero vector.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -68,7 +68,7 @@ def bounded(
     """
     check_number(alpha, "alpha")
     square = floating(square, "square")
-    zero = square <= 0  # this comparison is false for NaN, so NaN remains NaN
+    zero = square <= 0  # the comparison is false for NaN, so NaN remains NaN
     finite = jnp.minimum(square, jnp.finfo(square.dtype).max)
     norm = jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, finite)))
     divisor = alpha * norm + (1 - alpha)
@@ -100,12 +100,12 @@ def unitized_batch_norm(
     If alpha is 0, the layer is batch norm. Each sample is divided by its own norm also in
     inference, so the layer cannot be folded into other layers.
 
-    By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. Then the mean
-    of s is c/P for c channels. With alpha 1 every sample gets the norm P, not 1, so unitization
-    enlarges outputs if there are more pixels than channels. If you set `pixels` to the number of
-    channels, unitization does not change the scale of the outputs. For inference on images of
-    another size, set `pixels` to the number of pixels of the training images. If Σ (x − μ)² exceeds
-    the largest float, 3·10³⁸, the result is NaN.
+    By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. With the
+    default, the mean of s is c/P for c channels. With alpha 1 every sample gets the norm P, not 1,
+    so unitization enlarges outputs if there are more pixels than channels. If you set `pixels` to
+    the number of channels, unitization does not change the scale of the outputs. For inference on
+    images of another size, set `pixels` to the number of pixels of the training images. If Σ (x −
+    μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
     By default, the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
     `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover: for alpha in (0, 1] and eps
@@ -119,13 +119,13 @@ def unitized_batch_norm(
         trains alpha without bounds, from 0.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. In training, leave this out: the statistics of `x` are
-        used.
+      statistics: Statistics for inference. In training, leave `statistics` out: the statistics of
+        `x` are used.
       eps: Added to the variance and to the mean square s of a sample.
       pixels: The constant n in line 9 of Algorithm 2; with `per_pixel`, the default is 1.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
-        instead of the norm of the image, as in Figure 1(c). Then s = Σ x̂² / pixels over the
-        channels of one pixel.
+        instead of the norm of the image, as in Figure 1(c). With `per_pixel`, s = Σ x̂² / pixels
+        over the channels of one pixel.
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.

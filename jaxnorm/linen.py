@@ -1,7 +1,7 @@
 """Flax Linen modules whose results equal those of `jaxnorm.nnx` to the last bit.
 
 The collection "params" holds `scale`, `bias` and `alpha`. The collection "batch_stats" holds the
-running statistics `mean` and `var`; training must declare this collection mutable, as for
+running statistics `mean` and `var`; training must declare "batch_stats" mutable, as for
 `flax.linen.BatchNorm`.
 """
 

@@ -69,8 +69,8 @@ def real(**numbers: Any) -> None:
 def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]:
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
-    Python's and NumPy's numbers become Python floats, because these do not change the dtype of
-    arrays. A Python number below `minimum` raises an error, and an element of an array below
+    Python's and NumPy's numbers become Python floats, because Python floats do not change the dtype
+    of arrays. A Python number below `minimum` raises an error, and an element of an array below
     `minimum` becomes NaN.
     """
     at_least(minimum, **numbers)

@@ -54,13 +54,13 @@ def main(
       --paper cwda --list                  the names of all claims of a paper
 
     Args:
-      paper: unitization, cwda or bn-decomposed; by default all three. The name jaxnorm stands for
-        claims of this library.
+      paper: unitization, cwda or bn-decomposed; by default all three. jaxnorm stands for claims of
+        this library.
       claim: Number of a statement in a paper, such as "Theorem 1", or part of a claim's name.
       precision: Factor by which all standard errors are multiplied: 0.5 takes four times the draws.
       seed: The seed of all draws.
       devices: Number of devices that share the draws, by default all. Without accelerators, the CPU
-        is split into this number of devices.
+        is split into `devices` parts.
       out: Folder for the page and its numbers.
       errata: File for the errata of the papers, such as docs/errata.md; figures.md in the same
         folder lists their figures and tables. By default, neither file is written.

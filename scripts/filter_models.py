@@ -4,11 +4,11 @@
 
 WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the command fits the
 shape of the weights' distribution, the spread of the filters' scales and the effective dimension.
-From these three numbers, closed forms predict Spearman's and Kendall's correlation and the overlap.
-The page compares the expected overlaps of pairs of criteria with the differences of accuracies in
-Table 4 of the pruning paper and in results of scripts/prune.py. OUT/index.html is the page, and
-OUT/results.json has every value. For the ResNet-20, the model of Gaussian filters predicts
-Spearman's correlation with an error of 0.068.
+From the shape, the spread and the dimension, closed forms predict Spearman's and Kendall's
+correlation and the overlap. The page compares the expected overlaps of pairs of criteria with the
+differences of accuracies in Table 4 of the pruning paper and in results of scripts/prune.py.
+OUT/index.html is the page, and OUT/results.json has every value. For the ResNet-20, the model of
+Gaussian filters predicts Spearman's correlation with an error of 0.068.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

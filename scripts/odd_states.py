@@ -3,8 +3,8 @@
     python scripts/odd_states.py            # about 8 minutes of a busy core
 
 For each activation, the command computes the map of angles, its fixed point and its depth scale.
-For batches of 6, 7, 10 and 30 samples, it computes the odd state, the symmetric state, and the
-growth of all deviations from both states. Closed forms or single integrals, where these exist,
+For batches of 6, 7, 10 and 30 samples, the command computes the odd state, the symmetric state, and
+the growth of all deviations from both states. Closed forms or single integrals, where these exist,
 confirm the growth with 50 digits. The command also draws networks of finite width with 10 samples.
 OUT/index.html is the page, and OUT/results.json has every value. An interrupted run resumes after
 its last activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and spectral radius

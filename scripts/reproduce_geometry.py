@@ -38,8 +38,8 @@ def main(
 
     Args:
       data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
-      figure_2: Depths, steps and runs of Figure 2. The choice "full" has those of the paper, which
-        take days on a CPU; "tenth" has a tenth of the steps and more runs.
+      figure_2: Depths, steps and runs of Figure 2. "full" takes the paper's depths, steps and runs,
+        which take days on a CPU; "tenth" has a tenth of the steps and more runs.
       seed: Seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
       out: Folder for the page and its results.
     """

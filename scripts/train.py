@@ -57,7 +57,7 @@ class Options:
       heartbeat: If a process is silent for this number of seconds, all other processes end.
       axis_type: Whether XLA (auto) or JAX (explicit) propagates shardings.
       compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command compiles
-        a step for these chips and prints memory and traffic.
+        a step for the chips and prints memory and traffic.
       init_from: Folder of a run of the same network; training starts from the newest weights of
         that run.
       evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.

@@ -9,7 +9,7 @@ LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """A sentence on the measurement, and a table for each group whose title begins with `titles`."""
+    """How the file was measured, and a table for each group whose title begins with `titles`."""
     parts = [provenance(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):

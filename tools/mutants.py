@@ -150,7 +150,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """Identities of nodes that only inform or assert, such as annotations, messages and `strict`."""
+    """Identities of nodes that only inform or assert: annotations, messages and `strict`."""
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:
@@ -184,9 +184,7 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The tests of the module's name, the tests that name most of its definitions, and its
-    doctests.
-    """
+    """Tests of the module's name, tests that name most of its definitions, and its doctests."""
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}
@@ -323,7 +321,7 @@ def _status(child: int, limit: float) -> int | None:
 
 
 def copy_code(folder: Path) -> None:
-    """Fill a folder with the files that tests read: the code as a copy, all other files as links."""
+    """Fill a folder with the files that tests read: copies of the code, links to other files."""
     for entry in ROOT.iterdir():
         if entry in {*FOLDERS.values(), ROOT / "tests"}:
             shutil.copytree(entry, folder / entry.name)
@@ -334,7 +332,7 @@ def copy_code(folder: Path) -> None:
 
 
 class Begun:
-    """A plugin of pytest that writes the name of the last test that began, or runs only one test."""
+    """A plugin of pytest that writes the name of the last test begun, or runs only one test."""
 
     def __init__(self, path: Path, only: str | None):
         self.path, self.only = path, only

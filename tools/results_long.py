@@ -85,7 +85,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def has_accelerator() -> bool:
-    """Whether JAX finds an accelerator; a separate process asks, so the accelerator is free again."""
+    """Whether JAX finds an accelerator; a separate process asks, and frees the accelerator."""
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     return found.stdout.split()[-1] != "cpu"
@@ -94,7 +94,7 @@ def has_accelerator() -> bool:
 def run_all(
     jobs: Sequence[Job], workspace: Workspace, seconds: float, interrupted: signals.Interruption
 ) -> dict[str, str]:
-    """Run unfinished networks until the time is over; return failed networks and their last lines."""
+    """Run unfinished networks until time is over; return failed networks with their last line."""
     start, failed = time.monotonic(), dict[str, str]()
     with progress_bar("numbers") as progress:
         task = progress.add_task("starting", total=seconds, numbers="")
@@ -163,9 +163,7 @@ def interrupt_with_parent() -> None:
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command, and interrupt it when the time is over; return whether it was
-    interrupted.
-    """
+    """Wait for a command; interrupt it when the time is over, and return whether it was needed."""
     asked = None
     while child.poll() is None:
         if asked is None and is_over():
@@ -231,7 +229,7 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """Remaining hours, estimated from epochs on this machine or from times on two cores, or None."""
+    """Remaining hours, estimated from epochs here or from times on two cores, or None."""
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]

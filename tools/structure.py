@@ -229,7 +229,7 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """Check that `pruning` and `geometry` import `jaxnorm` but not each other, and no private name."""
+    """A line for each import of a private name, and between `pruning` and `geometry`."""
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):
             package, *rest = name.split(".")

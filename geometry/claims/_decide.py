@@ -76,7 +76,7 @@ def measure(
       threads: Number of functions that are measured at the same time. The number of threads does
         not change results. While one function compiles, another function draws. Settings that the
         caller made by a context manager of JAX do not apply in threads.
-      measured_before: Measurements of an earlier call with this key and precision.
+      measured_before: Measurements of an earlier call with the same key and precision.
       on_done: A function that is called with every new measurement, in the thread of the caller.
 
     Raises:

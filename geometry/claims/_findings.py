@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form demands.
-      text: The recorded class of the claim, or the checks that contradict this class.
+      text: The recorded class of the claim, or the checks that contradict the class.
     """
 
     claim: Claim

@@ -3,7 +3,8 @@
 A claim has checks of its printed form. If the printed form is wrong or far off, the claim also has
 checks of a corrected form. A check is computed, in thousands of random and adversarial cases, or
 sampled. Some checks are about over-readings: false conclusions that a reader might draw from a true
-statement. A check of an over-reading must fail. Its failure does not contradict the statement.
+statement. A check of an over-reading must fail. The failure of a check of an over-reading does not
+contradict the statement.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -171,8 +172,8 @@ class Result(NamedTuple):
 class Claim:
     """A statement with its checks.
 
-    These methods add checks: `equal`, `at_most`, `rate`, `mean`, `variance`. The first three are
-    decorators of the function that computes the numbers.
+    The methods `equal`, `at_most`, `rate`, `mean` and `variance` add checks. `equal`, `at_most` and
+    `rate` are decorators of the function that computes the numbers.
 
     Attributes:
       paper: Short title of the paper.

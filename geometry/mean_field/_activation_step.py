@@ -18,9 +18,9 @@ def activation_step(
 ) -> Float[Array, "n n"]:
     """Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation φ; z has covariance `gram`.
 
-    The result is exact for samples of any norms. It is the series of `kernel_map`, in which each
-    sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`. To compute a
-    layer with a part of batch norm, first apply the normalization to the Gram matrix:
+    The result is exact for samples of any norms. The result is the series of `kernel_map`, in which
+    each sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`. To
+    compute a layer with a part of batch norm, first apply the normalization to the Gram matrix:
 
         neither                activation_step(gram, φ)
         recentering            activation_step(recenter_gram(gram), φ)
@@ -31,7 +31,7 @@ def activation_step(
 
     In a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by the
     mean size instead, which is the limit for many samples of many directions. For ReLU,
-    `rescale_rms_step` and `standardize_step` are exact. All other rows of this table are exact for
+    `rescale_rms_step` and `standardize_step` are exact. All other rows of the table are exact for
     any batch.
 
     Args:
@@ -66,9 +66,9 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix of samples that are each scaled to norm 1, their cosines; zeros remain zero.
 
-    This is RMS norm over features. For preactivations this is also layer norm, because the mean of
-    preactivations over features vanishes at infinite width. For layer norm of activations, see
-    `layer_norm_map`.
+    `rms_norm_gram` is RMS norm over features. For preactivations RMS norm is also layer norm,
+    because the mean of preactivations over features vanishes at infinite width. For layer norm of
+    activations, see `layer_norm_map`.
 
     Example:
       >>> print(rms_norm_gram(jnp.array([[4.0, 3.0], [3.0, 9.0]])))
@@ -89,7 +89,7 @@ def activation_kernel(
     terms: int | None,
     nodes: int | None = None,
 ) -> Float[Array, "n n"]:
-    """`activation_step` without a check of `gram`, with this number of nodes between kinks."""
+    """`activation_step` without a check of `gram`, with a given number of nodes between kinks."""
     variances = jnp.diagonal(g)
     std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
     divisor = jnp.where(std == 0, 1, std)

@@ -22,7 +22,7 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     If ρ is the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
     arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal is unchanged. K is at least
-    x·y. The two are equal for positively parallel vectors, a case that the paper leaves out. For
+    x·y. K equals x·y for positively parallel vectors, a case that the paper leaves out. For
     opposite vectors, K is zero. A zero vector has a row of zeros. Gradients are finite everywhere.
 
     Example:
@@ -36,8 +36,9 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
-    This is Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The Gram matrix of
-    the recentred batch is H G H with H = I − 11ᵀ/n. Two points are at a right angle after one step.
+    The map is Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The Gram matrix
+    of the recentred batch is H G H with H = I − 11ᵀ/n. Two points are at a right angle after one
+    step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
@@ -63,9 +64,9 @@ def expected_norm_factor(width: int) -> float:
     """Mean growth E ‖ReLU(W x)‖ / ‖x‖ of a norm in a layer of `width` d, weights N(0, 2/d).
 
     The formula is √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³).
-    It is the mean of a chi variable with a Binomial(d, 1/2) number j of degrees of freedom. Theorem
-    14 of Nachum et al. has a growth of 1, which is right only for the squared norm. The function
-    runs on the host in double precision.
+    Without the factor √(2/d), the formula is the mean of a chi variable with a Binomial(d, 1/2)
+    number j of degrees of freedom. Theorem 14 of Nachum et al. has a growth of 1, which is right
+    only for the squared norm. The function runs on the host in double precision.
 
     Raises:
       ValueError: `width` is not an integer, or is below 1.
@@ -94,7 +95,7 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    This function κ holds at infinite width. ρ is a number or an array in [−1, 1]. The slope of κ is
+    The function κ holds at infinite width. ρ is a number or an array in [−1, 1]. The slope of κ is
     0 at −1 and 1 at 1. After t layers, angles are about 3π/t.
 
     Example:

@@ -39,7 +39,7 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-# beyond this point, a Hermite function times the square root of the density is below 1e-15
+# beyond 12, a Hermite function times the square root of the density is below 1e-15
 _RADIUS = 12.0
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
@@ -86,7 +86,7 @@ class FixedPoint(NamedTuple):
     Attributes:
       cosine: The fixed point.
       slope: The slope κ′ at the fixed point. A layer multiplies small deviations from the fixed
-        point by this slope.
+        point by `slope`.
       depth_scale: The number of layers after which deviations are e times smaller, −1/log|slope|.
     """
 
@@ -116,11 +116,11 @@ def kernel_map(
     """The function that a layer of infinite width applies to the correlation of two samples.
 
     For Gaussian u and v of standard deviation `std` and correlation ρ, κ(ρ) = E φ(u) φ(v)/E φ(u)².
-    This is the map of correlations of Poole et al. (2016) and the dual activation of Daniely et al.
-    (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no coefficient is negative.
-    With RMS norm or layer norm of the preactivations, `std` is the scale of the norm. Without a
-    norm, `std` is the square root of the variance v that the layers keep. This v is the fixed point
-    of v ↦ weight_variance · `mean_square` + bias_variance.
+    The function κ is the map of correlations of Poole et al. (2016) and the dual activation of
+    Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no
+    coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is the scale
+    of the norm. Without a norm, `std` is the square root of the variance v that the layers keep.
+    The variance v is the fixed point of v ↦ weight_variance · `mean_square` + bias_variance.
 
     In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
     for ELU and SELU. `tail` estimates the error. More `terms` reduce the error.
@@ -229,7 +229,7 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
     The slope κ′(1) decides, because κ is convex on [0, 1] and κ(1) = 1. If κ′(1) ≤ 1, the fixed
     point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result is the only fixed
     point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite
-    series that every correlation in [0, 1) tends to this fixed point. The depth scale is defined by
+    series that every correlation in [0, 1) tends to the fixed point. The depth scale is defined by
     Schoenholz et al. (2017). At κ′(1) = 1, the depth scale is infinite. Angles then fall like 1/(c
     layers) if there are kinks, where c is `cubic_term`, and like 1/√layers otherwise. The result
     can be differentiated with respect to the parameters of κ.
@@ -301,8 +301,8 @@ def expand(
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # There is more than one node for each half wave of the last Hermite function, and 128 nodes for
-    # φ.
+    # The rule has more than one node for each half wave of the last Hermite function, and 128 nodes
+    # for φ.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2

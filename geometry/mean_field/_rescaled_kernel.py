@@ -27,7 +27,7 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
 
-_STEP = 0.4  # at this step of log a, the error of the trapezoidal rule is 1e-9
+_STEP = 0.4  # with 0.4 as the step of log a, the error of the trapezoidal rule is 1e-9
 _BLOCK = 2**26  # memory in bytes for matrices, one matrix for each node
 
 
@@ -50,7 +50,7 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
     The function applies `rescale_rms_step` to the recentred batch H G H. A batch of equal norms and
-    angles has the angle `recentred_angle(n)` after one layer, and keeps this angle. Equal samples
+    angles has the angle `recentred_angle(n)` after one layer, and keeps the angle. Equal samples
     give NaN.
 
     Example:
@@ -87,10 +87,11 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`rescale_rms_step` of infinitely many samples of one norm and one cosine in [0, 1).
 
-    Let m = √(ρ/(1 − ρ)) ξ with a standard normal ξ be the mean of a neuron over the batch. The next
-    cosine is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) + m φ(m)) / (m² +
-    1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64° after two layers,
-    and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least 1 gives NaN.
+    Let m = √(ρ/(1 − ρ)) ξ with a standard normal ξ be the mean of a neuron over the batch. The
+    cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) +
+    m φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64°
+    after two layers, and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least
+    1 gives NaN.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
@@ -120,7 +121,7 @@ def rms_angle() -> float:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    # inside a traced function, this makes the value a constant
+    # inside a traced function, this context makes the value a constant
     with jax.ensure_compile_time_eval():
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
@@ -183,8 +184,8 @@ def _integral(
 ) -> Float[Array, "n n"]:
     """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da, integrated by the trapezoidal rule in log a.
 
-    The last node is the largest a at which I + a C can be inverted. The integral beyond this node
-    is left out; its share is ε^(3r/8), where r is the rank of C.
+    The last node is the largest a at which I + a C can be inverted. The integral beyond the last
+    node is left out; its share is ε^(3r/8), where r is the rank of C.
     """
     c = (c + c.T) / 2  # also makes tangents symmetric, which the rule of `_resolvent` requires
     constant = jax.lax.stop_gradient(c)

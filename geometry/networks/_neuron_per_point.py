@@ -1,9 +1,9 @@
 """Makes one neuron for each sample, the initialization in the Discussion of Nachum et al.
 
-The neuron ReLU(x w + b) of a sample fires for this sample only. Such a neuron exists if and only if
-the sample is a vertex of the convex hull of the batch. The functions check this condition on the
-host in double precision, by a linear program if simpler directions fail. The functions cannot be
-traced.
+The neuron ReLU(x w + b) of a sample fires for no other sample. The neuron of a sample exists if and
+only if the sample is a vertex of the convex hull of the batch. The functions check the convex hull
+on the host in double precision, by a linear program if simpler directions fail. The functions
+cannot be traced.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,8 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
 
     A sample that occurs twice is not a vertex. A sample is a vertex if its margin is positive: the
     margin by which it exceeds all others along its best direction. The best direction is one of a
-    few candidates or the solution of a linear program. A margin below 1e-9 of the size of the batch
-    counts as zero.
+    few candidates or the solution of a linear program. A margin of the separating direction below
+    1e-9 of the size of the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])

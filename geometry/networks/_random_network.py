@@ -41,11 +41,11 @@ def random_network(
 ) -> RandomNetwork:
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
-    Figures 3, 5 and 6 of Nachum et al. show such networks. Weights are drawn when they are needed
-    and not stored, so memory grows with depth only by the recorded statistics. On a CPU most of the
-    time is spent drawing weights, and depends on the kind of `key`. To run many networks, use
-    `vmap` over keys. A zero batch remains zero. A batch of sharded samples remains sharded, and its
-    recorded statistics are gathered.
+    Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
+    they are needed and not stored, so memory grows with depth only by the recorded statistics. On a
+    CPU most of the time is spent drawing weights, and depends on the kind of `key`. To run many
+    networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples remains
+    sharded, and its recorded statistics are gathered.
 
     Args:
       key: Random key of the weights.
@@ -57,8 +57,8 @@ def random_network(
       nonlinearity: A function of the normalized batch, such as ReLU.
       homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and without
         rescaling. If true, the batch is divided by its root mean squared norm after every layer, so
-        no number under- or overflows. `log_scale` records this factor. If false, the batch is not
-        scaled and `log_scale` is 0.
+        no number under- or overflows. `log_scale` records the logarithm of the factor. If false,
+        the batch is not scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
       layers: The layers after which the statistic is recorded, ascending from 1 to `depth`; by
         default all.
@@ -116,7 +116,7 @@ def random_network(
     )
     # Layers that are not recorded write to an extra row after the last row.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
-    # The first layer has another number of inputs; all others share one shape and one scan.
+    # The first layer has another number of inputs; all further layers share one shape and one scan.
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))
     (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)
@@ -125,7 +125,7 @@ def random_network(
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
     """`x` at root mean squared norm 1, and the logarithm of the factor that restores `x`."""
     largest = jnp.max(jnp.abs(x))
-    zero = largest == 0  # this comparison is false for NaN, so NaN remains NaN
+    zero = largest == 0  # the comparison is false for NaN, so NaN remains NaN
     safe = jnp.where(zero, 1, largest)
     h = x / safe
     square = jnp.where(zero, 1, jnp.square(h).sum() / len(x))

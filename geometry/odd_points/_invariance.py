@@ -1,9 +1,9 @@
 """Theorems 13 and 14 of Nachum et al., about an invariant batch in a recentred ReLU layer.
 
 A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
-= 1. The theorems choose another α, which this module calls `gain`. Both theorems are right for
-expected Gram matrices and squared norms. However, the theorems speak of expected elements and
-norms, for which they are wrong. Sample 1 of the theorems is the first row. `is_invariant` and
+= 1. The theorems choose another α, which this module calls `gain`. The two theorems on `gain` are
+right for expected Gram matrices and squared norms. However, the theorems speak of expected elements
+and norms, for which they are wrong. Sample 1 of the theorems is the first row. `is_invariant` and
 `next_layer` gather sharded arrays.
 """
 
@@ -44,9 +44,9 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12, the longest sample is orthogonal to all others; the others are equal and n − 1
-    times shorter. The given Gram matrix is divided by its largest element. Then each element may
-    differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is false for a
-    Gram matrix of zeros.
+    times shorter. The given Gram matrix is divided by its largest element. After the division, each
+    element may differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is
+    false for a Gram matrix of zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -73,7 +73,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     NaN. Three expectations are exact: the squared norm 1 of the first sample, the squared norm 1/(n
     − 1)² of the image of ν, and their inner product 0 (items 1 to 3, where the paper has norms; see
     `expected_norm_factor`). Distances between the other samples do not grow if R ≥ n/(n − 1) (item
-    4). No invariant representation has such an R, because its R² is (n² − 2n + 2)/(n − 1)².
+    4). No invariant representation has so large an R, because its R² is (n² − 2n + 2)/(n − 1)².
     Relative to R, squared distances grow by `cluster_growth`.
 
     Raises:

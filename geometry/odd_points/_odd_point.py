@@ -16,7 +16,7 @@ class OddPoint(NamedTuple):
     Attributes:
       index: The index of the longest sample; the first index if several samples are equally long.
       norm_ratio: Norm of the longest sample over the mean norm of the others. In the invariant
-        representation, this ratio is n − 1.
+        representation, the norm ratio is n − 1.
       second_ratio: The second largest norm divided by the largest norm.
       angle: Mean angle between the longest sample and the others, in radians.
       spread: Mean angle between two of the others, in radians.
@@ -89,7 +89,7 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
     """Definition 12 of Nachum et al.: a unit vector and n − 1 copies of a short one.
 
-    The first sample is (1, 0, ...), and all others are (0, 1/(n − 1), 0, ...). A layer of
+    The first sample is (1, 0, ...), and all other samples are (0, 1/(n − 1), 0, ...). A layer of
     recentering, Gaussian weights of variance 2 n²/((n² − 2n + 2) width) and ReLU does not change
     the expected Gram matrix (Theorem 13).
 

@@ -34,10 +34,10 @@ class OddState(NamedTuple):
 def recentred_angle(n: int | float) -> float:
     """The fixed angle of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
 
-    The samples have this angle after one layer, with rescaling or without; κ is `cosine_step`. The
-    angle is 90° for two samples, 75.03° for nine, and arccos(1/π) = 71.44° for `math.inf`. Figure 5
-    of Nachum et al. has 75°. Without rescaling, a sample whose norm ratio exceeds `escape_ratio`
-    leaves this state.
+    The samples have the symmetric angle after one layer, with rescaling or without; κ is
+    `cosine_step`. The angle is 90° for two samples, 75.03° for nine, and arccos(1/π) = 71.44° for
+    `math.inf`. Figure 5 of Nachum et al. has 75°. Without rescaling, a sample whose norm ratio
+    exceeds `escape_ratio` leaves the symmetric state.
 
     Raises:
       ValueError: n is below 2.
@@ -55,10 +55,10 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """Growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
-    The spread is measured relative to the odd sample. The growth is above 1. So the invariant
-    representation, in which the cluster is a point, is unstable, although Theorem 14 of Nachum et
-    al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by n² / (n² − 2n +
-    2), too.
+    The spread is measured relative to the odd sample. The growth of the spread is above 1, so the
+    invariant representation, in which the cluster is a point, is unstable, although Theorem 14 of
+    Nachum et al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by n² / (n²
+    − 2n + 2), too.
 
     Raises:
       ValueError: n is not an integer, or is below 2.
@@ -80,9 +80,9 @@ def odd_state(n: int) -> OddState:
     """The stable state of n samples at infinite width: one odd sample and a cluster of the others.
 
     For large n, the norms have ratio n − 1, the odd sample is orthogonal to the cluster, and the
-    cluster keeps a spread of 3π/n. This is the corrected form of Theorem 14 of Nachum et al. The
-    function solves three equations by Newton's method. `odd_stability` finds this state for any
-    activation, with the rates at which deviations decay.
+    cluster keeps a spread of 3π/n. The odd state is the corrected form of Theorem 14 of Nachum et
+    al. The function solves three equations by Newton's method. `odd_stability` finds the odd state
+    for any activation, with the rates at which deviations decay.
 
     Raises:
       ValueError: n is not an integer, or is below 7, where no odd state exists.
@@ -105,8 +105,8 @@ def escape_ratio(n: int) -> float:
     """The norm ratio above which one longer sample of a symmetric batch becomes odd.
 
     The n − 1 other samples have one norm, and all angles are `recentred_angle(n)`. The escape ratio
-    is about 1 + 1.15/n. The excess of this ratio over 1 is accurate to four digits, by bisection in
-    O(n) operations. A norm ratio below the escape ratio returns to 1.
+    is about 1 + 1.15/n. The excess of the escape ratio over 1 is accurate to four digits, by
+    bisection in O(n) operations. A norm ratio below the escape ratio returns to 1.
 
     Raises:
       ValueError: n is not an integer, or is below 7, where every ratio returns to 1.
@@ -121,7 +121,7 @@ def escape_ratio(n: int) -> float:
         )
     n = whole_number(n, "n")
     angle = recentred_angle(n)
-    # The unstable fixed point separates the ratios that grow from those that return to 1.
+    # The unstable fixed point separates the ratios that grow from the ratios that return to 1.
     fixed = _fixed_point(n, OddState(1 + 1.15 / n, angle, angle)).norm_ratio - 1
     low, high = 0.5 * fixed, 1.5 * fixed
     while high - low > 1e-4 * fixed:

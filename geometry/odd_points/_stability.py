@@ -27,7 +27,7 @@ _TERMS, _NODES = 64, 640  # enough, because samples are scaled by the others' st
 
 
 class Stability(NamedTuple):
-    """A fixed point of a batch, and the growth of deviations of the Gram matrix from this point.
+    """A fixed point of a batch, and how deviations of the Gram matrix from it grow.
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
@@ -36,7 +36,7 @@ class Stability(NamedTuple):
       single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
         others.
       pairs: Growth of deviations that change only the angles between pairs of samples.
-      radius: The largest growth. If it is below 1, the fixed point is stable.
+      radius: The largest growth. If the radius is below 1, the fixed point is stable.
     """
 
     state: OddState
@@ -69,9 +69,9 @@ def odd_stability(
     """The state of an odd sample and a cluster of the others, and its stability; None without one.
 
     The function iterates the map for 40 n layers, from a sample n − 1 times as long as the others.
-    Then Newton's method finds the fixed point. If the norms at the end differ by less than 1 %,
-    there is no odd state. For ReLU, the result is `odd_state`. The preactivations have the root
-    mean square `std`. The option `kinks` is as in `kernel_map`.
+    After the iteration, Newton's method finds the fixed point. If the norms at the end differ by
+    less than 1 %, there is no odd state. For ReLU, the result is `odd_state`. The preactivations
+    have the root mean square `std`. The option `kinks` is as in `kernel_map`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -104,7 +104,7 @@ def symmetric_stability(
 ) -> Stability:
     """The state of one norm and one angle (`recentred_angle(n)` for ReLU), and its stability.
 
-    If this symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
+    If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
     threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, any deviation grows.
     Options are as for `odd_stability`.
 
@@ -160,14 +160,14 @@ def spread_distribution(
     """The distribution of the spread at a finite width; None if `cluster_spread` is None.
 
     The logarithm of the spread θ is a random walk. A layer adds the drift ½ log g + (Var D − Var
-    N)/(4 width) to log θ, subtracts c θ/κ′, and adds noise of variance Var(N − D)/(4 width). Here N
-    is the contribution of one neuron to the squared spread, and D is its contribution to the
-    squared distance of the odd sample. Both are divided by their means. The stationary distribution
-    of θ is then Gamma. For ReLU and large n, its shape is 1 + width/n, so the spread is close to
-    3π/n only at widths much above n. The spread θ is n times the root mean square distance of two
-    samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
-    samples, the measured standard deviation was above this theory by 5 % at width 1,000 and by 14 %
-    at width 300. Options are as for `odd_stability`.
+    N)/(4 width) to log θ, subtracts c θ/κ′, and adds noise of variance Var(N − D)/(4 width). In
+    these terms, N is the contribution of one neuron to the squared spread, and D is its
+    contribution to the squared distance of the odd sample. N and D are divided by their means. The
+    stationary distribution of θ is then Gamma. For ReLU and large n, its shape is 1 + width/n, so
+    the spread is close to 3π/n only at widths much above n. The spread θ is n times the root mean
+    square distance of two samples of the cluster, divided by the distance of the odd sample from
+    the cluster. For 30 samples, the measured standard deviation was above this theory by 5 % at
+    width 1,000 and by 14 % at width 300. Options are as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5; or `width` is below 1.
@@ -231,7 +231,7 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     )
 
     def layer(g: Array, n: Array, std: Array) -> Array:
-        """The four elements of the Gram matrix after a layer, given those before the layer.
+        """Map the four elements of the Gram matrix before a layer to the elements after it.
 
         A common factor of the four elements does not matter.
         """
@@ -267,9 +267,9 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
     """Eigenvalues of a layer's map, one kind of deviation of the n − 1 samples at a time.
 
     The first kind of deviations is x cᵢ of variances, y cᵢ of covariances with the odd sample, and
-    w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps this kind to itself. The second
-    kind is deviations of pairs whose rows sum to zero. A layer maps this kind to itself too, and
-    recentering does not change it.
+    w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps the first kind to itself. The
+    second kind is deviations of pairs whose rows sum to zero. A layer maps the second kind to
+    itself too, and recentering does not change it.
     """
     (odd, both, other, pair), scale = _recentred(g, n, std)
     (_, by_other, by_both), (_, variance, _) = programs.entries(odd, other, both)

@@ -5,7 +5,8 @@ of the shorter side of `x`, with min(n, features) rows. The gap functions take a
 they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of the
 input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
 `ValueError`. On Explicit mesh axes, the matrix whose singular values or eigenvalues are needed is
-gathered. This matrix is `x` for `numerical_rank`, and a Gram matrix for all other functions.
+gathered. The gathered matrix is `x` for `numerical_rank`, and a Gram matrix for all other
+functions.
 """
 
 import jax
@@ -21,8 +22,9 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """Number of singular values above max(n, d) · ε times the largest; ε is that of the dtype.
 
     `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count in the same way. The function
-    uses the singular values of `x` itself. A Gram matrix has their squares and loses values below
-    √ε. A batch of zeros has rank 0. Under `jit`, samples with a NaN also have rank 0.
+    uses the singular values of `x` itself. A Gram matrix has the squares of the singular values and
+    loses values below √ε. A batch of zeros has rank 0. Under `jit`, samples with a NaN also have
+    rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))
@@ -97,7 +99,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     """Gram matrix of the shorter side of `x` over its largest element."""
     h = as_samples(x)
-    # results do not depend on this factor
+    # the rank does not depend on the factor
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
     h = h / jnp.where(largest == 0, 1, largest)
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)

@@ -2,8 +2,8 @@
 
 The representation of samples x by neurons w is ReLU(x wᵀ). A batch norm before the ReLU replaces x
 by the recentred batch and multiplies neurons by positive numbers. Positive factors do not change a
-rank. So for batch norm, pass `jaxnorm.recenter(x)` to these functions. Samples that are sharded
-over Explicit mesh axes are gathered.
+rank. Therefore pass `jaxnorm.recenter(x)` to the functions if the network has batch norm. Samples
+that are sharded over Explicit mesh axes are gathered.
 """
 
 import math
@@ -76,8 +76,8 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     positively parallel, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
     samples of x are collinear; it should require that no two samples of the recentred batch are
-    collinear. Angles below 64 ε count as zero. Under `jit`, the result for samples with a NaN has
-    no meaning.
+    collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result for
+    samples with a NaN has no meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -100,11 +100,11 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
     The r given neurons must have rank n − 1 on the first n − 1 samples, and also on all samples.
-    Then there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations yⱼ. A neuron
-    breaks the relation in the cells where Σ aⱼ xⱼ over active j is not 0. The probability is at
-    least 2γ(x): if two cells differ in one sample with aⱼ ≠ 0, at least one of the two cells breaks
-    the relation, and so does its opposite cell. The lemma has γ instead of 2γ. Under `jit`, the
-    result is NaN if samples are not finite.
+    Under both conditions, there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations
+    yⱼ. A neuron breaks the relation in the cells where Σ aⱼ xⱼ over active j is not 0. The
+    probability is at least 2γ(x): if two cells differ in one sample with aⱼ ≠ 0, at least one of
+    the two cells breaks the relation, and so does its opposite cell. The lemma has γ instead of 2γ.
+    Under `jit`, the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -157,8 +157,8 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     The bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]) for one γ, and 1 −
-    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2. This
-    bound is never above the bound `rank_tail`. The bound is computed on the host.
+    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2.
+    `rank_tail_bound` is never above `rank_tail`. The bound is computed on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
@@ -180,9 +180,9 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 def rank_tail(n: int, gamma: float, rows: int) -> float:
     """Lower bound of P(rank n) for `rows` neurons: P(n successes), each of probability γ.
 
-    This bound is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥ 2,
-    the bound also holds with 2γ in place of γ, by `full_rank_probability`. The bound is computed on
-    the host.
+    `rank_tail` is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥
+    2, the bound also holds with 2γ in place of γ, by `full_rank_probability`. The bound is computed
+    on the host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].

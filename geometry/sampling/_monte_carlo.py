@@ -1,6 +1,6 @@
 """Computes Monte Carlo estimates together with their standard errors.
 
-A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`. So
+A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`, so
 results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only sets the
 memory. Functions compile once for each function object `draw`, shape of the parameters and number
 of draws in memory.
@@ -46,7 +46,7 @@ def monte_carlo(
     devices: Sequence[Any] | None = None,
     target_stderr: float | None = None,
 ) -> Estimate:
-    """Mean of `draw(key)` over independent keys, and the standard error of this mean.
+    """Mean of `draw(key)` over independent keys, and the standard error of the mean.
 
     Batches and devices are merged as in Chan, Golub and LeVeque (1979). If a draw is Boolean, the
     mean is the rate of the event. The function may be traced, and then runs on the devices of its
@@ -99,9 +99,10 @@ def monte_carlo_moments(
     """`monte_carlo` together with the variance of the draws and its standard error.
 
     The standard error of the variance is √((m₄ − m₂²)/n), where m₂ and m₄ are the central moments
-    of the draws, merged as in Pébay (2008). This standard error is accurate if the eighth moment is
-    finite and n is large compared with m₄/m₂². If fourth powers of the draws overflow, in float32
-    beyond 10⁹, this standard error is NaN or ∞. Arguments and errors are as for `monte_carlo`.
+    of the draws, merged as in Pébay (2008). The standard error of the variance is accurate if the
+    eighth moment is finite and n is large compared with m₄/m₂². If fourth powers of the draws
+    overflow, in float32 beyond 10⁹, the standard error of the variance is NaN or ∞. Arguments and
+    errors are as for `monte_carlo`.
 
     Example:
       >>> import jax

@@ -1,7 +1,8 @@
 """Computes moments of millions of draws by chunks, on all devices, in a state of fixed size.
 
-Draw i has the key `fold_in(key, i)`, and the order in which states merge changes only rounding. So
-neither the size of a chunk nor the number of devices changes a result by more than rounding.
+Draw i has the key `fold_in(key, i)`, and the order in which states merge changes only rounding.
+Therefore neither the size of a chunk nor the number of devices changes a result by more than
+rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +39,9 @@ class Sampler(NamedTuple):
       parameters: Trees of arrays, passed to `draw` after the key.
       batch_size: Draws that a device holds at a time.
       draws_per_key: Number of draws from one key, on the leading axis; None for one draw without
-        this axis.
+        the axis.
       devices: Devices that share the keys; None for all devices, or for those of a traced caller.
-      highest: The highest power whose moments are computed, 2 or 4. Moments above this power are
+      highest: The highest power whose moments are computed, 2 or 4. Moments above `highest` are
         zero, because powers of large draws overflow.
     """
 

@@ -50,11 +50,12 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
     range of all samples except the two ends, and D is the smallest gap between neighbours among
     these samples. Only the two outer gaps of a neuron shrink. Each outer gap shrinks at least by
-    the factor (n − 3)/n while the gap is above 2D/(n − 3). Observed depths are at most 0.67 of this
-    bound. No bound depends on n alone. If inner samples coincide, the bound is ∞.
+    the factor (n − 3)/n while the gap is above 2D/(n − 3). Observed depths are at most 0.67 of the
+    bound on the depth. No bound depends on n alone. If inner samples coincide, the bound is ∞.
 
     Raises:
-      ValueError: There are fewer than 4 samples. For these, all neurons are stable from the start.
+      ValueError: There are fewer than 4 samples. With fewer than 4 samples, all neurons are stable
+        from the start.
 
     Example:
       >>> print(depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
@@ -69,7 +70,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
         )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
-    coincide = gap == 0  # this comparison is false for NaN, so NaN remains NaN
+    coincide = gap == 0  # the comparison is false for NaN, so NaN remains NaN
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
     ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
@@ -107,8 +108,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     """The limits of Theorem 11 for n distinct samples with the ratio r, exactly.
 
     With m = (n − 1)², the norm ratios are √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)), and the
-    cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds these limits; see
-    `end_bounds`.
+    cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds the limits of norms
+    and cosines; see `end_bounds`.
 
     Raises:
       ValueError: n is not an integer, or is below 3; or r is a negative number. Negative elements
@@ -136,8 +137,8 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
 def end_bounds(n: int) -> EndBounds:
     """Sharp constants of Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
 
-    Here m is (n − 1)². Samples that are symmetric about their mean have r = 1 and attain these
-    bounds.
+    In the bounds, m is (n − 1)². Samples that are symmetric about their mean have r = 1 and attain
+    the bounds.
 
     Raises:
       ValueError: n is not an integer, or is below 3.

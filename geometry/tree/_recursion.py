@@ -1,11 +1,11 @@
 """Computes the recentering tree of one coordinate at any depth, with O(n) numbers.
 
 If samples are sorted, every neuron is a monotone function of the sample. A neuron that takes three
-or more values is stored in slots, one for each sample inside it. Such a neuron is constant on its
-first `low` samples, and constant from sample `high` on. The samples between are inside the neuron
-and keep their initial distances, so only the two outer gaps shrink. Every sample is strictly inside
-at most one neuron. All other neurons take two values. A neuron of two values can jump at n + 1
-positions, and only the sum of squared heights at each position matters.
+or more values is stored in slots, one for each sample inside it. A neuron in slots is constant on
+its first `low` samples, and constant from sample `high` on. The samples between are inside the
+neuron and keep their initial distances, so only the two outer gaps shrink. Every sample is strictly
+inside at most one neuron. All other neurons take two values. A neuron of two values can jump at n +
+1 positions, and only the sum of squared heights at each position matters.
 """
 
 from typing import NamedTuple
@@ -76,8 +76,8 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     rises, falls = alive & (height > mean), alive & (height < mean)
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
-    # The first sample inside contributes the child that is zero from this sample on. The last
-    # sample inside contributes the other child.
+    # The first sample inside contributes the child that is zero from the sample on. The last sample
+    # inside contributes the child that is zero up to the sample.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)

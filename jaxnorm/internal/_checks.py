@@ -99,7 +99,7 @@ def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless all elements of `x` are finite; under `jit`, check nothing."""
     if is_traced(x):
         return
-    # inside a traced function, this makes the value a constant
+    # inside a traced function, this context makes the value a constant
     with jax.ensure_compile_time_eval():
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:

@@ -40,13 +40,13 @@ def matmul(a: Array, b: Array) -> Array:
 
 def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The square root of `square`; where `square` is zero, the root and its gradient are 0."""
-    nonzero = square != 0  # this comparison is true for NaN, so NaN remains NaN
+    nonzero = square != 0  # the comparison is true for NaN, so NaN remains NaN
     return jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """1 / √square; where `square` is zero, the result is 1 and its gradient 0."""
-    zero = square <= 0  # this comparison is false for NaN, so NaN remains NaN
+    zero = square <= 0  # the comparison is false for NaN, so NaN remains NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
 
@@ -68,7 +68,7 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     norm is infinite if an element is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
-    nonzero = largest != 0  # this comparison is false for NaN, so NaN remains NaN
+    nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
     scale = unit_of(jnp.where(largest == math.inf, 1, largest))
     square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
     return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
@@ -77,7 +77,7 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`, exactly zero where `x` is constant.
 
-    The first element is subtracted before the mean is computed. So a constant has no rounding
+    The first element is subtracted before the mean is computed, so a constant has no rounding
     error, and a large mean loses no digits. The gradient is the gradient of x − mean(x).
     """
     axes = axis_tuple(x, axis)
@@ -107,9 +107,9 @@ def chi_defect(dims: Number) -> Number:
     """Half the variance of a chi variable, dims/2 − R² with R = Γ((dims + 1)/2)/Γ(dims/2).
 
     The recursion R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms.
-    After eight such steps, the series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise, where y = 2d −
-    1 and E₂ₖ are Euler's numbers. The constants in the code are the coefficients of this series in
-    y⁻². For a Python number, the result is a Python number.
+    After eight steps of the recursion, the series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise,
+    where y = 2d − 1 and E₂ₖ are Euler's numbers. The constants in the code are the coefficients of
+    the series in y⁻². For a Python number, the result is a Python number.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y

@@ -26,8 +26,8 @@ def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, R
     """`function` with replicated results; the compiler chooses all shardings inside.
 
     Use this wrapper for functions that sort, multiply or index along axes that may be sharded. On
-    Explicit axes, such functions then run as on Auto axes. Arrays in the closure of `function` must
-    not be on the mesh.
+    Explicit axes, the wrapped functions run as on Auto axes. Arrays in the closure of `function`
+    must not be on the mesh.
     """
 
     @wraps(function)
@@ -110,7 +110,7 @@ def _stride(largest: int, size: int, devices: int) -> int:
 
 
 def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
-    """The number of devices over which this entry of a PartitionSpec splits an axis."""
+    """The number of devices over which an entry of a PartitionSpec splits an axis."""
     return math.prod(mesh.shape[name] for name in jax.tree.leaves(axis))
 
 
@@ -118,8 +118,8 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
     """The first axis of `x` as (groups, n / groups); either part may carry the sharding.
 
     On an Explicit mesh, the groups are sharded if the number of devices divides the number of
-    groups. Otherwise the samples of every group are sharded if the number of devices divides their
-    number. Otherwise nothing is sharded.
+    groups. If the number of devices only divides the number of samples per group, the samples of
+    every group are sharded. If it divides neither number, nothing is sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec

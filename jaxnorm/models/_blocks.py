@@ -1,7 +1,7 @@
 """Residual blocks: two or three convolutions, their normalizations, and a shortcut around them.
 
 `width` is the number of output channels of a block. The inner convolutions of a bottleneck have a
-quarter of these channels.
+quarter of `width` channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -88,8 +88,8 @@ class PreActBlock(nnx.Module):
 class PreActBottleneck(nnx.Module):
     """Three times normalization, ReLU and convolution, and a shortcut: He et al. (2016b).
 
-    The kernels are 1×1, 3×3 and 1×1. The first convolution has the stride. Where the shape changes,
-    the shortcut is a 1×1 convolution of the block's raw input.
+    The kernels are 1×1, 3×3 and 1×1. The first of the three convolutions has the stride. Where the
+    shape changes, the shortcut is a 1×1 convolution of the block's raw input.
     """
 
     def __init__(

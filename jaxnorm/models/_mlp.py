@@ -16,8 +16,8 @@ class MLP(nnx.Module):
     """A dense network: dense layer, normalization and ReLU for each width, and a last dense layer.
 
     By default, this is the network for MNIST in the unitization paper, section 4.1: ten layers of
-    100 units and one layer of 8 units. Figure 2 of the paper is about the normalized outputs of the
-    last of these layers.
+    100 units and one layer of 8 units. Figure 2 of the paper shows the normalized outputs of the
+    layer of 8 units.
 
     Args:
       inputs: Elements of one sample, 784 for MNIST.

@@ -13,9 +13,10 @@ from jaxnorm.nnx import BatchNorm
 class PreActResNet(nnx.Module):
     """Full pre-activation ResNet for small images, He et al. (2016b).
 
-    The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
-    stage halve the resolution. Biases and padding are as in the unitization paper's code. The depth
-    is 6k + 2. With bottlenecks, the depth is 9k + 2, and stages end in 64, 128 and 256 channels.
+    The network has three stages of k blocks with 16, 32 and 64 channels. The network's second and
+    third stages halve the resolution. Biases and padding are as in the unitization paper's code.
+    The depth is 6k + 2. With bottlenecks, the depth is 9k + 2, and stages end in 64, 128 and 256
+    channels.
 
     Args:
       depth: 6k + 2, such as 20 or 110; with `bottleneck` 9k + 2, such as 164.

@@ -36,7 +36,8 @@ class ResNet(nnx.Module):
 
     With `pre_activation`, the blocks are as in He et al. (2016b). Shortcuts and the output of the
     last block are then not normalized, as in section 4.3 of the unitization paper. The unitization
-    paper does not say whether ReLU follows the last block. Here, ReLU follows the last block.
+    paper does not say whether ReLU follows the last block. In this library, ReLU follows the last
+    block.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
@@ -95,9 +96,9 @@ class ResNet(nnx.Module):
 class CifarResNet(nnx.Module):
     """ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
 
-    The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
-    stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters: where a
-    stage begins, a shortcut takes every second pixel and adds zero channels on both sides.
+    The network has three stages of k blocks with 16, 32 and 64 channels. The network's second and
+    third stages halve the resolution. Convolutions have no biases. Shortcuts have no parameters:
+    where a stage begins, a shortcut takes every second pixel and adds zero channels on both sides.
 
     Args:
       depth: 6k + 2, such as 20, 56 or 110.

@@ -30,8 +30,8 @@ class VGG(nnx.Module):
       depth: 11, 13, 16 or 19.
       classes: Number of outputs.
       hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs. For
-        smaller images pass `()`. Then one dense layer maps the mean of the last feature map to the
-        outputs.
+        smaller images pass `()`. Without hidden dense layers, one dense layer maps the mean of the
+        last feature map to the outputs.
       norm: Constructor of the normalization between convolution and ReLU, called as
         `norm(num_features, rngs=rngs)`; `None` gives the paper's network, which has no
         normalization.

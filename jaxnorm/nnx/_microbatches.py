@@ -21,12 +21,12 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     """The `loss` of a whole batch, computed in microbatches; the result is equal up to rounding.
 
     With the usual accumulation of gradients, each microbatch is normalized by its own statistics.
-    Here all microbatches are normalized by the statistics of the whole batch, merged as in Chan,
-    Golub and LeVeque (1979), and gradients flow through these statistics. The statistics of a layer
-    depend on the layers before it. So a model with L batch norms takes L passes over the batch for
-    the statistics and one pass for the loss. The gradient takes as many passes again. If the whole
-    batch fits into memory with `nnx.remat`, use `nnx.remat`, which is faster. The running
-    statistics are updated once, with the statistics of the whole batch.
+    With `microbatched`, all microbatches are normalized by the statistics of the whole batch,
+    merged as in Chan, Golub and LeVeque (1979), and gradients flow through these statistics. The
+    statistics of a layer depend on the layers before it, so a model with L batch norms takes L
+    passes over the batch for the statistics and one pass for the loss. The gradient takes as many
+    passes again. If the whole batch fits into memory with `nnx.remat`, use `nnx.remat`, which is
+    faster. The running statistics are updated once, with the statistics of the whole batch.
 
     Args:
       loss: A function of a model in training and a batch that returns a mean over the samples of

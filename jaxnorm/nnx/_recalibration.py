@@ -41,8 +41,8 @@ def recalibrate(
     Use this function for a network whose weights were pruned, averaged or otherwise changed. Every
     batch norm of the model, ours or Flax's, gets the mean and the biased variance of all its
     inputs. The inputs are computed with each batch normalized by its own statistics. If a layer is
-    called twice, its last call counts. Other layers do not change. If a batch fails, the model does
-    not change.
+    called twice, its last call counts. Layers without batch statistics do not change. If a batch
+    fails, the model does not change.
 
     Args:
       model: A model with at least one batch norm.

@@ -58,7 +58,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is neither of these layers, or `model` is a class.
+      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is a class.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -110,7 +110,7 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply this correction themselves.
+    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply the correction themselves.
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
     for name in (*PARTS, "alpha"):
@@ -170,8 +170,8 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
 
     The kernel is multiplied by scale / √(var + eps), with the running variance, and the bias
     changes accordingly. Kernel and bias keep their dtype and metadata. `layer` and `norm` do not
-    change. A unitized layer cannot be folded, because unitization divides each sample by the norm
-    of this sample.
+    change. A unitized layer cannot be folded, because unitization divides each sample by its own
+    norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

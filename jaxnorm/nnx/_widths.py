@@ -14,8 +14,8 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
     Use this function for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store
     their old sizes. A depthwise convolution has one input channel in each group, and gets as many
-    groups as its kernel has outputs. Other convolutions keep their number of groups. A group norm
-    keeps the size of its groups.
+    groups as its kernel has outputs. All other convolutions keep their number of groups. A group
+    norm keeps the size of its groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))

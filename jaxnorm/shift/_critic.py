@@ -37,9 +37,9 @@ def emd_critic(
     names no optimizer; we use RMSProp, as for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
-    distance. The Lipschitz constant of the clipped critic is unknown and not reached. So the result
-    is only 10⁻⁶ to 10⁻⁴ of the distance, and this fraction changes with distance, direction and
-    shape. `emd_lower_bound` has the same arguments, and its result is a lower bound of the
+    distance. The Lipschitz constant of the clipped critic is unknown and not reached. Therefore the
+    result is only 10⁻⁶ to 10⁻⁴ of the distance, and the fraction changes with distance, direction
+    and shape. `emd_lower_bound` has the same arguments, and its result is a lower bound of the
     distance.
 
     Args:

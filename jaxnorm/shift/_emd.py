@@ -42,8 +42,8 @@ def emd(
     rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If sizes differ or
     weights are given, SciPy solves a linear program with n m unknowns, as in `transport_plan`.
 
-    Two samples of one distribution have a distance above zero, which decreases like n^(−1/d). So
-    also report the distance between two halves of one sample.
+    Two samples of one distribution have a distance above zero, which decreases like n^(−1/d).
+    Therefore also report the distance between two halves of one sample.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.
@@ -78,10 +78,10 @@ def transport_plan(
     """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
 
     Row i sums to the share of weight i of `x_weights`, and column j to the share of weight j of
-    `y_weights`. The total is one. Equal numbers of samples are matched one to one. Otherwise
-    SciPy's HiGHS solves a linear program in float64: a million unknowns take about ten seconds. If
-    several plans have the same cost, the result is one of them. Arguments and errors are the same
-    as for `emd`.
+    `y_weights`. The total is one. Equal numbers of samples are matched one to one. For different
+    numbers of samples, SciPy's HiGHS solves a linear program in float64: a million unknowns take
+    about ten seconds. If several plans have the same cost, the result is one of them. Arguments and
+    errors are the same as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -242,7 +242,7 @@ def mean_projection(dims: int) -> float:
 
     The function runs on the host.
 
-    This mean is about √(2/(π d)).
+    The mean of |u₁| over unit vectors u is about √(2/(π d)).
 
     Raises:
       ValueError: `dims` is below 1, or not finite.

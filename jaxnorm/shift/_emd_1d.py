@@ -25,9 +25,9 @@ def emd_1d(
     """Earth mover distance W₁ of two samples, exact, feature by feature.
 
     In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: the
-    function sorts both samples and pairs their quantiles. The two samples may have different sizes.
-    The distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`,
-    NaN in a feature gives NaN for this feature.
+    function sorts both samples and pairs their quantiles. `x` and `y` may have different sizes. The
+    distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, NaN
+    in a feature gives NaN as the distance of the feature.
 
     For one channel, W₁ is the shift of Huang and Yu, Eq. 2. The distance of a channel is a lower
     bound of the distance of all channels together. To measure many layers in one call, use

@@ -4,8 +4,8 @@ The bounds are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs of a 
 of radius M around its bias, and the distance of two outputs is at most L times the distance of
 their inputs. If the parameters are the same at two moments of training, W₁ of the outputs is
 therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors are along the last axis:
-features of a sample, of a pixel or of a token. A sample of P such vectors has the radius √P M and
-the same L.
+features of a sample, of a pixel or of a token. A sample of P vectors has the radius √P M and the
+same L.
 
 M and L are the smallest numbers that hold for all inputs, unless a docstring says otherwise.
 `scale` is the factor γ, one number per feature. The bias moves all outputs equally, so the bounds
@@ -59,10 +59,11 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
 
-    Here s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies
-    between the two largest γ² and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s²
-    equals both. Outputs approach the bound M as the variance grows beyond eps, and the slope
-    approaches L as the variance vanishes. With one feature every output is the bias: M = L = 0.
+    In the bound, s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s²
+    lies between the two largest γ² and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are
+    equal, s² equals both. Outputs approach the bound M as the variance grows beyond eps, and the
+    slope approaches L as the variance vanishes. With one feature every output is the bias: M = L =
+    0.
 
     Args:
       scale: The factor γ of each feature.
@@ -142,8 +143,8 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
     is infinite if an α is 0, and L is infinite if an α is 1. M and L are NaN for α outside [0, 1].
     If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest constant.
-    In this case, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A and C are diagonal, C
-    is within [0, 1), and w is a unit vector; the norm of C (I − C) w is at most 1/4.
+    For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A and C are
+    diagonal, C is within [0, 1), and w is a unit vector; the norm of C (I − C) w is at most 1/4.
 
     Args:
       alpha: The parameter α of unitization.
@@ -182,8 +183,8 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
 
     If the maximum is λ, it is attained at a vector u with uᵢ ∝ 1/(Dᵢ − λ). Let g = D₁ − D₂ be the
     gap between the two largest Dᵢ, and λ = D₁ − t g. Then each other element of u is −t/(gapᵢ/g −
-    t) times the first element. For one t in [0, 1/2], these factors sum to −1. The value Σ Dᵢ uᵢ²
-    at this u has the gradient of λ, because u is a stationary point.
+    t) times the first element. For one t in [0, 1/2], the factors of all other elements sum to −1.
+    The value Σ Dᵢ uᵢ² at this u has the gradient of λ, because u is a stationary point.
     """
     if square.size == 1:
         return jnp.zeros_like(square[0])

@@ -15,7 +15,8 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3  # these values are for samples with a spread of 1
+# chosen for samples with a spread of 1
+CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 
 def emd_lower_bound(
@@ -33,7 +34,7 @@ def emd_lower_bound(
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
     apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. So the critic
     f has Lipschitz constant 1 for every τ, a and b, without clipping or division by a constant. As
-    τ tends to 0, this form includes the optimal critic of Eq. 3 for finitely many samples. Three
+    τ tends to 0, the critic includes the optimal critic of Eq. 3 for finitely many samples. Three
     critics are trained: one from x to y, one from y to x, and one that is linear along the
     difference of the training means. The function takes the best of the three on the training
     samples, and returns its mean difference on the test samples. Up to rounding (10⁻⁶ of the spread

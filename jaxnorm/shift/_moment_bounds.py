@@ -3,8 +3,9 @@
 p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
 D is the distance of the means. A set of samples is used as the distribution that gives each row the
-same weight. For this distribution, every bound is exact. An input with NaN gives NaN. Vectors are
-in at least float32. Vectors of different lengths, or without elements, raise `ValueError`.
+same weight. For the distribution of a set of samples, every bound is exact. An input with NaN gives
+NaN. Vectors are in at least float32. Vectors of different lengths, or without elements, raise
+`ValueError`.
 """
 
 import jax.numpy as jnp
@@ -44,8 +45,8 @@ def sharp_moment_upper_bound(
 ) -> Float[Array, ""]:
     """The root mean square distance of independent samples of p and q: √(S + S' + D²).
 
-    No smaller bound follows from these moments. The bound has the unit of the outputs. Two pairs of
-    points on perpendicular lines attain the bound.
+    No smaller bound follows from means and variances. The bound has the unit of the outputs. Two
+    pairs of points on perpendicular lines attain the bound.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -69,13 +70,13 @@ def normalized_upper_bound(
 ) -> Float[Array, ""]:
     """Upper bound for outputs of a batch norm, Eq. 4: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise, this bound is 2d + 2, although the distance is never larger than √(2d).
+    Without noise, the bound is 2d + 2, although the distance is never larger than √(2d).
 
     Args:
       mean_x: The mean e after normalization by noisy statistics; zero without noise.
-      excess_x: The excess v of the variance after this normalization: the variance minus 1.
+      excess_x: The excess v of the variance over 1 after the normalization.
       mean_y: The mean e' at another time of the training.
-      excess_y: The excess v' of the variance at this other time.
+      excess_y: The excess v' of the variance over 1 at the other time.
 
     Example:
       >>> zero = jnp.zeros(3)
@@ -91,8 +92,8 @@ def normalized_upper_bound(
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
     """A lower bound, the distance of the means D = ‖μ − μ'‖. No transport plan costs less.
 
-    The bound is attained if one distribution is a translation of the other. This bound is often the
-    best of the lower bounds. The paper does not have this bound.
+    The bound is attained if one distribution is a translation of the other. `mean_lower_bound` is
+    often the best of the lower bounds. The paper does not have `mean_lower_bound`.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -193,9 +194,9 @@ def normalized_lower_bound(
 
     Args:
       mean_x: The mean e after normalization by noisy statistics.
-      excess_x: The excess v of the variance after this normalization: the variance minus 1.
+      excess_x: The excess v of the variance over 1 after the normalization.
       mean_y: The mean e' at another time of the training.
-      excess_y: The excess v' of the variance at this other time.
+      excess_y: The excess v' of the variance over 1 at the other time.
       radius: The largest |output|, C.
 
     Raises:

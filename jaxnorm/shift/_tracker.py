@@ -44,7 +44,7 @@ def layer_shift(
       after: Later outputs for the same inputs.
       exact: Number of samples for the joint distance and its bounds; the first samples are used.
         The time grows with the second to third power of `exact`: 400 samples take 30 ms, and 4,000
-        samples take some seconds. `baseline` compares two halves of these samples, so it is
+        samples take some seconds. `baseline` compares two halves of the `exact` samples, so it is
         slightly larger than a baseline from all samples.
 
     Raises:
@@ -106,10 +106,10 @@ class Tracker:
 
     A shift should come only from the weights. Outputs that are normalized by running averages also
     change with the latest batches, about ten batches at momentum 0.9. After a drop of the learning
-    rate, nearly all of the measured shift can be noise from these batches. So let `outputs`
-    normalize by statistics of the whole training set, as in the example: `recalibrate` with the
-    whole set as one batch gives every layer its exact statistics. To see how much of a shift is
-    noise, pass `frozen` to `update`.
+    rate, nearly all of the measured shift can be noise from the latest batches. Therefore let
+    `outputs` normalize by statistics of the whole training set, as in the example: `recalibrate`
+    with the whole set as one batch gives every layer its exact statistics. To see how much of a
+    shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside of the compiled step; inside a compiled step use `emd_1d`
     and `moments`. Between epochs it stores one set of the probe's outputs. `seconds` is the time
@@ -118,7 +118,7 @@ class Tracker:
     Args:
       outputs: A function, best compiled, from a network's state and inputs to a dictionary with the
         outputs of the chosen layers, channels last.
-      probe: Inputs that stay the same during training. Training must not use these inputs.
+      probe: Inputs that stay the same during training. Training must not use the inputs of `probe`.
       exact: Number of samples for the joint distance, as for `layer_shift`.
 
     Example:

@@ -61,11 +61,11 @@ def sharp_unitized_upper_bound(
 ) -> Float[Array, ""]:
     """A bound for Eq. 9 from the norms r of the data: the mean of r/m(r) for X plus the mean for Y.
 
-    Here r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
+    In the bound, r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
 
-    For `unitize_bounded` and alpha in [0, 1], this bound is never above the bounds of Theorems 3.2
-    and 3.3, and it is continuous at 0. The bound is NaN for alpha outside [0, 1]. If an alpha is 1,
-    a zero vector contributes 1, because Eq. 8 maps it to a unit vector.
+    For `unitize_bounded` and alpha in [0, 1], `sharp_unitized_upper_bound` is never above the
+    bounds of Theorems 3.2 and 3.3, and it is continuous at 0. The bound is NaN for alpha outside
+    [0, 1]. If an alpha is 1, a zero vector contributes 1, because Eq. 8 maps it to a unit vector.
 
     Args:
       alpha: A scalar, or one number per feature.
@@ -80,7 +80,7 @@ def sharp_unitized_upper_bound(
 
     def reach(a: Float[Array, " n"], r: Float[Array, " n"]) -> Float[Array, " n"]:
         divisor = a * r + (1 - a)
-        undefined = divisor <= 0  # this comparison is false for NaN, so NaN remains NaN
+        undefined = divisor <= 0  # the comparison is false for NaN, so NaN remains NaN
         return jnp.where(undefined, 1, r / jnp.where(undefined, 1, divisor))
 
     return _mean_reach(reach, alpha, x, y)
@@ -92,7 +92,7 @@ def interpolated_upper_bound(
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
     The bound grows with the outputs, and so with their dimension. The paper claims bounds without
-    moments, but for Eq. 10 these bounds hold only at alpha = 1. The result is NaN for alpha outside
+    moments, but for Eq. 10 its bounds hold only at alpha = 1. The result is NaN for alpha outside
     [0, 1].
 
     Args:
@@ -154,7 +154,7 @@ def _mean_reach(
     """The largest mean norm that a layer can give inputs with the norms of `x`, plus that for `y`.
 
     For norms above 1, the feature with the smallest alpha gives the largest output. For norms below
-    1, it is the feature with the largest alpha.
+    1, the feature with the largest alpha.
     """
     check_pair(x, y)
     alpha = _at_least_float32(alpha)

@@ -66,9 +66,9 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The summed distance of every filter to the others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
     Squared distances come from one Gram product of the centred filters. If a distance is below a
-    sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and the distances of this filter are
-    computed again from differences. So the error is at most 64 units of rounding for all filters.
-    If a weight is not finite, all scores are NaN.
+    sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and all distances of the filter are
+    computed again from differences. The error of the distances is at most 64 units of rounding for
+    all filters. If a weight is not finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -103,9 +103,10 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The summed similarity of every filter to the others: Σₖ |cos(vⱼ, vₖ)|.
 
-    The score is the rank of RePr, Prakash et al. (2019), times the number of filters. It lies in
-    [0, n − 1]. RePr drops the filters with the *largest* scores first, because other filters can
-    express these filters. A zero filter counts as orthogonal to all filters, and has gradient zero.
+    The score is the rank of RePr, Prakash et al. (2019), times the number of filters. The score
+    lies in [0, n − 1]. RePr drops the filters with the *largest* scores first, because other
+    filters can express them. A zero filter counts as orthogonal to all filters, and has gradient
+    zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)

@@ -20,16 +20,17 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     The geometric median is also called the Fermat point. The result is exact to the rounding of the
     dtype (at least float32).
 
-    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If this
-    point is not exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does
-    not halve the gradient, the best of two alternatives is used: shorter steps, or Weiszfeld's step
-    with the rule of Vardi and Zhang (2000). If a filter is itself the median, the condition of
-    Vardi and Zhang detects this, and the filter is returned exactly. The median of collinear
-    filters is the middle filter, or the midpoint of the middle two filters.
+    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If the
+    point of Weiszfeld's steps is not exact enough, Newton's method follows, in at most 100 rounds.
+    If a Newton step does not halve the gradient, the best of two alternatives is used: shorter
+    steps, or Weiszfeld's step with the rule of Vardi and Zhang (2000). If a filter is itself the
+    median, the condition of Vardi and Zhang detects the case, and the filter is returned exactly.
+    The median of collinear filters is the middle filter, or the midpoint of the middle two filters.
 
     Derivatives of any order are derivatives of the minimum, by the implicit function theorem. If
-    the median is a filter or the midpoint of two filters, its derivative is the derivative of these
-    filters. If filters were equal and a change moves them apart, this derivative can be wrong.
+    the median is a filter or the midpoint of two filters, its derivative is the derivative of the
+    filter or of the midpoint. If filters were equal and a change moves them apart, the derivative
+    can be wrong.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -86,7 +87,7 @@ class Solution(NamedTuple):
 
 @jax.custom_jvp
 def _differentiable(h: Filters, unit: Float[Array, ""], solution: Solution) -> Point:
-    """`solution.x` in this unit, with the derivatives of the minimum, which a Newton step has."""
+    """`solution.x` in the unit of the filters, with the derivatives of a Newton step."""
     return unit * solution.x
 
 

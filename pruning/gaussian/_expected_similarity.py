@@ -19,10 +19,10 @@ from pruning.gaussian._moments import Parameter, chi_defect
 def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
     """Pearson's correlation of the l1 and l2 norm of a Gaussian filter, exact.
 
-    The direction of a filter is independent of its length. Hence Cov(l1, l2)/(E l1 E l2) is the
-    squared coefficient of variation of l2, and the correlation is CV(l2)/CV(l1). As dims grows, the
-    correlation falls from 1 (dims = 1) to 1/√(π − 2) = 0.9359, so the rankings by l1 and l2 do not
-    become equal. An array with dims below 1 gives NaN.
+    The direction of a filter is independent of its length. Because of the independence, Cov(l1,
+    l2)/(E l1 E l2) is the squared coefficient of variation of l2, and the correlation is
+    CV(l2)/CV(l1). As dims grows, the correlation falls from 1 (dims = 1) to 1/√(π − 2) = 0.9359, so
+    the rankings by l1 and l2 do not become equal. An array with dims below 1 gives NaN.
 
     Example:
       >>> print(f"{l1_l2_correlation(9):.4f}")
@@ -38,7 +38,7 @@ def expected_spearman(
     """Mean over Gaussian layers of Spearman's correlation of two criteria, in either order.
 
     The scores by two criteria are approximated as `num_filters` = N draws of a normal pair of
-    correlation ρ. The mean of Spearman's correlation of such draws is exactly 6 (asin ρ + (N − 2)
+    correlation ρ. The mean of Spearman's correlation of N draws is exactly 6 (asin ρ + (N − 2)
     asin(ρ/2)) / (π (N + 1)). With t = 1/ρ² − 1, the table gives ρ for each pair:
 
         l1, l2       t = 1/corr² − 1     ρ exact (`l1_l2_correlation`); the normal pair as dims → ∞
@@ -48,14 +48,14 @@ def expected_spearman(
 
     For l1 with fermat or gm, ρ is the ρ of l1 with l2 times the ρ of l2 with fermat or gm.
 
-    In layers drawn at random, 1 minus the mean correlation agreed with this formula to 6% for at
-    least 16 filters of 27 dims (fermat with gm: to 8%), and to 12% for 8 filters of 9 dims. As dims
-    grows, only the last row of the table tends to 1. As the number of filters grows, the other rows
-    with fermat or gm tend to 1, and l1 with l2 tends to 0.930. The gradient is finite except for l1
-    with l2 at dims = 1.
+    In layers drawn at random, 1 minus the mean correlation agreed with the formula of
+    `expected_spearman` to 6% for at least 16 filters of 27 dims (fermat with gm: to 8%), and to 12%
+    for 8 filters of 9 dims. As dims grows, only the last row of the table tends to 1. As the number
+    of filters grows, the other rows with fermat or gm tend to 1, and l1 with l2 tends to 0.930. The
+    gradient is finite except for l1 with l2 at dims = 1.
 
     For a criterion of `CRITERIA` that is not in the table, ρ is unknown and the result is NaN.
-    Elements of an array below 2 filters or 1 dim also give NaN.
+    Elements of an array that are below 2 filters or 1 dim also give NaN.
 
     Raises:
       ValueError: `pair` is not two different names of `CRITERIA`, `num_filters` is below 2, or

@@ -22,7 +22,7 @@ Parameter = int | float | Float[Array, "..."]
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E|x|^order of a Gaussian weight: σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
 
-    Eq. 14 is this moment at order 1, σ √(2/π). Eq. 15 is the variance σ² (1 − 2/π).
+    Eq. 14 is the chi moment of order 1, σ √(2/π). Eq. 15 is the variance σ² (1 − 2/π).
 
     Example:
       >>> print(f"{half_normal_moment(1.0, 1):.4f}")
@@ -105,9 +105,10 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     The paper prints the mean distance as σ² √(π/2) L(−y), where y = ‖F‖²/2σ² and L is the Laguerre
     function of degree ½ and parameter dims/2 − 1. The unit of a distance shows that the factor must
     be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of dims +
-    2j degrees. So L is a sum of positive terms. The mean distance grows with `length`. Its minimum,
-    at length 0, is `chi_moment(std, dims, 1)`. The result is NaN if `length` exceeds 70σ, if an
-    element of the array `std` is not positive, or if an element of the array `dims` is negative.
+    2j degrees, so L is a sum of positive terms. The mean distance grows with `length`. The minimum
+    of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The result is NaN if `length`
+    exceeds 70σ, if an element of the array `std` is not positive, or if an element of the array
+    `dims` is negative.
 
     Raises:
       ValueError: The number `std` is not positive, or `dims` negative.
@@ -125,7 +126,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
 def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
     """Mean of a chi variable of dims + 2j degrees, j Poisson of mean y; NaN beyond y = 2450."""
-    at_zero = y == 0  # this comparison is false for NaN, so NaN remains NaN
+    at_zero = y == 0  # the comparison is false for NaN, so NaN remains NaN
     y = jnp.where(at_zero, 1, y)
     first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
     j = first + jnp.arange(1024, dtype=y.dtype)
@@ -142,11 +143,11 @@ def _gamma_moment(
 ) -> Float[Array, "..."]:
     """The product unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
 
-    The recurrence gives ten factors. Then Stirling's series of both gamma functions are subtracted
-    term by term. The powers are multiplied in four equal parts, so no power overflows unless the
-    result overflows.
+    The recurrence gives ten factors. After the recurrence, Stirling's series of both gamma
+    functions are subtracted term by term. The powers are multiplied in four equal parts, so no
+    power overflows unless the result overflows.
     """
-    converges = ~jnp.asarray(x + step <= 0)  # this comparison is true for NaN, so NaN remains NaN
+    converges = ~jnp.asarray(x + step <= 0)  # the comparison is true for NaN, so NaN remains NaN
     large = jnp.asarray(step > 100)  # computed by logarithms, which lose digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0

@@ -25,12 +25,13 @@ class RatioVariances(NamedTuple):
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     """Variances of l1/l2 and l2/l1 of a Gaussian filter; l1 and l2 are first scaled to mean 1.
 
-    Theorem 1 bounds these variances by 1/dims. This function computes the exact variances.
-    Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j. Therefore Var(l1/l2) =
-    (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of variation of l1 and l2.
-    Var(l2/l1) needs negative moments of l1. These moments are integrals, evaluated on the host in
-    float64 to about 12 digits. Both variances are below (π − 3)/(2 dims), which they approach for
-    large dims. This is fifteen times smaller than the bound (π − 1)/(2 dims) in the proof.
+    Theorem 1 bounds the variances of l1/l2 and l2/l1 by 1/dims. `l1_l2_ratio_variance` computes the
+    exact variances. Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j.
+    Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of
+    variation of l1 and l2. Var(l2/l1) needs negative moments of l1. Negative moments are integrals,
+    evaluated on the host in float64 to about 12 digits. Both variances of the ratios are below (π −
+    3)/(2 dims), which they approach for large dims. The limit is fifteen times smaller than the
+    bound (π − 1)/(2 dims) in the proof.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
@@ -56,9 +57,9 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
 def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
     """`l1_l2_ratio_variance` to second order in 1/dims, for Theorem 1 at large dims.
 
-    The first-order term of both variances is (π − 3)/(2 dims). The second-order term is (5/8 −
-    π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms follow from
-    the first four moments of |x|.
+    The first-order term of the variances of both ratios is (π − 3)/(2 dims). The second-order term
+    is (5/8 − π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms
+    follow from the first four moments of |x|.
 
     Example:
       >>> [f"{2304 * variance:.5f}" for variance in l1_l2_ratio_variance_limit(2304)]
@@ -75,8 +76,8 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
 
     The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared
     coefficient of variation of ‖aᵢ‖. Then Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m −
-    1)²). This formula avoids the printed difference of two numbers near 1. Var(F₂/F₁) needs moments
-    of 1/F₁. Neither variance depends on c.
+    1)²). The closed form avoids the printed difference of two numbers near 1. Var(F₂/F₁) needs
+    moments of 1/F₁. Neither variance depends on c.
 
     Raises:
       ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.
@@ -103,8 +104,8 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
 
     Args:
       shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Eq. 8. Theorem 3 does not
-        cover vectors that share a filter. For such vectors, the leading term is (1 + 3/n)/(8 dims),
-        which does not vanish as n grows.
+        cover vectors that share a filter. For vectors that share a filter, the leading term is (1 +
+        3/n)/(8 dims), which does not vanish as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     leading = (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
@@ -120,8 +121,8 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     """The excess of E X⁻¹ and E X⁻² over 1, for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
-    X⁻ʲ − 1, e^(−t) is subtracted under the integral. Both integrals are sums over nodes that are
-    denser at the ends.
+    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals for j = 1 and 2 are sums over
+    nodes that are denser at the ends.
     """
     # imported here, because the import takes half a second
     from scipy.special import expit, logsumexp

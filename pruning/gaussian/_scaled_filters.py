@@ -3,7 +3,7 @@
 A weight is the product of the scale of its filter, which is log-normal, and an independent
 generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives
 Laplace's density, and shape 2 the Gaussian density. The logarithms of the two norms are then nearly
-a normal pair. The correlation of this pair decides all expected rank correlations.
+a normal pair. The correlation of the logarithms decides all expected rank correlations.
 """
 
 from typing import NamedTuple
@@ -99,11 +99,11 @@ def scaled_l1_l2_correlation(
     `l1_l2_correlation`. The error is about the kurtosis divided by dims: 0.03 for shape 0.7 and 144
     dims. If weights are correlated, `effective_dims` replaces dims in b, in c, and in the part of a
     that is linear in x², the share c²/(a b). The rest of |x| has a higher order in the correlations
-    of Gaussian weights (Mehler) and is taken as independent. The gradient is finite for spreads
-    above 0 and dims above 1.
+    of Gaussian weights (Mehler) and is taken as independent. The gradient of the correlation is
+    finite for spreads above 0 and dims above 1.
 
     Raises:
-      ValueError: The number `dims` or `effective_dims` is below 1, or `spread` is negative. Such
+      ValueError: The number `dims` or `effective_dims` is below 1, or `spread` is negative. Invalid
         elements of an array give NaN instead.
 
     Example:

@@ -66,8 +66,8 @@ def overlap(
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
 
     The overlap lies in [0, 1]. Independent rankings overlap by `ratio` on average, and any two
-    rankings overlap by at least 2 − 1/ratio. So a large overlap is informative only if the ratio is
-    small. The overlap is NaN if a score is NaN.
+    rankings overlap by at least 2 − 1/ratio. Therefore a large overlap is informative only if the
+    ratio is small. The overlap is NaN if a score is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -119,7 +119,7 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """The similarity of the rankings of a layer's filters by the pairs of criteria in `PAIRS`.
 
-    If a criterion gives equal scores, there is no ranking, and Spearman's ρ with this criterion is
+    If a criterion gives equal scores, there is no ranking, and Spearman's ρ with the criterion is
     NaN.
 
     Args:

@@ -64,17 +64,18 @@ def ks_generalized_gaussian(
 
     The statistic is the distance D to the distribution of this shape and the maximum-likelihood
     scale. Fitting makes the distance D smaller, so Kolmogorov's p-value would be too large.
-    Instead, p is the rank (1 + #{D* ≥ D})/(1 + samples). The D* are the distances of random samples
-    of the same size that are fitted in the same way. If `shape` is given, p is exact, because D
-    does not depend on the scale. Without `shape`, the shape is fitted too, and the samples are
-    drawn with the fitted shape (a parametric bootstrap). For 1,000 sets of 200 weights and shapes
-    of 0.7 to 3, tests of nominal size 10 and 5% rejected 9.8 to 11.1% and 4.9 to 6.0% of the sets.
-    With 10⁶ trained weights, every such test rejects. In this case, compare the distances for
-    several shapes.
+    Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples). The D* are the distances of random
+    samples of the same size that are fitted in the same way. If `shape` is given, p is exact,
+    because D does not depend on the scale. Without `shape`, the shape is fitted too, and the
+    samples are drawn with the fitted shape (a parametric bootstrap). For 1,000 sets of 200 weights
+    and shapes of 0.7 to 3, tests of nominal size 10 and 5% rejected 9.8 to 11.1% and 4.9 to 6.0% of
+    the sets. With 10⁶ trained weights, every test of an exact distribution rejects. For so many
+    weights, compare the distances for several shapes.
 
     Args:
       key: Random key of the samples.
-      x: Weights of any shape. The time is about the time to sort `samples` arrays of this size.
+      x: Weights of any shape. The time is about the time to sort `samples` arrays of the size of
+        `x`.
       shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
       samples: The number of random samples; p is at least 1/(1 + samples).
 
@@ -130,7 +131,8 @@ def _fit_shape_jvp(
 ) -> tuple[Array, Array]:
     """The score of (β, logs) stays zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
-    The rule calls this function again for β, so derivatives of every order are those of the zero.
+    The rule of the derivative calls this function again for β, so derivatives of every order are
+    those of the zero.
     """
     (logs,) = primals
     shape = _fit_shape(logs)

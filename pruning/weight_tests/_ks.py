@@ -2,8 +2,8 @@
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
 least float32. A large p-value does not show that weights are normal: there may be too few weights
-to reject. With 10⁶ weights, the tests reject every trained layer. In this case, report the distance
-itself, with `ks_bound`.
+to reject. With 10⁶ weights, the tests reject every trained layer. For so many weights, report the
+distance itself, with `ks_bound`.
 """
 
 import math
@@ -73,8 +73,8 @@ def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float
     """A 95 % upper confidence bound of the weights' distance to N(0, scale²), as in `ks_distance`.
 
     The bound is D + √(log(2/0.05)/2n), which follows from the bound of Dvoretzky, Kiefer, Wolfowitz
-    and Massart by the triangle inequality. It is valid for any distribution and any n, also if the
-    scale is estimated from the data. If `scale` is not given, data of zeros give NaN.
+    and Massart by the triangle inequality. The bound is valid for any distribution and any n, also
+    if the scale is estimated from the data. If `scale` is not given, data of zeros give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -104,8 +104,8 @@ def lilliefors(
     The statistic is the distance D to the normal distribution with the data's own mean and standard
     deviation. With `mean_known`, the mean is 0 and the standard deviation is the data's root mean
     square, as the paper assumes. The distribution of D depends only on n; Lilliefors (1967) has a
-    table. So p = (1 + #{D* ≥ D})/(1 + samples) is exact, where the D* are the distances of new
-    normal samples of the same size. If the mean is estimated, Kolmogorov's p-value is nearly
+    table. Therefore p = (1 + #{D* ≥ D})/(1 + samples) is exact, where the D* are the distances of
+    new normal samples of the same size. If the mean is estimated, Kolmogorov's p-value is nearly
     meaningless: tests of nominal size 10, 5 and 1% reject only 0.10, 0.015 and 0.00% of Gaussian
     weights.
 
@@ -150,7 +150,7 @@ def anderson_darling(
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
         # The logarithms at p = (i − ½)/n are subtracted, because their sum is known exactly.
-        # Otherwise sums of size n would cancel to a sum of size one.
+        # Without the subtraction, sums of size n would cancel to a sum of size one.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)
@@ -186,7 +186,7 @@ def against_samples(
 
 @jax.custom_jvp
 def _entry(h: Float[Array, " n"], element: Float[Array, ""]) -> Float[Array, ""]:
-    """`element` of `h`, with a derivative that all elements of this value share."""
+    """`element` of `h`, with a derivative that all equal elements share."""
     return element
 
 

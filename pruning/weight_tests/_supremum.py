@@ -20,7 +20,7 @@ CHUNK = 2**16  # elements counted at a time: their values of Φ fit in the cache
 class Supremum(NamedTuple):
     """The element where |F − Φ(·/c)| is largest, and the number `upto` of elements up to it.
 
-    `over` says whether F is above Φ at this element.
+    `over` says whether F is above Φ at the element.
     """
 
     element: Float[Array, ""]

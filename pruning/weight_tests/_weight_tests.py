@@ -1,7 +1,8 @@
 """Tests the spread, mean and covariance of filters from N(0, c² I); see also `_ks`.
 
-The tests of spread and mean can support the paper's claims. Their hypothesis is the opposite of the
-claim, so a small p-value supports the claim. Statistics and p-values are in at least float32.
+The tests of spread and mean can support the paper's claims. The hypothesis of the two tests is the
+opposite of the claim, so a small p-value supports the claim. Statistics and p-values are in at
+least float32.
 """
 
 from typing import NamedTuple
@@ -19,7 +20,7 @@ Scalar = int | float | Float[Array, ""]
 class TestResult(NamedTuple):
     """The statistic of a test and its p-value."""
 
-    __test__ = False  # tells pytest that this is no test
+    __test__ = False  # tells pytest that the function is no test
 
     statistic: Float[Array, ""]
     p_value: Float[Array, ""]
@@ -29,7 +30,7 @@ class Covariance(NamedTuple):
     """The z-scores, which are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
 
     Eigenvalues are in units of the mean variance c². The eigenvalues of Gaussian filters fill the
-    interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))². So the matrix is not close to a
+    interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))², so the matrix is not close to a
     multiple of the identity, even if every element is close.
     """
 
@@ -79,9 +80,9 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
 
     The hypothesis to reject is a spread of at least the margin. At the boundary, (n − 1) s²/(margin
     · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are those of the σⱼ. The
-    p-value is its lower tail. The size of the test at 5% is 4 to 5.4%. The spread of Gaussian
-    filters is 1/√(2 dims), so a margin near or below this number cannot be supported. If all
-    filters are constant, the mean standard deviation is 0 and the result is NaN.
+    p-value is the lower tail of this χ². The size of the test at 5% is 4 to 5.4%. The spread of
+    Gaussian filters is 1/√(2 dims), so a margin near or below this number cannot be supported. If
+    all filters are constant, the mean standard deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -120,7 +121,7 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     The statistic is sup |F(x) + F(−x) − 1| √n. To compute the statistic, sort the weights by
     falling size and add their signs. The statistic is the largest absolute partial sum, divided by
     √n (Butler 1969). For any symmetric distribution, the partial sums are a random walk. The
-    p-value is P(sup |W| ≥ statistic) for the limit of this random walk, a Brownian motion W on [0,
+    p-value is P(sup |W| ≥ statistic) for the limit of the random walk, a Brownian motion W on [0,
     1]. The p-value is conservative.
     """
     h = floating(x, "x").ravel()
@@ -143,8 +144,8 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
     """The p-values of n tests, adjusted for their number by Holm (1979); reject those below α.
 
     The i-th smallest p-value is multiplied by n + 1 − i. If the product is below the adjusted
-    p-value before it, that value is used instead. All values are at most 1. The probability of any
-    false rejection is then at most α, whatever the dependence of the tests.
+    p-value before it, the p-value before it is used instead. All values are at most 1. The
+    probability of any false rejection is then at most α, whatever the dependence of the tests.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -172,11 +173,12 @@ def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters f
 def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, standardized by their exact means and variances.
 
-    Let n be the number of filters, ν = dims − 1 and c² the mean variance. Then νCᵢᵢ/c² is χ² with ν
-    degrees of freedom. The squared correlations have mean 1/ν and are pairwise independent, so
-    their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2. For U = tr (C/c² − I)²/n, (νU −
-    n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002). Orthogonal filters have
-    `off_diagonal` far below 0. A constant filter has no correlations and gives NaN.
+    Let n be the number of filters, ν = dims − 1 and c² the mean variance. For independent Gaussian
+    filters, νCᵢᵢ/c² is χ² with ν degrees of freedom. The squared correlations have mean 1/ν and are
+    pairwise independent, so their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2. For U
+    = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002).
+    Orthogonal filters have `off_diagonal` far below 0. A constant filter has no correlations and
+    gives NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.

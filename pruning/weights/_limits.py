@@ -1,6 +1,6 @@
-"""Limits for the data that a file may claim, and the error for files beyond these limits.
+"""Limits for the data that a file may claim, and the error for a file beyond a limit.
 
-Together, these limits keep the memory for any file below 64 MiB plus four times its size, and the
+Together, the limits keep the memory for any file below 64 MiB plus four times its size, and the
 time below a second plus the time to read its bytes.
 """
 

@@ -44,14 +44,15 @@ def load(
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into parts
     (`weight_g`, `original1`, `weight_ih_l0`); the parts are transposed too, and keep their full
-    name. Other arrays have the layout of Flax and Keras and are not transposed. PyTorch's
-    embeddings and the Conv1D layers of GPT-2 also have the layout of Flax, and are recognized by
-    name (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot be recognized
-    and gives (features, entries). A transposed convolution gives `(*window, cout, cin)`.
+    name. Arrays that are not divided have the layout of Flax and Keras and are not transposed.
+    PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of Flax, and are
+    recognized by name (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot
+    be recognized and gives (features, entries). A transposed convolution gives `(*window, cout,
+    cin)`.
 
-    The state of an optimizer has moments with the shapes of weights. This state is left out if its
-    name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays without names is
-    refused.
+    The state of an optimizer has moments with the shapes of weights. The state of the optimizer is
+    left out if its name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays
+    without names is refused.
 
     No file runs code. Reading any file takes at most 64 MiB plus four times its size in memory, and
     at most a second more than reading its bytes; otherwise the file is refused. Objects in a pickle
@@ -64,8 +65,8 @@ def load(
       dense: Whether to include matrices, (cin, cout).
       vectors: Whether to include biases and parameters of normalizations, by their full name.
       max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the size of
-        the file. Compressed files of mostly zeros may need a higher limit, and then use this
-        memory.
+        the file. Compressed files of mostly zeros may need a higher limit, and the load then uses
+        the memory.
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.

@@ -2,7 +2,7 @@
 
 The newer format is a zip archive of a pickle and the raw bytes of each storage. The older format is
 five pickles in a row, followed by the storages. A pickle may name only the functions and types of
-`NAMES`. Leaves made of other functions or types are left out, and a warning names these leaves.
+`NAMES`. Leaves made of other functions or types are left out, and a warning names the leaves.
 """
 
 import io

@@ -124,12 +124,12 @@ def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Make a folder and lock it for this process; the value is a check that the folder exists.
 
     Every command with `--out` enters this context before it computes anything. The kernel releases
-    the lock when the process ends, for any reason. A folder of a bucket cannot be locked. For such
-    a folder, the check only detects afterwards that another process has begun to use it.
+    the lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a
+    bucket, the check only detects afterwards that another process has begun to use it.
 
     Raises:
       InputError: Another process uses the folder, or the folder cannot be written. The check raises
-        this error if the folder no longer exists, or if another process has used the folder of a
+        `InputError` if the folder no longer exists, or if another process has used the folder of a
         bucket.
     """
     owner = f"process {os.getpid()} on {socket.gethostname()}"

@@ -49,9 +49,9 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 class Interruption:
     """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
-    An exception from a handler could be lost in a callback or interrupt a write, so this handler
-    only sets a flag that the loop reads. A second Ctrl-C ends the process. Like a kill, this loses
-    nothing that is saved.
+    An exception from a handler could be lost in a callback or interrupt a write, so our handler
+    only sets a flag that the loop reads. A second Ctrl-C ends the process. As after a kill, nothing
+    is lost that is saved.
     """
 
     received: int | None = None

@@ -1,9 +1,9 @@
 """Folders on this machine and on object storage, `gs://` and `s3://`.
 
-A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). Such
-a path has all methods of `pathlib.Path` that this project uses. An object appears completely or not
-at all, and is replaced as a whole. Object storage cannot append, has no locks and no empty folders,
-and renames by copying.
+A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). A
+remote path has all methods of `pathlib.Path` that this project uses. An object appears completely
+or not at all, and is replaced as a whole. Object storage cannot append, has no locks and no empty
+folders, and renames by copying.
 """
 
 import logging
@@ -38,7 +38,7 @@ def location(text: str) -> Path:
         )
     from etils import epath
 
-    for client in CLIENTS:  # these clients log their own exceptions with a traceback
+    for client in CLIENTS:  # gcsfs and s3fs log their own exceptions with a traceback
         logging.getLogger(client).setLevel(logging.CRITICAL + 1)
     return cast(Path, epath.Path(text))
 

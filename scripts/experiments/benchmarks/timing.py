@@ -23,8 +23,8 @@ class Pair(NamedTuple):
       copy: A call that copies the data.
       memory: Temporary bytes of our program divided by those of the other library.
       runs: Largest number of runs of a program whose call takes seconds.
-      like: Name of a set of pairs that differ only in size. The table shows the mean ratio of such
-        a set.
+      like: Name of a set of pairs that differ only in size. The table shows the mean ratio of a
+        set.
     """
 
     name: str

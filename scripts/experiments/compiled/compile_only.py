@@ -63,8 +63,8 @@ INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compil
 def compile_only_devices(name: str) -> list[Any]:
     """The devices of a topology: "v5e:2x2" or any that libtpu knows, "h100", or "h100:8" of a host.
 
-    Call this function before JAX first uses a device. `devices` restricts JAX to the CPU, because
-    both plugins would otherwise look for an attached device.
+    Call `compile_only_devices` before JAX first uses a device. `devices` restricts JAX to the CPU,
+    because both plugins would otherwise look for an attached device.
 
     Raises:
       InputError: The plugin is not installed.

@@ -1,8 +1,8 @@
 """A compiled training step: its memory, traffic and bounds on each chip.
 
 Each of the three times is a lower bound: the time that one resource needs at its published rate.
-The times do not include the latency of kernels and collectives. They do not account for links that
-a small topology lacks.
+The times do not include the latency of kernels and collectives. The times do not account for links
+that a small topology lacks.
 """
 
 import itertools

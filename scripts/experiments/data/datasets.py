@@ -29,9 +29,7 @@ Moments = tuple[Sequence[float], Sequence[float]]  # means and standard deviatio
 
 
 class Images(NamedTuple):
-    """Standardized images (float32, NHWC), labels from 0, and a checksum of the pixels in the
-    files.
-    """
+    """Standardized float32 NHWC images, labels from 0, and a checksum of the pixels as read."""
 
     name: str
     note: str
@@ -80,7 +78,7 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     Args:
       name: One of `IN_MEMORY`.
       data_dir: Folder in tensorflow-datasets' format. By default a cache folder, in which the
-        digits are prepared at the first call. Files from a bucket are copied to this cache.
+        digits are prepared at the first call. Files from a bucket are copied to the cache.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
         are standardized; by default those of the training images.
 

@@ -96,7 +96,7 @@ class InMemoryLoader:
 class StreamingLoader:
     """Batches that worker processes read and crop; each host reads its shard of every batch.
 
-    It has the attributes and methods of `InMemoryLoader`.
+    The loader has the attributes and methods of `InMemoryLoader`.
     """
 
     scannable = False
@@ -164,7 +164,7 @@ Loader = InMemoryLoader | StreamingLoader
 
 
 def sharded(mesh: Mesh, spec: P, tree: Any) -> Any:
-    """`tree` with a sharding that `jax.shard_map` accepts; on Auto axes, any sharding is accepted."""
+    """`tree` with a sharding that `jax.shard_map` accepts, which is any sharding on Auto axes."""
     if mesh.axis_types == (AxisType.Auto,):
         return tree
     return jax.sharding.reshard(tree, NamedSharding(mesh, spec))

@@ -98,7 +98,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
     """Refuse a budget that can remove no kind of unit.
 
     Raises:
-      InputError: The family cannot have fewer of these units.
+      InputError: The family cannot have fewer of the units.
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(

@@ -110,8 +110,8 @@ def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t expe
     """The weights of the experts for every token; zero for experts that the token does not use.
 
     The function takes a softmax over all experts, of which the largest remain. Shazeer et al.
-    (2017) take the softmax over the largest experts. Both are the same if the weights are divided
-    by their sum.
+    (2017) take the softmax over the largest experts. The two softmaxes agree if the weights are
+    divided by their sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)

@@ -2,7 +2,7 @@
 
 Names, shapes and the layout on disk follow `checkpoint_conversion/utils/param_mapping.py` and
 `common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along axis 1.
-We read these sources; we did not run MaxText.
+We read the sources but did not run MaxText.
 """
 
 import json

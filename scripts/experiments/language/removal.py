@@ -1,7 +1,7 @@
 """Removes units of a decoder from its arrays, without changing its other computations.
 
 An RMS norm divides by a mean over the width, so its result depends on the width. With d old and k
-new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). So the new norm has the scale γ
+new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k), so the new norm has the scale γ
 √(d/k) and the new ε is ε d/k. Three further changes follow from the new ε and the new width. The
 norms of single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma
 multiplies embeddings by the square root of the width, so its embeddings are multiplied by √(d/k).

@@ -1,8 +1,8 @@
 """Kernels fitted by least squares to the inputs that they have in the smaller decoder.
 
 Both decoders read the same text. Layer by layer, a kernel W of the smaller decoder minimizes Σ ‖W
-x̃ − y‖² + λ ‖W − W₀‖². Here x̃ are the inputs of the kernel after the earlier fits, y is its target
-in the whole decoder, and W₀ is the cut kernel. The method follows Luo et al. (2017), ThiNet.
+x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ are the inputs of the kernel after the earlier fits, y is its
+target in the whole decoder, and W₀ is the cut kernel. The method follows Luo et al. (2017), ThiNet.
 """
 
 from typing import NamedTuple

@@ -40,8 +40,8 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
     """The kept units: a unit is removed if least squares repairs its absence best.
 
     The removal of the inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H =
-    Σ x xᵀ. After the removal, W and H⁻¹ are those of the remaining inputs: ZipLM, Kurtic et al.
-    (2023).
+    Σ x xᵀ. After the removal, W and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et
+    al. (2023).
 
     Args:
       kernel: Kernel of an output projection, (outputs, inputs).

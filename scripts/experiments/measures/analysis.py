@@ -29,8 +29,8 @@ TESTS = {
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
 SHOWN = 64  # number of filters shown in a covariance
-# These programs run only a few times, so compiling takes longer than running. Older loop emitters
-# compile in half the time; JAX 0.12 no longer has them.
+# The programs of this module run only a few times, so compiling takes longer than running. Older
+# loop emitters compile in half the time; JAX 0.12 no longer has them.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
 if jax.__version_info__ < (0, 12):
     QUICK |= {"xla_cpu_use_fusion_emitters": False}

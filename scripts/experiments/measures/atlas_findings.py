@@ -70,10 +70,10 @@ def correlation(
 ) -> dict[str, Any]:
     """Pearson's correlation between normalizers, and within them, each with a bootstrap interval.
 
-    The correlation between normalizers is computed from deviations from the comparison's mean. Its
-    bootstrap resamples normalizers. For the correlation within normalizers, the mean of each
-    normalizer on the task is also subtracted. Its bootstrap resamples pairs of normalizer and task.
-    The value is None for one seed.
+    The correlation between normalizers is computed from deviations from the comparison's mean. The
+    bootstrap between normalizers resamples normalizers. For the correlation within normalizers, the
+    mean of each normalizer on the task is also subtracted. The bootstrap within normalizers
+    resamples pairs of normalizer and task. The value is None for one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)

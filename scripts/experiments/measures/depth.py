@@ -3,10 +3,10 @@
 Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm and start from
 PyTorch's default or from He et al.'s weights. Two kinds have batch norm. The authors train networks
 with batch norm by Adam and all others by SGD. Our fourth kind, "batch_norm_sgd", has batch norm and
-SGD. Ranks are those of the last hidden layer for the first batch, before training. Accuracies are
-those of 1,000 training samples, after training. Deep networks learn with He's initialization and
-with batch norm. With PyTorch's initialization, their accuracy stays at chance. Only with batch norm
-is the rank 128 at all depths.
+SGD. Ranks are measured on the last hidden layer for the first batch, before training. Accuracies
+are measured on 1,000 training samples, after training. Deep networks learn with He's initialization
+and with batch norm. With PyTorch's initialization, their accuracy stays at chance. Only with batch
+norm is the rank 128 at all depths.
 """
 
 import itertools
@@ -141,7 +141,7 @@ def measure(
       path: A file with the finished networks, after which an interrupted run resumes.
     """
     x = images.x_train.reshape(len(images.x_train), -1)
-    # Pixels in [0, 1]: this undoes the loader's standardization.
+    # Undo the loader's standardization, because the paper's pixels lie in [0, 1].
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
     done = Finished(path, [datasets.identity(images), steps], [Path(__file__)])

@@ -99,7 +99,7 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
 
     The first matrix maps deviations of the four elements, which keep n − 1 samples exchangeable.
     The second matrix maps deviations x cᵢ of the variances, y cᵢ of the covariances with the odd
-    sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0. Its last row and column are
+    sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0. The last row and column are
     for deviations of pairs only.
     """
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # means of the rows of the Gram matrix
@@ -155,8 +155,8 @@ def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> 
     """The kernel of a smooth function, only for correlations of 1 and −1.
 
     The integral is computed by the trapezoidal rule, whose error falls exponentially with the step.
-    With this step the error is below 1e-50 if the function of the standardized variable is analytic
-    up to 0.5 from the real line.
+    With the step of the code, the error is below 1e-50 if the function of the standardized variable
+    is analytic up to 0.5 from the real line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]
     weights = [mpmath.npdf(x) / 40 for x in nodes]

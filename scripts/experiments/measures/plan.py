@@ -25,7 +25,7 @@ class Plan:
       round_to: Each number of kept channels is rounded up to a multiple of this number.
       exclude: Layers that keep their filters, such as stem or blocks/0.
       fold: Whether the constant outputs of removed channels are added to the next biases.
-      repair: Repair of the layers that read removed channels, on training images. This repair
+      repair: Repair of the layers that read removed channels, on training images. The repair
         replaces folding and comes before the stage "pruned". The repair merge needs no images.
       repair_images: The largest number of training images that are used to repair.
     """

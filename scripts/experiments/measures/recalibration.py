@@ -1,7 +1,7 @@
 """Shows when recalibration harms: an unpruned network on images unlike its training images.
 
-The network is a ResNet-20 that others trained on CIFAR-10's original pixels. Its statistics are
-taken from training images that were recompressed as JPEG.
+The network is a ResNet-20 that others trained on CIFAR-10's original pixels. The statistics of the
+network are taken from training images that were recompressed as JPEG.
 """
 
 from collections.abc import Callable

@@ -74,8 +74,8 @@ def values_of_criteria(cells: Cells) -> np.ndarray:
 def mean_of(values: np.ndarray) -> Mean:
     """The mean over draws and blocks, and its standard error over both.
 
-    The variance is s²(means over draws) / blocks + s²(means over blocks) / draws. This estimates at
-    least the variance of the mean, because both terms include the noise of single values. The
+    The variance is s²(means over draws) / blocks + s²(means over blocks) / draws. The sum estimates
+    at least the variance of the mean, because both terms include the noise of single values. The
     degrees of freedom are by Welch and Satterthwaite. With one draw, the error is over blocks only.
     """
     parts = [

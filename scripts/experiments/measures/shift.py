@@ -92,7 +92,7 @@ class Program(NamedTuple):
 
 
 def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
-    """The paper's dense network, with a rate that is divided by 5 at 30, 60 and 80 % of the epochs."""
+    """The paper's dense network, whose rate is divided by 5 at 30, 60 and 80 % of the epochs."""
     return Recipe(
         dataset=dataset,
         model="mlp",
@@ -307,7 +307,7 @@ class Follower:
     def _moments(
         self, outputs: Callable[[Array], Outputs], x: Array, chunk: int | None
     ) -> UnitMoments:
-        """Moments of the last layer's units over `x`, `chunk` images at a time; None: all at once."""
+        """Moments of the last layer's units over `x`, `chunk` images at a time or all at once."""
         found = stream_moments(outputs, image_chunks(x, chunk or len(x)))[LAYERS[-1]]
         return {name: np.asarray(value) for name, value in found._asdict().items()}
 

@@ -1,8 +1,8 @@
 """Small panels that matplotlib draws as SVG for a web page.
 
-A panel takes its colours and its font from the page, so it follows a light or a dark theme. It is
-drawn in placeholder colours, which `draw` replaces by the page's colours. Widths are for a phone: a
-panel of 4.2 inches fills 330 pixels with text of 11 pixels.
+A panel takes its colours and its font from the page, so it follows a light or a dark theme. A panel
+is drawn in placeholder colours, which `draw` replaces by the page's colours. Widths are for a
+phone: a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
 """
 
 import io

@@ -4,7 +4,8 @@ The two newest checkpoints are retained. A checkpoint holds arrays with their ch
 a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum proves
 that a checkpoint is damaged, the checkpoint is renamed and the previous one is used. A checkpoint
 is deleted only when there are two newer ones. In a bucket of Google Cloud Storage, a checkpoint has
-no such list. There a checkpoint is complete if Orbax's last object, `commit_success.txt`, exists.
+no such list. In a bucket, a checkpoint is complete if Orbax's last object, `commit_success.txt`,
+exists.
 """
 
 import copy
@@ -73,9 +74,7 @@ class Checkpoints:
                 raise
 
     def _inode(self) -> int | None:
-        """The inode of the folder, which changes if the folder is replaced. None: removed, or a
-        bucket.
-        """
+        """The inode of the folder, which a new folder does not have; None in a bucket."""
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
@@ -254,14 +253,14 @@ def sums_of(leaves: list[Array]) -> list[int]:
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     """A checksum of each array's bits and their positions, equal for every sharding.
 
-    The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. It always
-    changes if one element changes; if several elements change, it stays equal in only one of 2³²
-    cases.
+    The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. The checksum
+    always changes if one element changes; if several elements change, it stays equal in only one of
+    2³² cases.
     """
     return [_checksum(leaf) for leaf in leaves]
 
 
-@jax.jit  # this function is traced once for each shape
+@jax.jit  # traced once for each shape
 def _checksum(leaf: Array) -> UInt32[Array, ""]:
     bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
     positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)

@@ -79,7 +79,7 @@ class Clock:
 
     For each epoch, compilation included, the clock also measures the share of the time in which the
     program waited for a batch. While the program waits, an asynchronous device may still compute
-    earlier steps. So the device was idle for at most this share of the time.
+    earlier steps. Therefore the device was idle for at most this share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):

@@ -180,7 +180,7 @@ class RecordEvaluator:
         return {"accuracy": accuracy, f"top_{TOP}": top}
 
     def _scores(self, network: Network, views: Views) -> tuple[np.ndarray, np.ndarray]:
-        """Mean logits of the views of each image of this process, and the images' labels."""
+        """Mean logits over the views of each image of this process, and the images' labels."""
         images = range(self._shard.process, len(self._records.test), self._shard.processes)
         scores = np.zeros((len(images), self._records.classes))
         labels = np.zeros(len(images), np.int64)

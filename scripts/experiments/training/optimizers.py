@@ -74,7 +74,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
 
 def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
-    """The learning rate of a step, counted from 0, to six digits; `steps` is the number per epoch."""
+    """The learning rate of a step, counted from 0, to six digits; an epoch has `steps` steps."""
     return float(f"{np.asarray(make_schedule(recipe, steps)(step)).item():.6g}")
 
 

@@ -93,7 +93,7 @@ def is_main_process() -> bool:
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
-    """For each flag, whether any process has set it: all processes must save and end at one step."""
+    """For each flag, whether any process has set it; all processes must end at one step."""
     if jax.process_count() == 1:
         return flags
     gathered = multihost_utils.process_allgather(np.array(flags))

@@ -128,7 +128,7 @@ def same_data(out: Path, data: Images | Records) -> None:
 
 
 class MetricsLog:
-    """The metrics of a seed's epochs, in a file and for TensorBoard. The main process writes them."""
+    """The metrics of a seed's epochs, written to a file and for TensorBoard by the main process."""
 
     def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
         """Open the log of a seed.
@@ -168,7 +168,7 @@ class MetricsLog:
 
 
 def read_lines(path: Path) -> Lines:
-    """The complete lines of a file before the first damaged line; none if the file does not exist."""
+    """The complete lines of a file before the first damaged line; none without a file."""
     lines = []
     for text in (files.read_bytes(path) or b"").splitlines():
         try:

@@ -2,7 +2,7 @@
 
 `Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
 Python after every few steps. The experiments here choose all three, and one step is shorter than a
-call from Python. So one scan takes all steps, and it can be vmapped.
+call from Python. Therefore one scan takes all steps, and `vmap` can map the scan.
 """
 
 from collections.abc import Callable

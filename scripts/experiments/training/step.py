@@ -119,7 +119,7 @@ def _gradient(
     """A function of parameters, statistics and a batch: loss, new statistics and gradient.
 
     Every device differentiates the mean loss of its own images. The function that is differentiated
-    casts the parameters to the precision of the computation. So the gradient is already float32
+    casts the parameters to the precision of the computation, so the gradient is already float32
     when it is averaged over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # a single device needs no collectives
@@ -155,7 +155,7 @@ def _gradient(
 
 
 def _split(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
-    """Split a batch into `count` parts with equal shares of every device's images; none is moved."""
+    """Split a batch into `count` parts with equal shares of every device's images; none moves."""
 
     @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
     def split(*batch: Array) -> list[tuple[Array, ...]]:

@@ -57,8 +57,8 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
 def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     """The network of a seed from its newest checkpoint, for inference.
 
-    It takes images `(n, height, width, channels)`, standardized like those of the data set, and
-    returns logits `(n, classes)`.
+    The network takes images `(n, height, width, channels)`, standardized like those of the data
+    set, and returns logits `(n, classes)`.
 
     Args:
       run: The folder `--out` of scripts/train.py, here or in a bucket.
