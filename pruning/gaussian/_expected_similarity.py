@@ -121,7 +121,7 @@ def overlap_of_noise(
 
 
 def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
-    """The noise t = 1/ρ² − 1 of a pair, from the table of `expected_spearman`; else NaN."""
+    """The noise t = 1/ρ² − 1 of a pair in the table of `expected_spearman`; NaN for other pairs."""
     (num_filters,), (dims,) = parameters(2, num_filters=num_filters), parameters(1, dims=dims)
     if len(set(pair) & set(CRITERIA)) != 2:
         names = ", ".join(CRITERIA)

@@ -3,7 +3,7 @@
 A weight is the product of the scale of its filter, which is log-normal, and an independent
 generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives
 Laplace's density, and shape 2 the Gaussian density. The logarithms of the two norms are then nearly
-a normal pair. The correlation of the logarithms decides all expected rank correlations.
+a normal pair. All expected rank correlations depend only on the correlation of the logarithms.
 """
 
 from typing import NamedTuple

@@ -52,7 +52,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
       ValueError: `x` is empty, or the number `scale` is not positive.
     """
     h = floating(x, "x").ravel()
-    if scale is None:  # divided by the largest element, so no square vanishes or overflows
+    if scale is None:  # weights are divided by the largest, so no square vanishes or overflows
         h, _ = in_largest(h)
         scale = jnp.sqrt(jnp.square(h).mean())
     c = scalar(scale, "scale", h.dtype)

@@ -108,7 +108,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
 
 
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
-    """The given numbers of units, and the decoder's own number for each other kind.
+    """The numbers of units that options give; for every other kind, the decoder's own number.
 
     Raises:
       InputError: A number is outside the decoder's range, or divides a group of heads.

@@ -37,7 +37,7 @@ def random_relu(key: Key[Array, ""], h: Array) -> Array:
 
 
 def drop(key: Key[Array, ""], h: Array) -> Array:
-    """ReLU in training with dropout of a fifth, in place of Dropact."""
+    """ReLU, with dropout of a fifth in training, which replaces Dropact."""
     return jnp.where(jax.random.bernoulli(key, 0.8, h.shape), jax.nn.relu(h) / 0.8, 0)
 
 

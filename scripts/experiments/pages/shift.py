@@ -36,7 +36,7 @@ def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
 
 
 def findings(results: dict) -> dict[str, Any]:
-    """Change of the distance at every drop, its floor, distance per rate, movement of moments.
+    """Changes of the distance at drops, floors, distances per rate, and movements of moments.
 
     Each entry except `accuracy` is a list of records, which name the networks and the statistics.
     """

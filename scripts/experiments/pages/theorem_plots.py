@@ -1,4 +1,4 @@
-"""Small figures of the true values beside the printed values: their numbers and their plots.
+"""Numbers and plots of small figures that show true values beside printed values.
 
 Numbers are stored in results.json: first the values of the horizontal axis, then the values of each
 line by its label. To add a figure, add a line to `FIGURES`.

@@ -50,9 +50,9 @@ class Extras(NamedTuple):
       profile: Whether to write a trace of ten steps.
       log_every: Number of steps after which a line is added to steps.jsonl; None for no lines.
       hooks: Functions that are called with every chunk, for other loggers.
-      measure: Function of the first state of this run. `measure` returns a second function, which
-        maps the state after each epoch to further metrics of the only seed. Chunks are then whole
-        epochs.
+      measure: Function that is called with the first state of this run. `measure` returns a second
+        function, which maps the state after each epoch to further metrics of the only seed. Chunks
+        are then whole epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()

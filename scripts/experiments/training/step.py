@@ -45,7 +45,7 @@ def train_step(
       optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: One axis, `data`, over which batches are sharded.
-      microbatches: Parts of a device's images, with the statistics of all of them.
+      microbatches: Number of parts of a device's images; all use the statistics of all images.
     """
     steps = loader.count // recipe.batch_size
     gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)

@@ -176,7 +176,7 @@ class Trainer:
     def evaluate_views(
         self, state: State, views: tuple[recipes.Evaluation, ...]
     ) -> dict[str, dict[str, float]]:
-        """The fractions of correctly classified images by views of other sizes, for streamed data.
+        """For streamed data, the fractions of images that are classified correctly by other views.
 
         Raises:
           InputError: A view is given for a data set that is held in memory.
