@@ -2,9 +2,9 @@
 
 Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
 filters have almost equal lengths, right angles and equal distances. All moments of
-`geometry.filters` are known exactly in any dimension. Only ratios converge, at the rate 1/√dims.
-Filters are rows. Angles are in radians. For the covariance of the filters, with the edges of
-Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
+`geometry.filters` are known exactly in any dimension. As the dimension grows, only ratios converge,
+at the rate 1/√dims. Filters are rows. Angles are in radians. For the covariance of the filters,
+with the edges of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
 """
 
 import math

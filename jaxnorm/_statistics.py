@@ -131,7 +131,7 @@ def shift_batch(
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """Sums of each image over the pixels in `keep`; over all pixels of an image without any."""
+    """Sums of each image over the pixels in `keep`, or over all its pixels if `keep` has none."""
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 

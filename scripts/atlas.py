@@ -7,7 +7,7 @@ norm, DyT, Derf and batch renormalization. The tasks are a dense network on MNIS
 convolutional network on Fashion-MNIST, and a small transformer on the characters of Python's
 manual. OUT/index.html shows whether networks with less shift train better or faster, and
 OUT/results.json has every number. OUT/runs has a file for each finished run, so an interrupted
-command resumes after the last finished run.
+command resumes.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

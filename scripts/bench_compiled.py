@@ -4,9 +4,9 @@
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
 The command needs no device, because libtpu and the CUDA plugin compile ahead of time (`make
-bench-compiled` installs both). Without options, it measures both targets in separate processes, and
-writes a page and its results. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16 should take 8.00
-times the bytes of its input.
+bench-compiled` installs both). Without options, the command measures both targets in separate
+processes, and writes a page and its results. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16
+should take 8.00 times the bytes of its input.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -6,7 +6,7 @@
 The command removes key-value heads with their queries, and intermediate units, until a share of the
 parameters remains. The command chooses the units by each score, at random and by size. After each
 cut, the kernels are fitted by least squares on some text, or trained on that text or on a share of
-an epoch. OUT/results.json has the perplexity of held-out bytes for each seed. The seed draws the
+an epoch. OUT/results.json has the perplexity of held-out bytes for each seed. The seed decides the
 text and the random choice. The run takes about half an hour of a core, and more for a larger share
 of an epoch.
 """

@@ -40,7 +40,7 @@ def main(
     exact: AtLeastTwo = 400,
     out: Location = Path("out/shift"),
 ) -> None:
-    """Follow moments and shift of a network's layers through training.
+    """Measure moments and shift of a network's layers through training.
 
     Args:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.

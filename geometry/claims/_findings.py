@@ -30,9 +30,9 @@ class Finding(NamedTuple):
 
     Attributes:
       check: The check.
-      estimate: The moment, or the value of the worst case.
+      estimate: The moment of a statistic, or the computed value of the worst case.
       stderr: Standard error of the moment; 0 for computed values.
-      predicted: The number to which the estimate is compared.
+      predicted: The number with which the estimate is compared.
       z: Distance of estimate and prediction in standard errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
         for computed values.

@@ -27,7 +27,7 @@ from jaxnorm.internal import (
 
 
 class NextLayer(NamedTuple):
-    """Expectations after the layer of Theorem 14.
+    """Expectations of the batch after the layer of Theorem 14.
 
     Attributes:
       radius: The distance R = ‖x₁ − ν‖ before the layer, where ν is the mean of the other samples.

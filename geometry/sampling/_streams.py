@@ -144,7 +144,8 @@ def fold(
         return _fold(program, None, inputs, *bounds, state)
     # Plain numbers are equal on all hosts; arrays lie on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
-    with jax.ensure_compile_time_eval():  # makes them constants inside a traced function
+    # the context makes keys and state constants inside a traced function
+    with jax.ensure_compile_time_eval():
         inputs = inputs._replace(key=jax.random.key_data(inputs.key))
         inputs, state = jax.tree.map(np.asarray, (inputs, state))
     return _fold(program, implementation, inputs, *bounds, state)

@@ -24,8 +24,8 @@ from jaxnorm.internal import check_array, replicate
 class TreeGram(NamedTuple):
     """Gram matrix of the tree, divided by exp(2 log_scale), as are the squared distances.
 
-    `squared_distances` are sums of squares. For samples that merge, they keep digits long after
-    rounding makes gᵢᵢ + gⱼⱼ − 2gᵢⱼ useless.
+    `squared_distances` are computed as sums of squares. For samples that merge, sums of squares
+    keep digits long after rounding makes gᵢᵢ + gⱼⱼ − 2gᵢⱼ useless.
     """
 
     gram: Float[Array, "n n"]

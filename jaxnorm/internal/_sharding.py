@@ -119,7 +119,7 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
 
     On an Explicit mesh, the groups are sharded if the number of devices divides the number of
     groups. If the number of devices only divides the number of samples per group, the samples of
-    every group are sharded. If it divides neither number, nothing is sharded.
+    every group are sharded. If the number of devices divides neither number, nothing is sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec

@@ -25,13 +25,14 @@ def manager(
       max_to_keep: Number of the latest steps to keep.
       create: Whether to make the folder and to remove the remains of an interrupted save.
       when_written: A function that is called when a step is completely written, before the step
-        gets its name. If given, a save returns before the step is written.
+        gets its name. With `when_written`, a save returns before the step is written.
     """
     import orbax.checkpoint as ocp
 
     background: dict[str, Any] = {}
     if when_written is not None:
-        # Without the second option, threads wait ten minutes for a folder that cannot be made.
+        # Without `create_directories_asynchronously`, threads wait ten minutes for a folder that
+        # cannot be made.
         background = {
             "post_finalization_callback": when_written,
             "create_directories_asynchronously": False,

@@ -32,14 +32,14 @@ def emd_lower_bound(
     """A lower bound of the exact earth mover distance of the test samples, in their unit.
 
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
-    apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. So the critic
-    f has Lipschitz constant 1 for every τ, a and b, without clipping or division by a constant. As
-    τ tends to 0, the critic includes the optimal critic of Eq. 3 for finitely many samples. Three
-    critics are trained: one from x to y, one from y to x, and one that is linear along the
-    difference of the training means. The function takes the best of the three on the training
-    samples, and returns its mean difference on the test samples. Up to rounding (10⁻⁶ of the spread
-    of float32 samples), the result is at most the distance of the test samples, even if training
-    failed. On average, the result is below the distance of the distributions.
+    apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. Therefore the
+    critic f has Lipschitz constant 1 for every τ, a and b, without clipping or division by a
+    constant. As τ tends to 0, the critic includes the optimal critic of Eq. 3 for finitely many
+    samples. Three critics are trained: one from x to y, one from y to x, and one that is linear
+    along the difference of the training means. The function takes the best of the three on the
+    training samples, and returns its mean difference on the test samples. Up to rounding (10⁻⁶ of
+    the spread of float32 samples), the result is at most the distance of the test samples, even if
+    training failed. On average, the result is below the distance of the distributions.
 
     Args:
       key: Random key for the minibatches.
@@ -121,12 +121,12 @@ def _cones(
 
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Fast distances. Small distances have only three digits, which is enough for training."""
+    """Fast distances for training; small distances have only three digits, which is enough."""
     product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))
 
 
 def _distances(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Exact distances, so rounding makes no cone steeper than 1."""
+    """The distances are exact, so rounding makes no cone steeper than 1."""
     return jnp.sqrt(jnp.square(z[:, None] - a[None]).sum(2))

@@ -76,7 +76,8 @@ def train(
         params, moments = state
         index = jax.random.randint(key, (batch_size,), 0, len(pairs.x))
         gradient = jax.grad(loss)(params, pairs.x[index], pairs.y[index])
-        with jax.numpy_dtype_promotion("standard"):  # because optax raises to integer powers
+        # optax computes integer powers of floats, which strict promotion refuses
+        with jax.numpy_dtype_promotion("standard"):
             updates, moments = optimizer.update(gradient, moments, params)
         return (project(optax.apply_updates(params, updates)), moments), None
 

@@ -154,7 +154,7 @@ def _mean_reach(
     """The largest mean norm that a layer can give inputs with the norms of `x`, plus that for `y`.
 
     For norms above 1, the feature with the smallest alpha gives the largest output. For norms below
-    1, the feature with the largest alpha.
+    1, the feature with the largest alpha gives the largest output.
     """
     check_pair(x, y)
     alpha = _at_least_float32(alpha)

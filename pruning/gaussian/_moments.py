@@ -76,8 +76,8 @@ def amoroso_moment(
       order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: β is 0, or the order is not an integer. In the latter case, the moment for a ≠ 0
-        has no closed form.
+      ValueError: β is 0, or the order is not an integer. For such a real order, the moment for a ≠
+        0 has no closed form.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)

@@ -94,8 +94,8 @@ def scaled_l1_l2_correlation(
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
-    Instead of the leading terms b and c, the code uses those of a chi variable, with the number of
-    degrees of freedom that gives b. At shape 2 and spread 0, the result equals the exact
+    Instead of the leading terms of b and c, the code uses their values for a chi variable, whose
+    number of degrees of freedom gives b. At shape 2 and spread 0, the result equals the exact
     `l1_l2_correlation`. The error is about the kurtosis divided by dims: 0.03 for shape 0.7 and 144
     dims. If weights are correlated, `effective_dims` replaces dims in b, in c, and in the part of a
     that is linear in x², the share c²/(a b). The rest of |x| has a higher order in the correlations

@@ -49,8 +49,8 @@ def prune(
       inputs: Inputs of the model, such as a few images.
       recalibrate: A function, called after each removal, that changes the smaller model in place:
         `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
-      fine_tune: A function, called after each removal, that trains the smaller model in place. Its
-        arguments are this model and the number of the step, from 0.
+      fine_tune: A function, called after each removal, that trains the smaller model in place. The
+        arguments of `fine_tune` are the smaller model and the number of the step, from 0.
       callback: A function that is called after each step with the number of the step and the
         smaller model.
       options: The other options of `pruning.prune`, such as `ratios` or `budget`, but not `resize`.

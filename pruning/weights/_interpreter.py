@@ -78,7 +78,7 @@ class Interpreter:
     def memoize(self, index: int) -> None:
         """Store the top of the stack; only consecutive indices are allowed.
 
-        With other indices, a file could cause hash collisions.
+        With other indices, a file could cause hash collisions in the memo.
         """
         if index > len(self.memo) + 1:  # memo indices of Python 2 begin at 1
             raise WeightsError("the memo entries of a pickle must be numbered in order")

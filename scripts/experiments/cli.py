@@ -24,7 +24,7 @@ from experiments import signals
 from experiments.texts import printable
 
 START = time.monotonic()
-ADDRESS_SPACE = 4 * 2**30  # the smallest training maps 2.6 GB
+ADDRESS_SPACE = 4 * 2**30  # the smallest training maps 2.6 GB of memory
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -40,7 +40,7 @@ class StoppedError(Exception):
         self.signum = signum
 
 
-# the condition on a path, by the system's error when it refuses to read or write the path
+# the condition on a path, for each system error of a read or a write
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -74,7 +74,7 @@ def ending(again: str = "start again from the beginning") -> Iterator[None]:
             with signals.ctrl_c_ends(f"interrupted; {again}"):
                 yield
         finally:
-            sys.stdout.flush()  # raises here if the reader of the pipe has ended
+            sys.stdout.flush()  # the write raises here if the reader of the pipe has ended
     except InputError as error:
         stop(2, f"error: {error}")
     except BrokenPipeError:
@@ -105,7 +105,7 @@ def stop(status: int, line: str) -> NoReturn:
 def run(main: Callable[..., None], **ending_options: str) -> None:
     """Call `main` with the arguments of the command line, within `ending`.
 
-    First, the function calls `check_start`.
+    Before `main` runs, the function calls `check_start`.
     """
 
     @functools.wraps(main)

@@ -24,8 +24,9 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # maximum length of a line that holds more than one record, in characters
-CURVE = 9  # numbers in a list from which on it is drawn and not quoted
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)  # raised by some network file systems
+CURVE = 9  # length from which on a list of numbers is drawn and not quoted
+# some network file systems raise these errors
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def write(path: Path, text: str) -> None:
@@ -67,7 +68,7 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Name `path` in errors of the system, because the system's errors of a write name no file."""
+    """Name `path` in errors of the system, because an error of a write names no file."""
     try:
         yield
     except OSError as error:
@@ -121,7 +122,7 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 
 
 def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
-    """Make a folder and lock it for this process; the value is a check that the folder exists.
+    """Make a folder and lock it for this process; the value is a function that checks the folder.
 
     Every command with `--out` enters this context before it computes anything. The kernel releases
     the lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a
@@ -184,7 +185,7 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
         try:
             yield check
         except InputError:
-            with suppress(OSError):  # the folder holds results, or is no longer there
+            with suppress(OSError):  # the folder holds results, or it no longer exists
                 if is_new:
                     path.unlink()
                     folder.rmdir()
@@ -212,7 +213,8 @@ def results_text(results: Mapping[str, object]) -> str:
     """JSON that is easy to read and to compare: a record takes one line, and so does a short value.
 
     A record is a list or mapping of numbers and texts. Numbers have nine significant digits,
-    because no float32 has more. Fractions in curves, lists of at least `CURVE` numbers, have six.
+    because no float32 has more. In curves, which are lists of at least `CURVE` numbers, fractions
+    have six digits.
     """
     return indented(rounded(plain(results)), "") + "\n"
 

@@ -70,7 +70,7 @@ LocalPath = Annotated[Path, _path("PATH", storage.local)]
 
 
 def check(options: Any) -> None:
-    """Refuse options if a number in the dataclass, or in one inside it, is out of its range.
+    """Refuse options if a number in the dataclass, or in a nested dataclass, is out of its range.
 
     Raises:
       InputError: The message names the option.
@@ -131,7 +131,7 @@ def _fits(hint: Any, value: Any) -> bool:
 
 
 def ranges(hint: Any) -> Iterator[Spec]:
-    """The ranges in a type, such as the range of a tuple's elements."""
+    """The ranges inside a type, such as the range of a tuple's elements."""
     for part in get_args(hint):
         if isinstance(part, Spec):
             yield part

@@ -112,7 +112,7 @@ class Remaining(ProgressColumn):
 
 
 def progress_bar(*fields: str, disable: bool = False) -> Progress:
-    """A bar with the elapsed and the remaining time, and with the `fields` of its tasks."""
+    """A bar with the elapsed and the remaining time, and with the values `fields` of its tasks."""
     columns = (
         text("{task.description}"),
         BarColumn(6 if fields else 20),

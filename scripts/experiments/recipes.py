@@ -262,7 +262,7 @@ def has_residual_depth(depth: int) -> bool:
 def family_and_depth(model: str) -> tuple[str, int]:
     """The family of a model, such as preact, and its depth, or 0 if the name has no depth."""
     family = model.rstrip("0123456789")
-    digits = model[len(family) :][:9]  # no network has a depth of more digits
+    digits = model[len(family) :][:9]  # no network has a depth with more digits
     return family, int(digits or 0)
 
 

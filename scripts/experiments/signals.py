@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-SHOW_CURSOR = "\x1b[?25h\n"  # a progress bar hides the cursor
+SHOW_CURSOR = "\x1b[?25h\n"  # the cursor must reappear, because a progress bar hides it
 
 
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
@@ -18,7 +18,7 @@ def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
     The function raises no exception, because an exception could be lost in a callback. The process
     may end at once, because even a kill loses no saved results.
     """
-    # the signal came while the stream was being written
+    # the signal came while the stream was being written to
     with contextlib.suppress(RuntimeError, OSError, ValueError):
         sys.stdout.flush()
     for child in multiprocessing.active_children():
@@ -38,7 +38,7 @@ def _end_imports(signum: int, _: object) -> None:
 
 @contextmanager
 def ctrl_c_ends(line: str) -> Iterator[None]:
-    """Inside, let Ctrl-C end the process with a line; afterwards, in a command, without a line."""
+    """Inside, Ctrl-C ends the process with a line; afterwards, in a command, without a line."""
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:
         yield

@@ -29,7 +29,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """All features in one call, beside a loop over SciPy, and ott-jax under vmap."""
+    """All features in one call, compared with a loop over SciPy and with ott-jax under vmap."""
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
 
@@ -85,7 +85,7 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 
 
 def joint() -> list[Pair]:
-    """The exact distance beside a composition of SciPy's functions, and once at full size."""
+    """The exact distance compared with SciPy's functions, and once timed at full size."""
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 
     def scipys() -> float:
@@ -99,7 +99,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """Seconds of a run in a separate Linux process, and gigabytes without libraries and samples."""
+    """Seconds and gigabytes of a run in its own Linux process, without libraries and samples."""
     program = f"""
 import time
 from pathlib import Path

@@ -11,7 +11,7 @@ from experiments.benchmarks.timing import Pair, compiled
 
 WIDTH, BATCH, LAYERS = 512, 128, 20
 POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
-MAPPED, SAMPLES = 10_000, 16  # layers of a map, and samples of a Gram matrix
+MAPPED, SAMPLES = 10_000, 16  # number of layers of a map, and number of samples of a Gram matrix
 DRAWS, DRAWS_PER_KEY = 2**23, 1024
 GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
@@ -29,7 +29,7 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """All layers, beside drawing their weights and one matrix product per layer, by generator.
+    """All layers against drawing their weights and one matrix product per layer, by generator.
 
     The last rows compare the generators by the time to draw only the weights.
     """
@@ -68,7 +68,7 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """One tree beside brute force at depth 14; many shallower trees in one call beside one tree."""
+    """One tree against brute force at depth 14; many shallower trees in a call against one tree."""
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
     many = jax.jit(jax.vmap(lambda x: geometry.tree_gram(x, SHORTER)))
@@ -87,7 +87,7 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Layers of the map of any activation, beside layers in closed form, and layers of a batch."""
+    """Layers of the map of any activation against layers in closed form; layers of a batch."""
     relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
 
     def repeat(step: Callable[[jax.Array], jax.Array], x: jax.Array, layers: int) -> jax.Array:
@@ -114,7 +114,7 @@ def maps() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """`monte_carlo_moments` beside only drawing the numbers, with one or many draws per key."""
+    """`monte_carlo_moments` against only drawing the numbers, with one or many draws per key."""
     key = jax.random.key(0)
 
     @jax.jit

@@ -1,7 +1,7 @@
 """Times of ResNet-50 and VGG-16 with half the multiply-accumulates, beside the whole networks.
 
-The name of a row includes the ideal ratio of times. The ideal ratio over the measured ratio is the
-reached share of the ideal speed-up.
+The name of a row includes the ideal ratio of times. The ideal ratio, divided by the measured ratio,
+is the share of the ideal speed-up.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ BUILD: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
 }
 SIDE = 224
 BATCHES = (1, 32)
-RUNS = 10  # few runs, because a call takes seconds
+RUNS = 10  # only a few runs, because a call takes seconds
 ROUND_TO = MIN_CHANNELS = 16
 UNIFORM = 0.29  # share of the channels of every group that gives half of the multiply-accumulates
 

@@ -87,7 +87,7 @@ def mlps(dtype: Any) -> list[Pair]:
 def layers(
     shape: tuple[int, ...], dtype: Any, program: Callable[[Any, jax.Array], Compiled]
 ) -> list[Pair]:
-    """Our layers beside Flax's on one input."""
+    """Our layers compared with Flax's on one input."""
     x = jax.random.normal(jax.random.key(0), shape, dtype)
     copy = jax.jit(lambda x: x + 1)
 

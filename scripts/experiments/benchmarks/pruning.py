@@ -43,7 +43,7 @@ def drawn() -> list[np.ndarray]:
 
 
 def criteria() -> list[Pair]:
-    """All four criteria beside PyTorch's and one Gram product; GM beside cdist in float64."""
+    """All four criteria against PyTorch's and one Gram product; GM against cdist in float64."""
     host = drawn()
     layers = jax.device_put(host)
     ours = jax.jit(partial(jax.tree.map, pruning.criteria.scores))
@@ -63,7 +63,7 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The same scores in PyTorch; Weiszfeld's steps end when float32 shows no more change."""
+    """The same scores in PyTorch; Weiszfeld's steps end when they no longer change in float32."""
     torch = torch_on_all_cores("criteria/PyTorch")
     if torch is None:
         return None

@@ -1,4 +1,4 @@
-"""Times two programs in turn, and measures their memory beside the arguments."""
+"""Times two programs in turn, and measures their memory in addition to the arguments."""
 
 import os
 import time

@@ -37,7 +37,7 @@ def random_images(side: int, channels: int, count: int = 1280) -> Images:
 
 
 def steps() -> list[Pair]:
-    """Training steps of `RECIPE`, beside other implementations of the same network."""
+    """Training steps of `RECIPE`, compared with other implementations of the same network."""
     images = random_images(32, 3)
     loop = partial(training_loop, images)
     pairs = [

@@ -19,7 +19,7 @@ from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 12, 768, 12, 50257, 128
 BATCHES = (1, 8)
-RUNS = 10  # few runs, because a call takes seconds
+RUNS = 10  # only a few runs, because a call takes seconds
 Params = dict[str, Any]
 
 
@@ -32,7 +32,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
-    """Half of all heads and widths within the blocks, and half of the residual stream as well."""
+    """Half of all heads and widths within the blocks, and also half of the residual stream."""
     keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(shapes))))
     draw = jax.jit(jax.random.normal, static_argnums=1)
     whole = jax.tree.map(lambda n: 0.02 * draw(next(keys), n), shapes, is_leaf=_is_shape)

@@ -48,8 +48,8 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
-# Without the first three, libtpu asks a metadata server that exists on TPU hosts only, for minutes.
-# Without the last, only one process at a time may compile.
+# Without the first three settings, libtpu asks a metadata server that exists on TPU hosts only, for
+# minutes. Without the last setting, only one process at a time may compile.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -81,7 +81,8 @@ def compile_only_devices(name: str) -> list[Any]:
                     "h100",
                     platform="cuda",
                     target_config=H100,
-                    topology=f"1x1x{gpus[1] or 1}",  # slices, hosts, GPUs of each host
+                    # numbers of slices, hosts, and GPUs of each host
+                    topology=f"1x1x{gpus[1] or 1}",
                 ).devices
             )
         return list(topologies.get_topology_desc(name, platform="tpu").devices)

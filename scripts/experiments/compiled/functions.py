@@ -36,7 +36,7 @@ class Case(NamedTuple):
 
     @property
     def size(self) -> str:
-        """Shapes of the arguments without keys, and the note."""
+        """Shapes of the arguments without keys, and the note on the function."""
         leaves = [leaf for leaf in jax.tree.leaves(self.arguments) if leaf.dtype == jnp.float32]
         counts = Counter("×".join(map(str, leaf.shape)) or "scalar" for leaf in leaves)
         shapes = [f"{count} of {text}" if count > 1 else text for text, count in counts.items()]

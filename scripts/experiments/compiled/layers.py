@@ -39,7 +39,7 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Largest ratio of HBM traffic to Flax's, and extra temporary memory in n; None is no limit."""
+    """Limits of the HBM traffic relative to Flax's, and of extra temporary memory in n; or None."""
 
     traffic: float | None = None
     temporary: float | None = None
@@ -120,9 +120,9 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
     """The minimum HBM traffic in n, the bytes of x.
 
     In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
-    and dy for the sums, and both again to write dx. The total is 8 n, also for unitized images.
-    Unitized vectors need the sums before the norms, and both before the result, also in the
-    backward pass. The totals are 4 n and 7 n. In inference, batch norm reads x and writes y. A
+    and dy for the sums, and x and dy again to write dx. The total is 8 n, also for unitized images.
+    Unitized vectors need the sums before the norms, and sums and norms before the result, also in
+    the backward pass. The totals are 4 n and 7 n. In inference, batch norm reads x and writes y. A
     unitized layer first reads x for the norms.
     """
     if mode == "inference":
@@ -178,7 +178,7 @@ def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sha
 
 
 def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The row with its limits, and whether its values, to two decimals, are within them."""
+    """The row with its limits, and whether its rounded values are within the limits."""
     pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
     return row | {"limits": limits._asdict(), "holds": all(held) if held else None}

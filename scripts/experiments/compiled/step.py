@@ -29,8 +29,9 @@ class Chip(NamedTuple):
     interconnect: float  # bytes per second that a chip sends over all its links, one way
 
 
-# By JAX's name of the device. TPUs: docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; H100: NVIDIA's
-# data sheet of the SXM module, bfloat16 without sparsity.
+# The published figures of chips, by JAX's name of the device. TPUs:
+# docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; H100: NVIDIA's data sheet of the SXM module,
+# bfloat16 without sparsity.
 CHIPS = {
     "TPU v5 lite": Chip(197e12, 819e9, 16e9, 200e9),
     "TPU v5": Chip(459e12, 2.765e12, 95e9, 600e9),
@@ -78,7 +79,7 @@ def measure(
 
 
 def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
-    """Floating-point operations by XLA's count, 0 without a count."""
+    """Floating-point operations that XLA counts; 0 if XLA gives no count."""
     flops = (program.cost_analysis() or {}).get("flops", 0.0)
     return flops if flops > 0 else 0.0
 

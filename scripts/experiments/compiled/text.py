@@ -25,7 +25,7 @@ class Instruction(NamedTuple):
     name: str
     shape: str
     op: str
-    operands: list[str]  # names; for a parameter its index, for a constant its value
+    operands: list[str]  # names of operands; for a parameter its index, for a constant its value
     attributes: str
     is_root: bool
 
@@ -72,7 +72,7 @@ def parse_instruction(line: str) -> Instruction | None:
 
 
 def closing(text: str) -> int:
-    """Index of the parenthesis that closes the one with which `text` begins."""
+    """Index of the parenthesis that closes the first parenthesis of `text`."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -82,7 +82,7 @@ def closing(text: str) -> int:
 
 
 def attribute(instruction: Instruction, pattern: str) -> str:
-    """The group of `pattern` in the attributes; empty if there is no match."""
+    """The group of `pattern` that matches the attributes; empty without a match."""
     match = re.search(pattern, instruction.attributes)
     return match[1] if match else ""
 
@@ -100,7 +100,7 @@ def branches(instruction: Instruction) -> list[str]:
 
 
 def trip_count(program: Program, loop: Instruction) -> int | None:
-    """Trips of a `while`: XLA's number, else the bound of a counter from 0, else None."""
+    """Number of trips of a `while`: XLA's number, else the bound of a counter from 0, else None."""
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:
         return int(stated)

@@ -45,7 +45,7 @@ NOTABLE = COLLECTIVES | {
 
 
 class Summary(NamedTuple):
-    """The totals of a program, with loops multiplied by their trips."""
+    """The totals of a program; a loop counts as often as it runs."""
 
     bytes: float  # read from and written to HBM
     kernels: int
@@ -121,7 +121,7 @@ def total(parts: list[Summary]) -> Summary:
 
 
 def sum_over_trips(body: Summary, trips: int) -> Summary:
-    """Sum over the trips of a loop."""
+    """Sum of a summary over the trips of a loop."""
     return Summary(
         body.bytes * trips,
         body.kernels * trips,
@@ -233,7 +233,7 @@ def bytes_read_by_instruction(program: Program, i: Instruction, name: str, whole
     if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
         return array_bytes(i.shape)
     if i.op in ("dynamic-update-slice", "scatter") and is_first_only:
-        return 0  # updated in place: the update is counted as written
+        return 0  # the operand is updated in place, and the update counts as written
     if i.op == "fusion":
         return sum(
             bytes_read_by_fusion(program, program.callee(i), index, whole)

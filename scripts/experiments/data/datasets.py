@@ -124,7 +124,7 @@ def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
 def identity(data: Images | Records) -> dict[str, Any]:
     """The facts that distinguish a data set: version, counts, shape, classes, checksums.
 
-    The checksums cover all labels and images; for records, a thousand of each split.
+    The checksums cover all labels and images, or a thousand records of each split.
     """
     if isinstance(data, Images):
         counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])

@@ -62,7 +62,7 @@ def decode(record: dict) -> Image.Image:
                 f"its sides {image.size} must differ by a factor of at most {MAX_ASPECT}"
             )
         return image.convert("RGB")
-    except Exception as error:  # Pillow raises many types of exceptions
+    except Exception as error:  # Pillow raises many types of exceptions for damaged images
         name = record.get("file_name", b"")
         reason = " ".join(re.sub(r" <_io\.BytesIO.*>", "", str(error)).split())[:200]
         raise InputError(
@@ -165,7 +165,8 @@ def batches(
 ) -> Generator[tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]]:
     """The shard of the batches with numbers from `start` to `stop`, epoch after epoch.
 
-    A batch depends on the seed, its number and the shard, not on earlier batches or on `workers`.
+    A batch depends on the seed, on its number and on the shard, not on earlier batches or on
+    `workers`.
 
     Args:
       records: Encoded images with labels.

@@ -64,11 +64,11 @@ class InMemoryLoader:
         return self._order(seed, epoch)
 
     def device_batch(self, order: Array) -> tuple[Array, ...]:
-        """Arrays on the devices, made from the value of `epoch`, from which `batch` selects."""
+        """Arrays on the devices from which `batch` selects, made from the value of `epoch`."""
         return (*self._images, order)
 
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
-        """The batch of a step of an epoch, from the value of `device_batch`; traced by JAX."""
+        """The batch of one step, from the value of `device_batch`; JAX traces this function."""
         x, y, order = arrays
         index = jax.lax.dynamic_slice(order, (step * size,), (size,))
         return x[index], y[index]
@@ -82,7 +82,7 @@ class InMemoryLoader:
         )
 
     def draw(self, key: Key[Array, ""], count: int) -> tuple[Array, ...]:
-        """Random numbers for the augmentation of `count` images, which are the first axis."""
+        """Random numbers for the augmentation of `count` images; the first axis counts images."""
         return draw_crops(key, count) if self._augment else ()
 
     def augment(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:

@@ -64,7 +64,7 @@ def number(text: str) -> int:
 
 
 def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
-    """The numbers of units of the smaller decoder.
+    """The numbers of units that the smaller decoder keeps.
 
     Raises:
       InputError: A number is outside the decoder's range, `transformers` refuses the numbers, or no
@@ -149,7 +149,8 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
             size = getattr(counts(model), field)
             unit = min(wanted.round_to, size) if name in WIDTHS else 1
             found = found._replace(**{field: max(unit, size * step // STEPS // unit * unit)})
-        if "heads" in free:  # the largest number of heads that divides the hidden width, if it must
+        # the largest number of heads that divides the hidden width, if `transformers` requires it
+        if "heads" in free:
             while found.groups > 1 and not allowed(model, found):
                 found = found._replace(groups=found.groups - 1)
         yield found

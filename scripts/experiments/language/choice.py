@@ -30,7 +30,7 @@ Params = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder and the places of its tensors."""
+    """A decoder, and where its tensors are."""
 
     architecture: Architecture
     tensors: Sources
@@ -44,7 +44,7 @@ class Model:
 
     @property
     def tied(self) -> bool:
-        """Whether the embedding is the output's kernel."""
+        """Whether the embedding is also the kernel of the output."""
         return HEAD not in self.tensors
 
     def read(self, name: str) -> np.ndarray:
@@ -121,7 +121,7 @@ def choose(
     of_hidden = np.square(ends.table.astype(np.float32)).sum(0)  # for `magnitude`
     of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
     x, y = (streams.embed(whole, ends, part[:, :-1]) for part in text) if text else (None, None)
-    del ends  # not in memory while layers are
+    del ends  # the ends are large, so they are not in memory together with layers
     remaining, influences = [], []
     for i in range(whole.layers):
         p = model.layer(i)
@@ -198,7 +198,7 @@ def observe(layer: Layer, x: streams.Stream, *, experts: bool) -> Seen:
 
 
 def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts"]:
-    """The sum over tokens of each expert's weight times the norm of its output."""
+    """For each expert, the sum over tokens of its weight times the norm of its output."""
     down = layer.params["mlp.experts.down_proj.weight"]
     outputs = (
         product(rows(layer.run_expert(x, e)), np.asarray(down[e]).T) for e in range(len(down))
@@ -281,7 +281,7 @@ def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 def hidden_scores(
     model: Architecture, p: Params, seen: Seen | None, score: Score
 ) -> Float[np.ndarray, " hidden"]:
-    """Scores of the stream's channels from one layer; `reconstruction` uses those of `wanda`."""
+    """Scores of the stream's channels from a layer; `reconstruction` uses the scores of `wanda`."""
     if score == "random":
         return np.zeros(model.hidden)
     if seen is None or score == "magnitude":

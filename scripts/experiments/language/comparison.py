@@ -94,13 +94,13 @@ def draw_text(settings: Settings, seed: int) -> Text:
 def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
-    """The repairs of each score: none, least squares and, for one score, some training."""
+    """The repairs for each score: none, least squares and, for one score, training."""
     batches = {
         "once on the text": batches_of(text.calibration, seed),
         f"{settings.epoch:.0%} of an epoch": batches_of(part_of_epoch(settings, seed), seed),
     }
     for score in SCORES:
-        scored = text._replace(held_out=text.held_out[:1])  # the whole model is measured once
+        scored = text._replace(held_out=text.held_out[:1])  # the whole model is measured only once
         chosen = choice.choose(model, counts, score, scored, seed, lambda _: None)
         found: dict[str, Perplexity] = {}
         plan = cutting.plan(model, chosen.selection, text, repaired=True)

@@ -47,7 +47,7 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The same as `choose`, in this process."""
+    """Do the same as `choose`, in this process."""
     try:
         device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
     except ValueError as error:
@@ -58,7 +58,7 @@ def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts], float]) -> Counts:
-    """The first of the candidates, from large to small, that costs no more than a limit.
+    """The first candidate, from large to small, that costs no more than a limit.
 
     The search is a bisection, which assumes that bytes fall with the counts.
 
@@ -83,8 +83,8 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
 def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
     """Bytes that a pass over one sequence reads from and writes to a chip's memory.
 
-    A layer is compiled once and counted for all layers. The output's kernel is added; the rows of
-    the embedding are not.
+    A layer is compiled once and counted for all layers. The kernel of the output is added, but not
+    the rows of the embedding.
     """
     small = removal.smaller_architecture(model.architecture, first_units(model, counts))
     program = streams.without_layers(small)
@@ -111,7 +111,7 @@ def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> fl
 
 
 def first_units(model: Model, counts: Counts) -> removal.Selection:
-    """The first units of each kind, because programs of the same widths move the same bytes."""
+    """The first units of each kind; any choice moves the same bytes at the same widths."""
     whole = removal.whole(model.architecture)
     groups, intermediate, experts = (
         [units[:count] for units in part]

@@ -46,7 +46,7 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """The streams between two layers; None for streams that are not needed.
+    """The streams between two layers; None for a stream that is not needed.
 
     Attributes:
       whole: Perplexity of the whole decoder on the calibration text.
@@ -75,7 +75,7 @@ def arrays(
 
     Args:
       plan: How to make the smaller decoder.
-      found: An object that gets the perplexities on held-out text, of the cut and of the repaired
+      found: An object that receives the held-out perplexities of the cut and of the repaired
         decoder.
       log: A function that is called with a line for each layer.
     """
@@ -148,7 +148,7 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A layer with fitted kernels, and the streams of both decoders after it, x (whole) and y."""
+    """A fitted layer, and the streams after it: x of the whole decoder and y of the smaller one."""
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
     inner, inner_small = whole.run("attend", x), small.run("attend", y)
@@ -168,7 +168,7 @@ def repair_layer(
 
 
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
-    """The down projections of experts, each fitted to the error that the other experts leave.
+    """The down projections of experts; each is fitted to the error that the other experts leave.
 
     Args:
       after: The stream of the whole decoder after the layer.
@@ -193,13 +193,13 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """Projections that read a narrower stream, fitted to the outputs of the whole projections."""
+    """Projections that read a narrower stream, fitted to outputs of the unpruned projections."""
     model, hidden = plan.model.architecture, len(plan.selection.hidden)
     if hidden == model.hidden:
         return small
     h, h_small = whole.normalize(norm, both[0]), small.normalize(norm, both[1])
     remaining = removal.indices(model, plan.selection, i)
-    del remaining["hidden"]  # the whole stream is read
+    del remaining["hidden"]  # all channels of the stream are read
     cut = [removal.cut(name, np.asarray(whole.params[name]), remaining) for name in names]
     wanted = [
         rows(removal.fold(model, name, kernel, hidden, tied=plan.model.tied))

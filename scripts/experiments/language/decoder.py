@@ -107,9 +107,9 @@ def add_activations(model: Architecture, p: Params, x: Stream, activated: Array)
 
 
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
-    """The weights of the experts for every token; zero for experts that the token does not use.
+    """The weights of the experts for every token; zero for experts that do not get the token.
 
-    The function takes a softmax over all experts, of which the largest remain. Shazeer et al.
+    The function takes a softmax over all experts and then keeps the largest weights. Shazeer et al.
     (2017) take the softmax over the largest experts. The two softmaxes agree if the weights are
     divided by their sum.
     """
@@ -164,7 +164,7 @@ def logits(
     x: Stream,
     bias: Float[Array, " hidden"] | None = None,
 ) -> Float[Array, "*b t words"]:
-    """The logits of the next token, from the stream after the last layer; `bias` is the norm's."""
+    """The logits of the next token from the last stream; `bias` is the bias of the last norm."""
     h = layer_norm(model, x, norm, bias) if bias is not None else rms_norm(model, x, norm)
     return soft_cap(h @ head.T, model.logit_cap)
 
@@ -175,7 +175,7 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """The norm of this family, with the parameters of this name."""
+    """The norm of the decoder's family, with the parameters of the given name."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])
@@ -214,7 +214,7 @@ def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*
 
 
 def soft_cap(x: Array, cap: float | None) -> Array:
-    """The bounded value c tanh(x / c); x itself without a cap."""
+    """The value c tanh(x / c), which is bounded; x itself without a cap."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 

@@ -164,7 +164,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if not replace and (folder / "config.json").exists():
         raise InputError(f"--out must be a folder without a model; {folder} has a config.json")
-    for left in folder.glob(".unfinished-*"):  # left by a command that was killed
+    for left in folder.glob(".unfinished-*"):  # a file that a killed command has left
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as name:
         yield Path(name)

@@ -40,7 +40,7 @@ HEAD_NORMS = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 
 
 def check(folder: Path) -> None:
-    """Refuse a model that MaxText cannot hold, or whose place we did not read in its sources.
+    """Refuse a model that MaxText cannot hold, or whose layout in MaxText we have not read.
 
     Raises:
       InputError: The family is not supported, or the model has windows, other positions or more
@@ -120,7 +120,7 @@ def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {
-        "base_config": "base.yml",  # MaxText's own file, which has all other settings
+        "base_config": "base.yml",  # MaxText's own file of settings, which has all other settings
         "decoder_block": whole.family,
         "base_emb_dim": whole.hidden,
         "base_num_query_heads": whole.heads,

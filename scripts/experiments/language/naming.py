@@ -1,8 +1,8 @@
-"""One set of names for the parameters of all families: those of Llama's files.
+"""One set of names for the parameters of all families: the names in Llama's files.
 
 Files of GPT-2 and of mixtures of experts have other names and other shapes. When a file is read,
-each of its tensors gets one of our names. When a file is written, the tensor gets its own name and
-shape back:
+each of its tensors gets one of our names. When a file is written, each tensor gets its own name and
+shape again:
 
 - GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
 - A file has one tensor for each expert of a layer; our array has all experts, (experts, outputs,

@@ -100,7 +100,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
 def describe(
     model: Model, chosen: Chosen, plan: Plan, found: dict[str, Perplexity], elements: int
 ) -> dict[str, Any]:
-    """The removed units, and the perplexity after each stage."""
+    """The removed units, and the perplexity at each stage."""
     architecture = model.architecture
     whole = removal.counts(architecture)
     size = removal.parameters(architecture, model.tensors, whole)

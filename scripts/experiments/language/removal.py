@@ -74,7 +74,7 @@ class Counts(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The indices of the remaining units, rising; the units inside layers for each old layer."""
+    """Indices of the remaining units, rising; units inside layers are listed for each old layer."""
 
     layers: np.ndarray
     groups: Sequence[np.ndarray]
@@ -195,7 +195,7 @@ def parameters(model: Architecture, tensors: Sources, found: Counts) -> int:
 
 
 def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, np.ndarray]:
-    """The remaining indices of every named axis of a layer; layer −1 stands for both ends."""
+    """The remaining indices of every named axis of a layer; −1 is for tensors outside layers."""
     if layer < 0:
         return {"hidden": selection.hidden}
     per_key, per_group = model.head_dim, model.head_dim * (model.heads // model.groups)
@@ -270,7 +270,8 @@ def rewrite_config(
         names = [name for name in EXPERTS if name in config] or EXPERTS[:1]
         changed |= dict.fromkeys(names, small.experts)
         changed["num_experts_per_tok"] = small.experts_per_token
-    elif small.family not in ("llama", "mistral"):  # these families have one kind of layer
+    # decoders of these families have only one kind of layer
+    elif small.family not in ("llama", "mistral"):
         kinds = layer_kinds(config)
         changed["layer_types"] = [kinds[i] for i in selection.layers]
     return {**config, **changed}
@@ -282,7 +283,7 @@ def end_names(tensors: Sources) -> Iterator[str]:
 
 
 def layer_names(tensors: Sources, layer: int) -> Iterator[tuple[str, str]]:
-    """Short and full names of the tensors of a layer, or of both ends of the model for −1."""
+    """Short and full names of the tensors of a layer; −1 is for tensors outside layers."""
     for name in tensors:
         if layer_of(name) == layer and not name.endswith(IGNORED):
             yield short(name), name

@@ -12,7 +12,7 @@ import scipy.linalg
 from jaxtyping import Float
 
 RIDGES = (1e-3, 1e-2, 1e-1)
-HELD_OUT = 4  # one sequence in this many chooses the ridge
+HELD_OUT = 4  # one sequence of this number decides the ridge
 
 
 class Equations(NamedTuple):
@@ -22,7 +22,7 @@ class Equations(NamedTuple):
     xy: Float[np.ndarray, "n outputs"]
 
     def plus(self, other: "Equations") -> "Equations":
-        """The sums over the tokens of both."""
+        """The sums over the tokens of both operands."""
         return Equations(self.xx + other.xx, self.xy + other.xy)
 
 

@@ -37,7 +37,7 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """The kept units: a unit is removed if least squares repairs its absence best.
+    """Find the units to keep: a unit is removed if least squares can best repair its absence.
 
     The removal of the inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H =
     Σ x xᵀ. After the removal, W and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et
@@ -101,5 +101,5 @@ def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
 
 
 def largest(scores: Vector, count: int) -> np.ndarray:
-    """The indices of the largest scores, rising; of equal scores, the first are taken."""
+    """The indices of the largest scores, in rising order; of equal scores, the first are taken."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])

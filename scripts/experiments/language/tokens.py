@@ -10,7 +10,7 @@ from experiments import files
 from experiments.cli import InputError
 from experiments.language import export
 
-BYTES = 256  # the vocabulary of a model whose tokens are bytes
+BYTES = 256  # the size of the vocabulary of a model whose tokens are bytes
 
 Tokens = Int[np.ndarray, "sequences length"]
 

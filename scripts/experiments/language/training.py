@@ -72,7 +72,7 @@ def shapes(model: Architecture, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
-    """Initial norms are one; kernels have deviation 0.02, or less before the residual stream."""
+    """Norms start at one; kernels start with deviation 0.02, or less before the residual stream."""
     named = shapes(model, vocabulary)
     keys = jax.random.split(key, len(named))
 

@@ -16,7 +16,7 @@ from experiments.language.training import CONFIG, MODEL, Params, State
 from experiments.training.checkpoints import Checkpoints
 
 HELD_OUT = 512  # sequences
-LOGGED = 20  # number of steps between lines of the log
+LOGGED = 20  # number of steps between two lines of the log
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def batch(text: np.ndarray, settings: Settings, step: int) -> jax.Array:
 
 
 def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
-    """The same held-out sequences for every measurement."""
+    """Held-out sequences, which are the same for every measurement."""
     return python_text.windows(text, length + 1, HELD_OUT, np.random.default_rng(0))
 
 

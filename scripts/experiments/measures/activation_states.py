@@ -24,7 +24,8 @@ ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10  # numbers of finite-width networks and of samples
+# number of networks of finite width, and number of samples
+WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Layers of one shape, and Gaussian layers of this shape; each program is compiled once."""
+    """Layers of one shape, and Gaussian layers of the same shape; each program is compiled once."""
     n, dims = next(iter(layers.values())).shape
     rng = np.random.default_rng(0)
     gaussian = (rng.standard_normal((n, dims), np.float32) for _ in range(gaussian_layers))
@@ -239,7 +239,7 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     }
 
 
-# Jitted: eager mode would compile every step.
+# The function is jitted, because eager mode would compile every step.
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 

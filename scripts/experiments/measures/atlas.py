@@ -67,7 +67,7 @@ class Task(NamedTuple):
 
 
 class ConvNet(nnx.Module):
-    """Three 3×3 convolutions with normalization and ReLU, the mean over pixels, a dense layer."""
+    """Three 3×3 convolutions with normalization and ReLU, then pixel means and a dense layer."""
 
     def __init__(self, *, norm: Norm, rngs: nnx.Rngs):
         widths, he_normal = (1, 16, 32, 32), nnx.initializers.he_normal()
@@ -208,7 +208,7 @@ def program(own: Task, norm: Norm) -> Program:
 
     def init(key: Array) -> Any:
         model = _new(own, norm, key)
-        if has_statistics:  # running averages begin at the statistics of a thousand samples
+        if has_statistics:  # running averages start as the statistics of a thousand samples
             recalibrate(model, [x_train[:1000]])
         _, params, rest = nnx.split(model, nnx.Param, ...)
         return params, rest, optimizer.init(params)
@@ -246,7 +246,7 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # For a text, take the last position, the only position that reads all others.
+        # For a text, take the last position, because only this position reads all others.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 
     @jax.jit
@@ -370,7 +370,7 @@ def certificate(
 
 
 def runs(seeds: int) -> Iterator[tuple[str, str, int]]:
-    """Task, normalizer and seed of every run, one whole comparison after the other."""
+    """Task, normalizer and seed of every run; the runs of one comparison follow each other."""
     for seed in range(seeds):
         for name in TASKS:
             for normalizer in NORMS:

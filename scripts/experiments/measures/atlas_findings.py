@@ -1,8 +1,8 @@
 """Correlations of shift with training, over the runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. The mean of each comparison is subtracted from the logarithms of shifts and of losses. So
-tasks and seeds cause no correlation; the remaining differences are between normalizers.
+batches. The mean of each comparison is subtracted from the logarithms of shifts and of losses.
+Therefore tasks and seeds cause no correlation; the remaining differences are between normalizers.
 """
 
 from collections import defaultdict
@@ -101,7 +101,8 @@ def interval(
 ) -> dict[str, float]:
     """The correlation of all elements, and its percentiles when groups are resampled."""
     rng = np.random.default_rng(0)
-    with np.errstate(invalid="ignore"):  # a single drawn group may be constant and is left out
+    # the draw of a single group may be constant and is left out
+    with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]
             for rows in rng.integers(0, len(x), (DRAWS, len(x)))

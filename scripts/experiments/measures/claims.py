@@ -29,7 +29,7 @@ QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """results of claims whose printed form fails, if few draws decide both forms"""
+    """results of claims with a false printed form, if few draws decide both forms"""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
@@ -151,7 +151,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def sentence_of(result: claims.Result) -> dict[str, str]:
-    """A sentence with our networks' number, from the file of the results."""
+    """A sentence with our networks' number, read from the file of results."""
     ours = result.ours
     if callable(ours):
         ours = ours(json.loads((ROOT / result.page).read_text(encoding="utf-8")))

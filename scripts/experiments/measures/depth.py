@@ -73,7 +73,8 @@ def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, 
 
     def hidden(h: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:
         z = h @ layer[0]
-        if start in NORMALIZED:  # the unbiased deviation, without epsilon and gain
+        # batch norm divides by the unbiased deviation, without epsilon and gain
+        if start in NORMALIZED:
             z = standardize(z) * ((len(z) - 1) / len(z)) ** 0.5
         else:
             z = z + layer[1][None]
@@ -138,7 +139,7 @@ def measure(
       depths: Numbers of hidden layers between equal widths.
       steps: Number of training steps.
       runs: Number of networks for each start and depth.
-      path: A file with the finished networks, after which an interrupted run resumes.
+      path: A file for finished networks; an interrupted run resumes after the networks in it.
     """
     x = images.x_train.reshape(len(images.x_train), -1)
     # Undo the loader's standardization, because the paper's pixels lie in [0, 1].

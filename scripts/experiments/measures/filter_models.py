@@ -83,7 +83,7 @@ def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """All layers of a network, and for each model its errors and the layers within its interval."""
+    """All layers of a network; for each model, errors and the number of layers in its interval."""
     rng = np.random.default_rng(0)
     layers = {
         name: layer(np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))), rng)

@@ -21,7 +21,7 @@ from experiments.measures.finished import Finished
 from experiments.measures.networks import mean
 
 GAUSSIAN_LAYERS = 400  # layers drawn for the rank correlation of Gaussian filters
-# Means over layers and seeds. Gaussian filters have 1 in the second and the fourth.
+# Means over layers and seeds. For Gaussian filters, the second and the fourth of these means are 1.
 SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
 
 Row = dict[str, Any]
@@ -35,13 +35,13 @@ def measure(
     path: Path,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """The filters of every setting, before and after training, beside Gaussian ones.
+    """The filters of every setting, before and after training, and Gaussian filters.
 
     Args:
       settings: The settings by name.
       images: Training and test images.
       seeds: Number of networks of each setting.
-      path: A file with the finished settings, after which an interrupted run resumes.
+      path: A file for finished settings; an interrupted run resumes after the settings in it.
       log: A function that is called with the name of each setting.
     """
     code = (filter_settings, filter_training, analysis)

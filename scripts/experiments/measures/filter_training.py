@@ -25,7 +25,7 @@ Batch = tuple[Float[Array, "n h w 1"], Float[Array, "n classes"]]
 
 
 def drops(*ends: float) -> Callable[[int], optax.Schedule]:
-    """A rate that falls to a tenth at each of these shares of the steps."""
+    """A rate that is divided by ten at each of the given shares of the steps."""
     return lambda steps: optax.piecewise_constant_schedule(
         RATE, {round(end * steps): 0.1 for end in ends}
     )
@@ -88,7 +88,7 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
-# the base setting, as results record it
+# the base setting in the form of the results
 BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
 
 

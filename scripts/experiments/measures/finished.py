@@ -13,8 +13,8 @@ class Finished:
     """The finished parts of a run; each is written to the file at once.
 
     Attributes:
-      parts: Finished parts by name. At first, there are none if the file comes from other settings,
-        code, versions or another machine.
+      parts: Finished parts by name. At first, the finished parts are empty if the file comes from
+        other settings, code, versions or another machine.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):

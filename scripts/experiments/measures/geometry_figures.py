@@ -34,7 +34,7 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# the active parts of batch norm, and whether a layer with these parts is homogeneous
+# the parts of batch norm in a layer, and whether a layer with these parts is homogeneous
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),
@@ -81,7 +81,7 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """Angles of all pairs and the odd point at `ODD_LAYERS`, and a plane projection of the last."""
+    """Angles of all pairs and the odd point at `ODD_LAYERS`, and a projection of the last layer."""
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
     network = geometry.random_network(

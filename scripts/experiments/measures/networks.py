@@ -96,7 +96,7 @@ def _quartiles(runs: Float[np.ndarray, "seeds epochs 4 c"]) -> dict[str, dict[st
 def _change(
     stacked: dict[str, Float[np.ndarray, "seeds epochs 4 c"]], moment: str
 ) -> dict[str, OverSeeds]:
-    """Change from epoch to epoch after the first quarter of training, averaged over channels."""
+    """Mean change from epoch to epoch over channels, after the first quarter of training."""
     epochs = stacked["unitized"].shape[1] - 1
     settled = min(math.ceil(epochs / 4), epochs - 1)
     by_seed = {}
@@ -213,11 +213,11 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 @jax.jit
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
-    """The network with filters set to zero, together with everything computed from them alone.
+    """The network with filters set to zero, and also all values that depend only on them.
 
     The output of a block's first convolution passes a normalization before the second. The scale,
     bias and running mean of the channel in this normalization are set to zero, too, so that the
-    channel is exactly absent. Filters that add to the residual stream add nothing.
+    channel is exactly absent. Zero filters that add to the residual stream add nothing.
     """
 
     def channels_of(path: tuple) -> str:

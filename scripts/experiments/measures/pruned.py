@@ -51,7 +51,7 @@ Row = dict[str, float]  # accuracy by stage, after one step
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
-    """The fraction of the channels that is removed after each step; none for a budget."""
+    """The fraction of the channels that is removed after each step; none if a budget is given."""
     if plan.budget is not None:
         return ()
     return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])
@@ -91,7 +91,8 @@ def measure(
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
     folder = out / "networks" / digest(settings, plan, run)
     if not run.is_file():
-        check_names(images, recipe, plan.exclude)  # checked before hours of training
+        # the options are checked before hours of training
+        check_names(images, recipe, plan.exclude)
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]
     for network, criterion in ((n, c) for n in networks for c in pruning.CRITERIA):
@@ -112,7 +113,7 @@ def measure(
 
 
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
-    """A hash of everything that decides the small networks; other networks are not resumed."""
+    """A hash of everything that decides the small networks; only a run with it is resumed."""
     decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 

@@ -40,7 +40,7 @@ def unpack(text: str, count: int) -> np.ndarray:
 
 
 def of_networks(run: dict[str, Any]) -> Table:
-    """The values of digits.json, in which networks are the blocks."""
+    """The values of digits.json; its blocks are networks."""
     found: dict[Any, list[float]] = {}
     for row in run["rows"]:
         key = row["network"], row["ratio"], row["repair"], row["criterion"]
@@ -49,7 +49,7 @@ def of_networks(run: dict[str, Any]) -> Table:
 
 
 def of_images(run: dict[str, Any]) -> Table:
-    """The values of resnet20.json, in which test images are the blocks."""
+    """The values of resnet20.json; its blocks are test images."""
     found: dict[Any, list[np.ndarray]] = {}
     for row in sorted(run["rows"], key=lambda row: row["draw"]):
         key = "ResNet-20", row["ratio"], row["repair"], row["criterion"]
@@ -65,7 +65,7 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 
 
 def values_of_criteria(cells: Cells) -> np.ndarray:
-    """The values of all criteria except the control, (criteria, draws, blocks)."""
+    """The values of all criteria without the control, (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
     draws = min(len(v) for v in values)  # an unfinished run has fewer draws
     return np.stack([v[:draws] for v in values])
@@ -76,7 +76,8 @@ def mean_of(values: np.ndarray) -> Mean:
 
     The variance is s²(means over draws) / blocks + s²(means over blocks) / draws. The sum estimates
     at least the variance of the mean, because both terms include the noise of single values. The
-    degrees of freedom are by Welch and Satterthwaite. With one draw, the error is over blocks only.
+    degrees of freedom are by Welch and Satterthwaite. With one draw, the standard error is over
+    blocks only.
     """
     parts = [
         (means.var(ddof=1) / means.size, means.size - 1)

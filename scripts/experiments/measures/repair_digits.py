@@ -48,7 +48,7 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs, and the tree with the batch's statistics; with `fresh`, these normalize."""
+    """The outputs, and the tree with statistics of the batch, by which `fresh` normalizes."""
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):
         layer = tree[name]

@@ -37,7 +37,7 @@ from pruning.channels import (
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
 # the last results that an interrupted run has measured
 LAST = ("merged, transport", "merged, clusters", "scaled")
-RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01 on other images
+RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01, chosen on other images
 
 Examples = tuple[np.ndarray, np.ndarray]  # images and labels
 Makers = dict[tuple[str, str], Callable[[], Any]]  # results by criterion and repair
@@ -106,7 +106,8 @@ def repairs(task: Task) -> Makers:
         }
         return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
     makers: dict[str, Callable[[], Any]] = {}
-    if task.draw == 0 or task.choice == "random":  # results without images are equal for every draw
+    # results without images are the same for every draw
+    if task.draw == 0 or task.choice == "random":
         carried = partial(merged, plan=transport)
         makers = {"folded": folded, "merged, transport": lambda: task.prune_draw(repair=carried)}
     makers |= {
@@ -188,7 +189,7 @@ def run(
     before: dict[str, Any],
     save: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Measure the rows that are not in `before`, a run of the same settings; save each at once."""
+    """Measure the rows that the earlier run `before` lacks, and save each row at once."""
     graph, tree = network(weights)
     test = images(data_dir, "test", 0, settings.test)
     results = resume(settings, before)

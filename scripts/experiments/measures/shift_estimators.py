@@ -22,7 +22,7 @@ Sample = Float[Array, "n d"]
 
 
 class Case(NamedTuple):
-    """Two distributions and their distance; None means the distance of the test samples."""
+    """Two distributions and their distance; with None, the distance is that of the test samples."""
 
     name: str
     draw: Callable[[Key[Array, ""], int], tuple[Sample, Sample]]

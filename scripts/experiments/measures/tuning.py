@@ -46,7 +46,7 @@ def trained_networks(
 
 
 def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) -> "Network":
-    """The network of a weight file, to be tuned for `fine_tune` epochs by a recipe of its model."""
+    """The network of a weight file, ready to fine-tune by a recipe of its model."""
     model = weight_files.read(path)
     weight_files.check_fits(model, images)
     _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)

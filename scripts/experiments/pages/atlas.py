@@ -74,7 +74,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def sentences(results: Mapping[str, Any]) -> Iterator[str]:
-    """The answer to the question, and other possible causes."""
+    """The answer to the question of the page, and other possible causes."""
     found = results["findings"]
     yield (
         f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "
@@ -95,7 +95,7 @@ def with_interval(found: Mapping[str, float]) -> str:
 
 
 def verdict(found: Mapping[str, float]) -> str:
-    """The answer of the interval; if less shift lowers the loss, the correlation is positive."""
+    """The answer of the interval; less shift with less loss gives a positive correlation."""
     if found["low"] > 0:
         return "less shift goes with a lower loss"
     if found["high"] < 0:

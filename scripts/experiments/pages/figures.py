@@ -50,8 +50,8 @@ def figures(claim: dict) -> list[str]:
 def rows(claims: list[dict]) -> list[list[str]]:
     """The cells of the figures and tables of a paper's claims, in order.
 
-    The cells are the name, empty if the row above has the same; what the paper shows; our result,
-    or the reason why it was not run; a link to the page with the result; the command and its time.
+    The cells are the name, which is empty if it repeats; what the paper shows; our result, or the
+    reason why it was not run; a link to the page with the result; the command and its time.
     """
     by_place = sorted(
         ((name, claim) for claim in claims for name in figures(claim)), key=lambda x: _order(x[0])

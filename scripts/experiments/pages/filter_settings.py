@@ -50,7 +50,7 @@ PANELS = {
     ("width", "depth", "length"): "Width, depth and length",
 }
 TALL = (4.2, 3.2)
-FEW = 4  # largest number of settings that a sentence names
+FEW = 4  # largest number of settings that a sentence names one by one
 
 
 def render(results: dict[str, Any]) -> str:
@@ -114,7 +114,7 @@ def rows(results: dict[str, Any], when: str) -> list[list[str]]:
 
 
 def _table(results: dict[str, Any], when: str) -> str:
-    drop = 1 if when == "before" else len(HEAD)  # before training there is no accuracy
+    drop = 1 if when == "before" else len(HEAD)  # there is no accuracy before training
     keep = [i for i in range(len(HEAD)) if i != drop]
     cells = [[row[i] for i in keep] for row in rows(results, when)]
     return table([HEAD[i] for i in keep], cells, f"Filters {when} training")

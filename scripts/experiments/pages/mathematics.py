@@ -1,7 +1,7 @@
 """Converts LaTeX between dollar signs to MathML for a page and to Unicode elsewhere.
 
-`latex2mathml` reads the LaTeX for both, so that page and terminal show the same formula. Texts
-without dollar signs remain unchanged.
+`latex2mathml` reads the LaTeX for pages and terminals, so both show the same formula. Texts without
+dollar signs remain unchanged.
 """
 
 import re
@@ -52,7 +52,8 @@ def _mathml(latex: str) -> str:
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
         if node.tag == "mover" and node[1].text in _ACCENTS:
-            node.set("accent", "true")  # otherwise browsers draw bars in the size of a script
+            # without the attribute, browsers draw bars in the size of a script
+            node.set("accent", "true")
     # A formula does not break. If a formula is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 

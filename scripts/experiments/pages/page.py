@@ -66,7 +66,8 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
             files.write(folder / name, text)
         return written
     folder.mkdir(parents=True, exist_ok=True)
-    for left in folder.glob(".report-*"):  # left by a killed command, because the folder is locked
+    # files that a killed command has left, because this process holds the lock
+    for left in folder.glob(".report-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:
         for name, text in texts.items():

@@ -115,7 +115,7 @@ def panels(
 
 
 def floats(values: Sequence) -> np.ndarray:
-    """`values` in float64; None, JSON's form of numbers that are not finite, becomes NaN, a gap."""
+    """`values` in float64; None, which JSON has for infinite numbers and NaN, becomes a gap."""
     return np.asarray(values, dtype=float)
 
 

@@ -90,7 +90,7 @@ def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
 
 
 def answer(table: Table) -> str:
-    """Whether the criteria differ after outputs are repaired, at the largest share removed."""
+    """Whether the criteria differ after outputs are repaired, at the largest ratio, in words."""
     known = {"recalibrated": "recalibrated", "least squares": "after least squares"}
     sentences = []
     for network in dict.fromkeys(name for name, _, _ in table):

@@ -175,7 +175,7 @@ def _masking(pruning: dict, kind: str, title: str) -> str:
 
 
 def masking_plots(pruning: dict, kind: str) -> list[str]:
-    """Accuracy after masking for each normalization, and how criteria differ in this accuracy.
+    """Accuracy after masking for each normalization, and how the criteria differ in it.
 
     The argument `kind` is one of `MASKINGS`.
     """

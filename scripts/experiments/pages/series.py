@@ -15,7 +15,7 @@ MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis"
 
 
 def criterion_series(names: Iterable[str]) -> dict[str, Series]:
-    """A series for each criterion; a fifth criterion repeats the first colour with a new marker."""
+    """A series for each criterion; a fifth criterion has the first colour and a new marker."""
     return {
         name: Series(
             LABELS.get(name, name),

@@ -54,7 +54,7 @@ def _sampled(check: dict) -> str:
 
 
 def power(check: dict) -> str:
-    """The chance that a check notices a wrong number; empty if this chance has no meaning."""
+    """The chance that a check notices a wrong number; empty if the chance has no meaning."""
     chance = check["power"]
     if chance is None:
         return ""

@@ -78,7 +78,7 @@ def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
 
 
 def _speed(run: Sequence[dict]) -> float:
-    """The median over epochs, because a run may end on another machine than it began."""
+    """The median speed over epochs, because a run may end on another machine than it began."""
     return float(np.median([line["images_per_second"] for line in run]))
 
 

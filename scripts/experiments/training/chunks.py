@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
       ends_epoch: Whether the chunk has the last steps of its epoch.
       losses: Mean loss of each seed over the steps of the epoch so far.
       steps: Number of steps of the chunk.
-      seconds: Duration of these steps.
+      seconds: Duration of the steps.
       waiting: Share of `seconds` that was spent waiting for batches.
     """
 
@@ -79,7 +79,7 @@ class Clock:
 
     For each epoch, compilation included, the clock also measures the share of the time in which the
     program waited for a batch. While the program waits, an asynchronous device may still compute
-    earlier steps. Therefore the device was idle for at most this share of the time.
+    earlier steps. Therefore the device was idle for at most the measured share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):

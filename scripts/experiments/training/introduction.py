@@ -83,7 +83,7 @@ def settings(
     Args:
       recipe: Recipe of the run.
       streamed: Whether images are cropped while they are read.
-      evaluations: Views of the test images on which the last state is evaluated.
+      evaluations: Views of the test images for the evaluation of the last state.
     """
     unused = _unused_fields(recipe, streamed, evaluations)
     said = {name: _text(value) for name, value in vars(recipe).items() if name not in unused}
@@ -110,7 +110,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """Names of fields without effect, given the others. Crop and scales have their own line."""
+    """Fields without effect, given the other fields; crop and scales have their own line."""
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):
         unused |= {"test_scales"}

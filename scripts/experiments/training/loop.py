@@ -63,7 +63,7 @@ class Extras(NamedTuple):
 
 
 class View(Protocol):
-    """A display that shows the progress of a run."""
+    """A display of the progress of a run."""
 
     def log(self, line: str) -> None:
         """Show a line above the bar."""

@@ -32,7 +32,7 @@ class History(NamedTuple):
     loss: Float[np.ndarray, " epochs"]
     accuracy: Float[np.ndarray, " epochs"]  # accuracy on all test images
     moments: Float[np.ndarray, "epochs+1 4 c"]
-    distances: Float[np.ndarray, "epochs c"]  # the change from one epoch to the next
+    distances: Float[np.ndarray, "epochs c"]  # changes from one epoch to the next
 
 
 class Program(NamedTuple):

@@ -1,8 +1,8 @@
 """Training as one compiled program, for small networks outside the recipes.
 
 `Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
-Python after every few steps. The experiments here choose all three, and one step is shorter than a
-call from Python. Therefore one scan takes all steps, and `vmap` can map the scan.
+Python after every few steps. The experiments of this module choose all three, and one step is
+shorter than a call from Python. Therefore one scan takes all steps, and `vmap` can map the scan.
 """
 
 from collections.abc import Callable
