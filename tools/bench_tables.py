@@ -23,17 +23,16 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     """Sentences that explain the numbers and name the machine and the file."""
     machine, options = found["environment"], found["options"]
     ratios = (
-        "Ratios are medians over pairs of neighbouring calls, with quartiles."
+        "A ratio is our time divided by the other time: the median over pairs of neighbouring "
+        "calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "Ratios are quotients of the median times, with quartiles over pairs of neighbouring "
-        "calls; a ratio outside its quartiles is left out."
+        else "A ratio is our median time divided by the other median time, with quartiles over "
+        "pairs of neighbouring calls; a ratio outside its quartiles is left out."
     )
     return (
-        f"Times are medians of at most {options['runs']} calls. {ratios} "
-        "If a ratio is below 1, our program is faster.\n"
+        f"Times are medians of at most {options['runs']} calls. {ratios}\n"
         f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
-        f"{machine['jax']}, {found['date'][:10]} "
-        f"([results](results/bench/{subject}.json))."
+        f"{machine['jax']}, {found['date'][:10]} ([results](results/bench/{subject}.json))."
     )
 
 
