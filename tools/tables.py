@@ -44,6 +44,20 @@ def estimators(_: str) -> str:
     return table(f"{head}\n| --- | --- | --- | --- | --- | --- |\n", list(rows))
 
 
+def drops(_: str) -> str:
+    """The table of the distance after each drop of the learning rate, over that before."""
+    statistics = {"whole set": "whole training set", "running": "running averages"}
+    found = load_result("shift/results.json")["findings"]["drops"]
+    cells: dict[tuple[str, str], list[str]] = {}
+    for one in (one for one in found if one["kind"] in statistics):
+        name = f"{one['normalization'].replace('_', ' ')}, {one['order']}"
+        ratio = f"{one['ratio']['mean']:.2f} ± {one['ratio']['stderr']:.2f}"
+        cells.setdefault((name, statistics[one["kind"]]), []).append(ratio)
+    epochs = " | ".join(f"from epoch {epoch} on" for epoch in sorted({o["epoch"] for o in found}))
+    header = f"| networks | statistics | {epochs} |\n| --- | --- | --- | --- | --- |\n"
+    return table(header, [f"| {' | '.join((*key, *row))} |" for key, row in cells.items()])
+
+
 def scale(_: str) -> str:
     """The table of devices and processes."""
     return table(scale_table.HEADER, scale_table.table(load_result("scale.json")["rows"]))
@@ -131,6 +145,7 @@ def number(argument: str) -> str:
 WRITERS: dict[str, Callable[[str], str]] = {
     "accuracies": accuracies,
     "bench": bench,
+    "drops": drops,
     "estimators": estimators,
     "language": language,
     "normalizers": normalizers,
