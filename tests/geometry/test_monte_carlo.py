@@ -125,12 +125,17 @@ def test_neither_devices_nor_batches_change_a_result(key):
         assert_same(many, one)
 
 
-def test_one_key_may_have_many_draws(key):
+@pytest.mark.parametrize("devices", [1, 8])
+def test_one_key_may_have_many_draws(devices, key):
+    """One device takes three keys at a time, and the last time only two of them count."""
+
     def many(key):
         return jax.random.exponential(key, (25, 2))
 
     rows = drawn(many, key, 8).reshape(200, 2)
-    found = monte_carlo_moments(many, key, 200, draws_per_key=25, batch_size=75)
+    found = monte_carlo_moments(
+        many, key, 200, draws_per_key=25, batch_size=75, devices=jax.devices()[:devices]
+    )
     np.testing.assert_allclose(found.mean, rows.mean(0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, rows.var(0, ddof=1), rtol=1e-12)
 
