@@ -6,15 +6,15 @@ steps.
 """
 
 from pruning.channels._cost.cost import Cost as Cost
+from pruning.channels._cost.cost import Executable as Executable
 from pruning.channels._cost.cost import Timing as Timing
 from pruning.channels._cost.cost import cost as cost
+from pruning.channels._cost.cost import milliseconds as milliseconds
 from pruning.channels._cost.cost_at import cost_at as cost_at
-from pruning.channels._cost.widths_for import Executable as Executable
 from pruning.channels._cost.widths_for import WidthCost as WidthCost
 from pruning.channels._cost.widths_for import compiled_bytes as compiled_bytes
 from pruning.channels._cost.widths_for import compiled_cycles as compiled_cycles
 from pruning.channels._cost.widths_for import compiled_flops as compiled_flops
-from pruning.channels._cost.widths_for import milliseconds as milliseconds
 from pruning.channels._cost.widths_for import widths_for as widths_for
 from pruning.channels._coupling.coupling import coupled_channels as coupled_channels
 from pruning.channels._coupling.coupling import fixed_channels as fixed_channels

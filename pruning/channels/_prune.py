@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -15,7 +14,7 @@ from pruning._arguments import check_names, check_takes
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
-from pruning.channels._coupling.groups import ChannelGroup, FixedChannels
+from pruning.channels._coupling.groups import ChannelGroup, FixedChannels, describe
 from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._program.lines import at
 from pruning.channels._removal.checkpoint import Pruned, resume, save_pruned
@@ -49,18 +48,13 @@ CURES = {
 RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
 
 
-def macs_of(cost: Cost) -> int:
-    """Multiply-accumulates, the default cost for a budget."""
-    return cost.macs
-
-
 def prune(
     apply: Apply,
     params: Tree,
     *inputs: Tree,
     ratios: Sequence[int | float] = (),
     budget: int | float | Sequence[int | float] = (),
-    cost: Callable[[Cost], int | float] = macs_of,
+    cost: Callable[[Cost], int | float] = lambda cost: cost.macs,
     batch_sizes: Sequence[int] = (),
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
     select: Select | None = None,
@@ -162,14 +156,15 @@ def prune(
     check_function(cost, "cost", "lambda cost: cost.parameters")
     check_names(exclude, "exclude")
     _check_functions(params, score, repair, recalibrate, fine_tune, resize)
-    option, targets = _targets(_as_list(ratios, "ratios"), _budgets(budget))
+    option, targets = _targets(ratios, [budget] if isinstance(budget, int | float) else budget)
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
     keep = tuple(np.ones(g.size, bool) for g in groups)
     pruned, done = _result(apply, params, groups, keep, resize), 0
     costs = {}
     if option == "budget":
-        costs = _costs(apply, params, groups, inputs, cost, batch_sizes) | dict(_keywords(select))
+        costs = _costs(apply, params, groups, inputs, cost, batch_sizes)
+        costs |= getattr(select, "keywords", {})  # of the caller's `partial`
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
@@ -279,13 +274,10 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
     ]
 
 
-def _shapes(params: Tree) -> list[tuple[int, ...]]:
-    return [np.shape(leaf) for leaf in jax.tree.leaves(params)]
-
-
 def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
     """`params`, if it has the shapes of `given`; otherwise raise and name the function."""
-    if (found := _shapes(params)) != (shapes := _shapes(given)):
+    found, shapes = (list(describe(tree).shapes) for tree in (params, given))
+    if found != shapes:
         got = "None" if params is None else f"{found}"
         raise ValueError(
             f"{name} must return a tree with the shapes of its argument, {shapes}; got {got}"
@@ -336,11 +328,6 @@ def _costs(
     return {"cost": lambda widths: cost(timed(widths)), "price": lambda widths: at(widths).macs}
 
 
-def _keywords(select: Select | None) -> Mapping[str, Any]:
-    """The arguments that the caller's `partial` already has."""
-    return select.keywords if isinstance(select, partial) else {}
-
-
 def _goals(
     targets: Sequence[int | float], groups: Sequence[ChannelGroup], costs: Mapping[str, Any]
 ) -> list[int | float]:
@@ -351,20 +338,15 @@ def _goals(
     return [target * whole if target < 1 else target for target in targets]
 
 
-def _budgets(budget: Any) -> list[int | float]:
-    return [budget] if isinstance(budget, int | float) else _as_list(budget, "budget")
-
-
 def _as_list(numbers: Any, name: str) -> list[int | float]:
     if not isinstance(numbers, Iterable) or isinstance(numbers, str):
         raise TypeError(f"{name} must be a list, such as [0.5]; got {numbers!r}")
     return list(numbers)
 
 
-def _targets(
-    ratios: list[int | float], budgets: list[int | float]
-) -> tuple[str, list[int | float]]:
+def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
     """The name of the argument of `select`, `ratio` or `budget`, and its value for each step."""
+    ratios, budgets = _as_list(ratios, "ratios"), _as_list(budgets, "budget")
     if not budgets:
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")

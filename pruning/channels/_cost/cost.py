@@ -3,14 +3,14 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxnorm.internal import check_on_host
-from pruning._arguments import check_values
+from pruning._arguments import at_least, check_values
 from pruning.channels._coupling.groups import arrays_of
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import (
@@ -33,6 +33,13 @@ class Timing(NamedTuple):
     milliseconds: float
     samples_per_second: float
     memory: int
+
+
+class Executable(NamedTuple):
+    """A compiled program, with the arrays or shapes of its arguments."""
+
+    compiled: Any
+    arguments: tuple[Any, ...]
 
 
 class Cost(NamedTuple):
@@ -123,18 +130,38 @@ def _batch(inputs: Sequence[Tree], size: int) -> tuple[Leaf, ...]:
 
 
 def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Timing:
-    program = jax.jit(apply).lower(params, *inputs).compile()
-    memory = program.memory_analysis()
-    jax.block_until_ready(program(params, *inputs))
-    seconds = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        jax.block_until_ready(program(params, *inputs))
-        seconds.append(time.perf_counter() - start)
-    median = float(np.median(seconds))
-    needed = 0
+    arguments = (params, *inputs)
+    compiled = jax.jit(apply).lower(*arguments).compile()
+    (median,) = milliseconds([Executable(compiled, arguments)])
+    memory, needed = compiled.memory_analysis(), 0
     if memory is not None:
         needed = (
             memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
         )
-    return Timing(1e3 * median, size / median, needed)
+    return Timing(median, 1e3 * size / median, needed)
+
+
+def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
+    """The median time of a call of each program; the programs run `runs` times in turn.
+
+    Raises:
+      ValueError: The arguments of the programs are shapes without values.
+    """
+    at_least(1, runs=runs)
+    leaves = jax.tree.leaves([program.arguments for program in programs])
+    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        raise ValueError(
+            "milliseconds must be measured on arrays; got shapes: measure compiled_flops or "
+            "compiled_bytes, which take shapes"
+        )
+
+    def call(program: Executable) -> None:
+        jax.block_until_ready(program.compiled(*program.arguments))
+
+    list(map(call, programs))  # the first calls do not count
+    seconds = np.empty((runs, len(programs)))
+    for i, j in np.ndindex(seconds.shape):
+        start = time.perf_counter()
+        call(programs[j])
+        seconds[i, j] = time.perf_counter() - start
+    return (1e3 * np.median(seconds, axis=0)).tolist()

@@ -12,13 +12,13 @@ import numpy as np
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._cost.cost import Cost, cost
-from pruning.channels._coupling.channel_ids import ChannelIds, Vector, is_free
+from pruning.channels._coupling.channel_ids import ChannelIds, UnionFind, Vector, is_free
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
-from pruning.channels._coupling.coupling import TracedChannels, unite
+from pruning.channels._coupling.coupling import TracedChannels, channels_of
 from pruning.channels._coupling.groups import ChannelGroup, arrays_of, parameters_of
 from pruning.channels._coupling.rules import summed_of_product
 from pruning.channels._program.calls import Apply, Equation, Program, Tree, subprograms
-from pruning.channels._program.interpret import interpret, trace_apply
+from pruning.channels._program.interpret import interpret
 from pruning.channels._removal.removal import name, remove_channels
 from pruning.channels._removal.resizing import resized
 
@@ -70,13 +70,13 @@ def cost_at(
     if batch_sizes:
         check_on_host("a timing of cost_at", params, inputs, instead="leave batch_sizes empty")
         check_values("a timing of cost_at", params, inputs)
-    parameters = parameters_of(params, groups)
-    program, result = trace_apply(apply, params, inputs)
-    channels = unite(program, parameters, inputs, result)
+    parameters_of(params, groups)
+    channels = channels_of(apply, params, inputs)
     leaves = arrays_of(params)
     of_leaves = [(1, value.axes) for value in channels.arguments[: len(leaves)]]
     arrays = Products(channels, groups, of_leaves)
-    products = Products(channels, groups, _macs(channels, program, channels.arguments))
+    of_program = _macs(channels.sets, channels.program, channels.arguments)
+    products = Products(channels, groups, of_program)
     itemsizes = np.array([leaf.dtype.itemsize for leaf in leaves], np.int64)
 
     def at(widths: Widths) -> Cost:
@@ -137,21 +137,21 @@ class Products:
 
 
 def _macs(
-    channels: TracedChannels, program: Program, arguments: Sequence[ChannelIds], factor: int = 1
+    sets: UnionFind, program: Program, arguments: Sequence[ChannelIds], factor: int = 1
 ) -> list[Product]:
     """The multiply-accumulates of each product and convolution of a program."""
     products: list[Product] = []
 
     def step(eqn: Equation, values: Sequence[ChannelIds]) -> list[ChannelIds]:
-        arguments, results = equation_ids(channels.sets, eqn, values)
+        arguments, results = equation_ids(sets, eqn, values)
         if (summed := summed_of_product(eqn)) is not None:
             pairs = ([values[k].axes[axis] for k, axis in operands] for operands in summed)
             axes = (next((a for a in pair if not is_free(a)), pair[0]) for pair in pairs)
             products.append((factor, (*results[0].axes, *axes)))
         times = factor * eqn.params["length"] if eqn.primitive.name == "scan" else factor
-        with channels.sets.inside(eqn):
+        with sets.inside(eqn):
             programs = zip(subprograms(eqn), arguments, strict=True)
-            inner = [_macs(channels, program, ids, times) for program, ids in programs]
+            inner = [_macs(sets, program, ids, times) for program, ids in programs]
         if eqn.primitive.name == "cond":
             inner = [max(inner, key=_total)]
         products.extend(product for of_program in inner for product in of_program)

@@ -5,16 +5,14 @@ before, or more.
 """
 
 import re
-import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from jaxnorm.internal import check_on_host
-from pruning._arguments import at_least
-from pruning.channels._cost.cost import RUNS
+from pruning.channels._cost.cost import Executable, milliseconds
 from pruning.channels._cost.cost_at import check_widths
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._program.calls import Apply, Tree
@@ -22,13 +20,6 @@ from pruning.channels._removal.removal import remove_channels
 from pruning.channels._removal.resizing import resized
 
 CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
-
-
-class Executable(NamedTuple):
-    """A compiled program, with the arrays or shapes of its arguments."""
-
-    compiled: Any
-    arguments: tuple[Any, ...]
 
 
 class WidthCost(NamedTuple):
@@ -40,27 +31,6 @@ class WidthCost(NamedTuple):
 
 
 Measure = Callable[[Sequence[Executable]], Sequence[float]]
-
-
-def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
-    """The median time of a call of each program; the programs run `runs` times in turn.
-
-    Raises:
-      ValueError: The arguments of the programs are shapes without values.
-    """
-    at_least(1, runs=runs)
-    leaves = jax.tree.leaves([program.arguments for program in programs])
-    if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
-        raise ValueError(
-            "milliseconds must be measured on arrays; got shapes: measure compiled_flops or "
-            "compiled_bytes, which take shapes"
-        )
-    seconds = np.empty((runs + 1, len(programs)))
-    for i, j in np.ndindex(seconds.shape):
-        start = time.perf_counter()
-        jax.block_until_ready(programs[j].compiled(*programs[j].arguments))
-        seconds[i, j] = time.perf_counter() - start
-    return (1e3 * np.median(seconds[1:], axis=0)).tolist()
 
 
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:

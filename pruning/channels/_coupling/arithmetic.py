@@ -81,7 +81,7 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     """The ids of the remaining axes; the ids of reduced axes are pinned."""
-    return _reduce_axes(eqn, sets, values, lambda value, axis: False)
+    return _reduce_axes(eqn, sets, values, lambda value: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -91,7 +91,7 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     then adds the terms of these channels to the sum.
     """
 
-    def summable(value: ChannelIds, axis: Vector) -> bool:
+    def summable(value: ChannelIds) -> bool:
         if value.zero is not None:
             return True
         summed = (value.axes[k] for k in eqn.params["axes"])
@@ -104,13 +104,13 @@ def _reduce_axes(
     eqn: Equation,
     sets: UnionFind,
     values: Sequence[ChannelIds],
-    summable: Callable[[ChannelIds, Vector], bool],
+    summable: Callable[[ChannelIds], bool],
 ) -> Results:
     results = []
     for value in values:
         axes = tuple(axis for k, axis in enumerate(value.axes) if k not in eqn.params["axes"])
         for axis in (value.axes[k] for k in eqn.params["axes"]):
-            if not summable(value, axis):
+            if not summable(value):
                 sets.pin(axis)
                 continue
             sets.zeroed.append(sets.requirement_of(value, axis))
@@ -145,7 +145,7 @@ def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results
 def sum_over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axes = eqn.params.get("axes", ())
     if axes and all(isinstance(axis, int) for axis in axes):
-        return _reduce_axes(eqn, sets, values, lambda value, axis: value.zero is not None)
+        return _reduce_axes(eqn, sets, values, lambda value: value.zero is not None)
     return over_devices(eqn, sets, *values)
 
 

@@ -41,13 +41,15 @@ Axis = tuple[int, int]
 
 
 class TracedChannels(NamedTuple):
-    """The united ids of a traced model, and the ids of the arguments of its program.
+    """The program of a model, its united ids, and the ids of the arguments of its program.
 
-    `starts` holds the first id of each of the `axes` that have ids, and then the first id that
-    belongs to no parameter. `live` holds the numbers of the parameters on which a result of the
-    program depends.
+    `result` has the shapes of the outputs. `starts` holds the first id of each of the `axes` that
+    have ids, and then the first id that belongs to no parameter. `live` holds the numbers of the
+    parameters on which a result of the program depends.
     """
 
+    program: Program
+    result: Tree
     sets: UnionFind
     parameters: Parameters
     arguments: list[ChannelIds]
@@ -166,25 +168,20 @@ def report_of(pinned: Pinned) -> FixedChannels:
     return FixedChannels(primitive, (), line)
 
 
-def channels_of(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> TracedChannels:
-    """The united ids of a model, with all channels of its outputs pinned."""
-    program, result = trace_apply(apply, params, inputs)
-    return unite(program, describe(params), inputs, result)
-
-
-def unite(
-    program: Program,
-    parameters: Parameters,
+def channels_of(
+    apply: Apply,
+    params: Tree,
     inputs: Sequence[Tree],
-    result: Any = None,
     *,
     states: int = 0,
+    pin_outputs: bool = True,
 ) -> TracedChannels:
-    """The united ids of a traced model.
+    """The program and the united ids of a model.
 
     Channels of the inputs are pinned, except the channels of the first `states` inputs. Channels of
-    the outputs are pinned if `result` has the shapes of the outputs.
+    the outputs are pinned too, if `pin_outputs` is true.
     """
+    (program, result), parameters = trace_apply(apply, params, inputs), describe(params)
     for variable in program.jaxpr.invars:
         if any(map(jax.export.is_symbolic_dim, shape_of(variable))):
             raise ValueError(
@@ -208,14 +205,14 @@ def unite(
         values.append(_input_ids(sets, shape_of(variable), path, count + i, i < held))
     results = evaluate(program, sets, values)
     outputs = jax.tree_util.tree_leaves_with_path(result)
-    for value, (path, _) in zip(results if outputs else (), outputs, strict=True):
-        for vector in value.axes:
+    for value, (path, _) in zip(results, outputs, strict=True):
+        for vector in value.axes if pin_outputs else ():
             sets.pin(vector, name=("output", jax.tree_util.keystr(path)))
     _pin_ambiguous(sets)
     sets.settled = True
     read = {id(v) for eqn in live_program(program).jaxpr.eqns for v in eqn.invars}
     live = frozenset(i for i, v in enumerate(program.jaxpr.invars[:count]) if id(v) in read)
-    return TracedChannels(sets, parameters, values, starts, axes, live)
+    return TracedChannels(program, result, sets, parameters, values, starts, axes, live)
 
 
 def _input_ids(
@@ -234,7 +231,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     Channels that belong only to unused parameters are never removed, because the model may use
     their width.
     """
-    sets, parameters, _, starts, axes, live = channels
+    _, _, sets, parameters, _, starts, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)
     normed, singular = sets.mask_of(sets.find(sets.normed)), sets.mask_of(_singular(sets))
     roots = np.split(every, starts)[1:-1]

@@ -16,8 +16,8 @@ import numpy as np
 from pruning._arguments import quote
 from pruning.channels._coupling.channel_ids import FREE, ChannelIds
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
-from pruning.channels._coupling.coupling import unite
-from pruning.channels._coupling.groups import ChannelGroup, describe
+from pruning.channels._coupling.coupling import channels_of
+from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import (
     Apply,
@@ -28,7 +28,7 @@ from pruning.channels._program.calls import (
     subprograms,
     trace,
 )
-from pruning.channels._program.interpret import is_literal, trace_apply
+from pruning.channels._program.interpret import is_literal
 from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
@@ -66,10 +66,9 @@ def check_program(
             f"{CURE}; with fewer channels it raises {quote(error)}{at(line_of_error(error))}"
         ) from error
     tree = large_tree(params, groups)
-    large, result = trace_apply(apply, tree, inputs)
-    channels = unite(large, describe(tree), inputs, result)
-    masks = keep_masks(groups, list(map(np.asarray, keep)))
-    if found := difference(Sizes(channels, masks), large, small, channels.arguments):
+    channels = channels_of(apply, tree, inputs)
+    sizes = Sizes(channels, keep_masks(groups, list(map(np.asarray, keep))))
+    if found := difference(sizes, channels.program, small, channels.arguments):
         raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
 
 

@@ -24,8 +24,8 @@ from pruning.channels._coupling.control_flow import (
     scan_parts,
     while_parts,
 )
-from pruning.channels._coupling.coupling import unite
-from pruning.channels._coupling.groups import ChannelGroup, describe
+from pruning.channels._coupling.coupling import channels_of
+from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import (
     Apply,
@@ -43,7 +43,7 @@ from pruning.channels._program.calls import (
     trace_cotangents,
     trace_tangents,
 )
-from pruning.channels._program.interpret import interpret, trace_apply
+from pruning.channels._program.interpret import interpret
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, trim_broadcast
 
@@ -148,15 +148,14 @@ class Resized:
     def _evaluate(self, params: Tree, *inputs: Tree) -> Any:
         tree, rest = large_tree(params, self.groups), inputs[len(self.states) :]
         whole = (*jax.tree.map(_shape, self.states), *rest)
-        program, result = trace_apply(self.apply, tree, whole)
-        channels = unite(program, describe(tree), whole, states=len(self.states))
+        states = len(self.states)
+        channels = channels_of(self.apply, tree, whole, states=states, pin_outputs=False)
         sizes = Sizes(channels, keep_masks(self.groups, self.keep))
         count = len(channels.parameters.paths)
-        given = inputs[: len(self.states)]
-        held = _narrow(sizes, self.states, given, channels.arguments[count:])
+        held = _narrow(sizes, self.states, inputs[:states], channels.arguments[count:])
         arrays = [*jax.tree.leaves(params), *held, *jax.tree.leaves(rest)]
-        outputs = Resizing(sizes).run(program, list(map(Sized, arrays, channels.arguments)))
-        return jax.tree.unflatten(jax.tree.structure(result), [y.array for y in outputs])
+        outputs = Resizing(sizes).arrays(channels.program, arrays, channels.arguments)
+        return jax.tree.unflatten(jax.tree.structure(channels.result), outputs)
 
 
 def _shape(x: Leaf) -> Leaf:

@@ -140,24 +140,16 @@ class Folding:
 
         If the sum subtracts a running mean, the constant output of removed channels is this mean.
         """
-        leaf, removed = addend.leaf, self.removed(addend.leaf)
-
-        def spread(change: Array) -> Array:
-            return jnp.broadcast_to(addend.spread(change), zeroed.shape)
-
+        leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
+        removed = removed_elements(array, self.paths[leaf], self.masks)
+        removed = jnp.asarray(removed, array.dtype)
         if subtracted:
-            zeroed = jnp.where(spread(removed) == 0, zeroed, 0)
+            zeroed = jnp.where(addend.spread(removed) == 0, zeroed, 0)
         if leaf not in self.changes and zeroed is masked:
             # The sum is equal in both networks, and a change of the parameter would alter it. So no
             # other sum may change this parameter.
-            self.changes[leaf] = jnp.zeros_like(removed)
+            self.changes[leaf] = jnp.zeros_like(array)
             return Value(zeroed, masked)
         if leaf not in self.changes:
-            self.changes[leaf] = addend.mean(zeroed - masked, removed) * (1 - removed)
-        return Value(zeroed, masked + spread(self.changes[leaf]))
-
-    def removed(self, leaf: int) -> Array:
-        """An array that is one where a parameter belongs to a removed channel, else zero."""
-        array = self.leaves[leaf]
-        removed = removed_elements(array, self.paths[leaf], self.masks)
-        return jnp.asarray(removed, jnp.asarray(array).dtype)
+            self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
+        return Value(zeroed, masked + addend.spread(self.changes[leaf]))

@@ -13,7 +13,6 @@ from itertools import islice
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_tuple, check_values
@@ -243,17 +242,12 @@ class Repair:
 
     def shift(self, addend: Addend, results: Arrays) -> Arrays:
         """A sum of activations and a parameter that takes the mean difference of the networks."""
-        removed = self.removed(addend.leaf)
-
-        def spread(change: Array) -> Array:
-            return jnp.broadcast_to(addend.spread(change), results[0].shape)
-
         whole, pruned = results[: self.count], results[self.count :]
         leaf = self.leaves[addend.leaf]
         means = [addend.mean(a - b, leaf) for a, b in zip(whole, pruned, strict=True)]
-        change = jnp.where(removed, 0, sum(means) / self.count)
+        change = jnp.where(self.removed(addend.leaf), 0, sum(means) / self.count)
         self.leaves[addend.leaf] = leaf + change
-        return whole + [y + spread(change) for y in pruned]
+        return whole + [y + addend.spread(change) for y in pruned]
 
     def removed(self, leaf: int) -> np.ndarray:
         return removed_elements(self.leaves[leaf], self.paths[leaf], self.masks)

@@ -20,10 +20,10 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_tuple, check_values
 from pruning.channels._coupling.channel_ids import FIXED
-from pruning.channels._coupling.coupling import TracedChannels, unite
+from pruning.channels._coupling.coupling import TracedChannels, channels_of
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
 from pruning.channels._program.calls import Apply, Tree
-from pruning.channels._program.interpret import live_program, trace_apply
+from pruning.channels._program.interpret import live_program
 from pruning.channels._program.lines import at, line_of
 from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
 from pruning.channels._repair.gains import Gain, gains
@@ -94,12 +94,12 @@ def merge_channels(
         return params
     parameters = parameters_of(params, groups)
     check_tuple(inputs, "inputs")
-    program, result = trace_apply(apply, params, inputs)
-    live = live_program(program)
+    channels = channels_of(apply, params, inputs)
+    live = live_program(channels.program)
     facts = facts_of(live, parameters.shapes)
     kernels = [fact.solved for fact in facts]
     check_solved([group for group, _ in cut], [k for k in kernels if k is not None and k.alone])
-    _check_sums([group for group, _ in cut], unite(program, parameters, inputs, result))
+    _check_sums([group for group, _ in cut], channels)
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
     merging = Merging(parameters.paths, leaves, gains(live, leaves, facts))
     merging.choose(cut, plan)
