@@ -153,13 +153,10 @@ def _macs(
             programs = zip(subprograms(eqn), arguments, strict=True)
             inner = [_macs(sets, program, ids, times) for program, ids in programs]
         if eqn.primitive.name == "cond":
-            inner = [max(inner, key=_total)]
+            largest = [sum(n * math.prod(a.size for a in axes) for n, axes in p) for p in inner]
+            inner = [inner[np.argmax(largest)]]
         products.extend(product for of_program in inner for product in of_program)
         return results
 
     interpret(program, arguments, ids_of_constant, step, enter_calls=False)
     return products
-
-
-def _total(products: Sequence[Product]) -> int:
-    return sum(factor * math.prod(axis.size for axis in axes) for factor, axes in products)

@@ -60,18 +60,13 @@ def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
     Raises:
       ValueError: The compiler gives no estimate. Compilers for CPUs and GPUs give no estimate.
     """
-    return [float(sum(_cycles(program))) for program in programs]
-
-
-def _cycles(program: Executable) -> list[int]:
-    """The cycles of each kernel of a program."""
-    found = [int(n) for n in CYCLES.findall(program.compiled.as_text() or "")]
-    if not found:
+    found = [CYCLES.findall(program.compiled.as_text() or "") for program in programs]
+    if not all(found):
         raise ValueError(
             "the program must be compiled for a TPU, because only the TPU compiler estimates "
             "cycles; this program has no estimates"
         )
-    return found
+    return [float(sum(map(int, of_kernels))) for of_kernels in found]
 
 
 def _count(program: Executable, quantity: str) -> float:

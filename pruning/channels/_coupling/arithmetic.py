@@ -128,25 +128,27 @@ def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> 
     return value.zero is not None and (value.given or any(map(sets.removable, others)))
 
 
-def over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
+def over_devices(
+    eqn: Equation,
+    sets: UnionFind,
+    *values: ChannelIds,
+    summable: Callable[[ChannelIds], bool] = lambda value: False,
+) -> Results:
     """The ids of a primitive that combines the devices of a mesh element by element.
 
     Each device has all channels. If `jax.vmap` binds the axis name, the primitive becomes a
     reduction of the batched arrays.
     """
-    axes = eqn.params.get("axes", ())
-    if axes and all(isinstance(axis, int) for axis in axes):
-        return reduce(eqn, sets, *values)
-    if any(isinstance(axis, int) for axis in axes):
+    batched = [isinstance(axis, int) for axis in eqn.params.get("axes", ())]
+    if batched and all(batched):
+        return _reduce_axes(eqn, sets, values, summable)
+    if any(batched):
         return unknown(eqn, sets, *values)
     return [v._replace(number=None, at_zero=None, nonzero=False) for v in values]
 
 
 def sum_over_devices(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    axes = eqn.params.get("axes", ())
-    if axes and all(isinstance(axis, int) for axis in axes):
-        return _reduce_axes(eqn, sets, values, lambda value: value.zero is not None)
-    return over_devices(eqn, sets, *values)
+    return over_devices(eqn, sets, *values, summable=lambda value: value.zero is not None)
 
 
 def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:

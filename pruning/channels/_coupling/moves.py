@@ -6,7 +6,7 @@ the primitive for the smaller arrays.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -260,13 +260,7 @@ def smaller_gather(
 
 def smaller_shape(name: str) -> Callable[..., dict[str, Any]]:
     """Make `smaller` for primitives whose parameter `name` is the shape of the result."""
-    return partial(_smaller_shape, name)
-
-
-def _smaller_shape(
-    name: str, eqn: Equation, remain: Remain, values: Results, results: Results
-) -> dict[str, Any]:
-    return {name: sizes(remain, results[0])}
+    return lambda eqn, remain, values, results: {name: sizes(remain, results[0])}
 
 
 def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:

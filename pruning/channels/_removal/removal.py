@@ -81,9 +81,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
     check_keep(groups, keep)
-    vectors = [np.asarray(vector) for vector in keep]
-    check_some_left(groups, vectors)
-    return _along_channels(cut, params, groups, keep_masks(groups, vectors))
+    return _along_channels(cut, params, groups, keep_masks(groups, list(map(np.asarray, keep))))
 
 
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
@@ -99,11 +97,10 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     def zeroed(leaf: Leaf, axis: int, mask: Any) -> Leaf:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
-        shape = [-1 if k == axis else 1 for k in range(leaf.ndim)]
         where = _library(leaf, mask).where
-        return where(mask.reshape(shape), leaf, np.zeros((), leaf.dtype))
+        return where(along_axis(mask, axis, leaf.ndim), leaf, np.zeros((), leaf.dtype))
 
-    check_keep(groups, keep)
+    check_keep(groups, keep, may_be_empty=True)
     vectors = [v if isinstance(v, jax.core.Tracer) else np.asarray(v) for v in keep]
     masked = [g._replace(positions=tuple(p for p in g.positions if p.masked)) for g in groups]
     return _along_channels(zeroed, params, masked, keep_masks(masked, vectors))
@@ -154,9 +151,13 @@ def removed_elements(leaf: Leaf, path: str, masks: KeepMasks) -> np.ndarray:
     removed = np.zeros(np.shape(leaf), bool)
     for axis in range(removed.ndim):
         if (mask := masks.get((path, axis))) is not None:
-            shape = [-1 if k == axis else 1 for k in range(removed.ndim)]
-            removed |= ~np.asarray(mask).reshape(shape)
+            removed |= ~along_axis(np.asarray(mask), axis, removed.ndim)
     return removed
+
+
+def along_axis(vector: Any, axis: int, ndim: int) -> Any:
+    """A vector as an array of `ndim` axes, along one axis."""
+    return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])
 
 
 def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
@@ -195,8 +196,11 @@ def widths(params: Tree) -> dict[str, int]:
     }
 
 
-def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
-    """Raise unless `keep` has one boolean vector for each group, of the size of the group."""
+def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool = False) -> None:
+    """Raise unless `keep` has one boolean vector for each group, of the size of the group.
+
+    Each vector must keep a channel, unless `may_be_empty` is true.
+    """
     if len(keep) != len(groups):
         raise ValueError(f"keep must hold {len(groups)} vectors, one per group; got {len(keep)}")
     if len({group.parameters for group in groups}) > 1:
@@ -212,12 +216,8 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep) -> None:
         dtype = getattr(vector, "dtype", type(vector).__name__)
         if dtype != np.bool_:
             raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {dtype}")
-
-
-def check_some_left(groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]) -> None:
-    """Raise unless each group keeps a channel."""
     for group, vector in zip(groups, keep, strict=True):
-        if not vector.any():
+        if not (may_be_empty or np.any(vector)):
             raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
 
 

@@ -117,7 +117,7 @@ def resized(
       [[2.]] [[1.]]
     """
     check_on_host("resized", keep, instead="of a traced keep, use mask_channels")
-    check_keep(groups, keep)
+    check_keep(groups, keep, may_be_empty=True)
     return Resized(apply, tuple(groups), tuple(map(np.asarray, keep)), tuple(states))
 
 

@@ -30,10 +30,10 @@ from pruning.channels._program.interpret import (
     is_literal,
     trace_apply,
 )
+from pruning.channels._removal.removal import along_axis
 from pruning.channels._repair.chains import (
     Chain,
     Value,
-    along_axis,
     extend_chain,
     fold_chain,
     nontrivial,

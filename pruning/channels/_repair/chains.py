@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
 from pruning.channels._program.calls import Equation, Leaf, evaluate_equation, makes_reals, shape_of
+from pruning.channels._removal.removal import along_axis
 
 
 class Value(NamedTuple):
@@ -121,10 +122,6 @@ def _apply_link(link: Link, y: Array) -> Array:
 
     (result,) = evaluate_equation(link.eqn, [operand(k, v) for k, v in enumerate(link.values)])
     return result
-
-
-def along_axis(vector: Array, axis: int, ndim: int) -> Array:
-    return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])
 
 
 def varying(eqn: Equation, values: Sequence[Value]) -> frozenset[int]:

@@ -25,7 +25,7 @@ from pruning.channels._coupling.groups import ChannelGroup, Position, parameters
 from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._program.interpret import live_program
 from pruning.channels._program.lines import at, line_of
-from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
+from pruning.channels._removal.removal import Keep, check_keep, name
 from pruning.channels._repair.gains import Gain, gains
 from pruning.channels._repair.merge_plans import Plans, clusters
 from pruning.channels._repair.parameters import check_solved, facts_of
@@ -87,9 +87,7 @@ def merge_channels(
     check_on_host("merge_channels", (params, keep), instead="merge before compiling")
     check_values("merge_channels", params)
     check_keep(groups, keep)
-    masks = [np.asarray(vector) for vector in keep]
-    check_some_left(groups, masks)
-    cut = [(g, v) for g, v in zip(groups, masks, strict=True) if not v.all()]
+    cut = [(g, v) for g, v in zip(groups, map(np.asarray, keep), strict=True) if not v.all()]
     if not cut:
         return params
     parameters = parameters_of(params, groups)

@@ -1,7 +1,7 @@
 """Scores channels by the error of the next layers that a new least-squares fit cannot repair."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
 from pruning.channels._program.calls import Apply, Equation, Leaf, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
-from pruning.channels._removal.removal import Keep, check_keep, check_some_left, name
+from pruning.channels._removal.removal import Keep, along_axis, check_keep, name
 from pruning.channels._repair.least_squares import Batches, check_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
@@ -113,7 +113,6 @@ def swap_channels(
       [False  True  True]
     """
     check_keep(groups, keep)
-    check_some_left(groups, list(map(np.asarray, keep)))
     blocks = _blocks("swap_channels", apply, params, groups, batches, ridge)
     return [_swap(own, np.array(mask)) for own, mask in zip(blocks, keep, strict=True)]
 
@@ -334,12 +333,9 @@ def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.nda
     """The channel that each input of a kernel's matrix reads, (groups, inputs); −1 for none."""
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]
-    along = [-1 if k == position.axis else 1 for k in range(len(shape))]
-    found: Any = -1
-    for bit in range(
-        int(numbers.max()).bit_length()
-    ):  # the cast to these dtypes of kernels is exact
-        ones = (numbers.reshape(along) >> bit) & 1
+    numbers, found = along_axis(numbers, position.axis, len(shape)), np.array(-1)
+    for bit in range(int(numbers.max()).bit_length()):  # bits are exact in the dtype of a kernel
+        ones = (numbers >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))
         found = found + ((np.asarray(matrix)[..., 0] != 0) << bit)
     return found
