@@ -12,7 +12,7 @@ import numpy as np
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_values
 from pruning.channels._cost.cost import Cost, cost
-from pruning.channels._coupling.channel_ids import ChannelIds, UnionFind, Vector, is_free
+from pruning.channels._coupling.channel_ids import ChannelIds, UnionFind, Values, Vector, is_free
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
 from pruning.channels._coupling.coupling import TracedChannels, channels_of
 from pruning.channels._coupling.groups import ChannelGroup, arrays_of, parameters_of
@@ -136,13 +136,11 @@ class Products:
         return self.factors * (self.slopes @ np.array([*widths, 1])).prod(1)
 
 
-def _macs(
-    sets: UnionFind, program: Program, arguments: Sequence[ChannelIds], factor: int = 1
-) -> list[Product]:
+def _macs(sets: UnionFind, program: Program, arguments: Values, factor: int = 1) -> list[Product]:
     """The multiply-accumulates of each product and convolution of a program."""
     products: list[Product] = []
 
-    def step(eqn: Equation, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    def step(eqn: Equation, values: Values) -> list[ChannelIds]:
         arguments, results = equation_ids(sets, eqn, values)
         if (summed := summed_of_product(eqn)) is not None:
             pairs = ([values[k].axes[axis] for k, axis in operands] for operands in summed)

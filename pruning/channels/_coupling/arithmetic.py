@@ -12,6 +12,7 @@ import numpy as np
 from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,
+    Values,
     Vector,
     Zero,
     fixed,
@@ -19,9 +20,9 @@ from pruning.channels._coupling.channel_ids import (
     together,
 )
 from pruning.channels._coupling.moves import Remain, Results, unknown
-from pruning.channels._program.calls import Equation, shape_of
+from pruning.channels._program.calls import Equation, Options, shape_of
 
-Zeros = Callable[[Equation, UnionFind, Sequence[ChannelIds], ChannelIds], Zero]
+Zeros = Callable[[Equation, UnionFind, Values, ChannelIds], Zero]
 """`zero(eqn, sets, values, result)`: the parameters that make a result zero, see `ChannelIds`."""
 
 
@@ -30,35 +31,27 @@ def never(*_: Any) -> None:
     return
 
 
-def same(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds) -> Zero:
+def same(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero where `axes` says so. This holds for primitives that move elements."""
     return result.zero
 
 
-def any_of(
-    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-) -> Zero:
+def any_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero if any operand is zero, as for a product."""
     return sets.any_zero(values, result.axes)
 
 
-def all_of(
-    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-) -> Zero:
+def all_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero if all operands are zero, as for a sum."""
     return sets.all_zero(values, result.axes)
 
 
-def first_of(
-    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-) -> Zero:
+def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero if the first operand is zero, as for a quotient."""
     return sets.zero_at(values[0], result.axes)
 
 
-def cases_of(
-    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-) -> Zero:
+def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero if all operands after the first are zero; the first operand selects."""
     return sets.all_zero(values[1:], result.axes)
 
@@ -66,9 +59,7 @@ def cases_of(
 def extremum(sign: int) -> Zeros:
     """Zero if all arrays are zero and no number is above (maximum) or below zero (minimum)."""
 
-    def zero(
-        eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-    ) -> Zero:
+    def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
         within = [v for v in values if v.number is None or sign * v.number > 0]
         return sets.all_zero(within, result.axes)
 
@@ -103,7 +94,7 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 def _reduce_axes(
     eqn: Equation,
     sets: UnionFind,
-    values: Sequence[ChannelIds],
+    values: Values,
     summable: Callable[[ChannelIds], bool],
 ) -> Results:
     results = []
@@ -173,9 +164,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
     return [ChannelIds(tuple(axes), v.zero) for v in operands]
 
 
-def unpadded(
-    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-) -> Zero:
+def unpadded(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero if the operand is zero: extrema over windows without padding."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
@@ -224,9 +213,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
     return [ChannelIds(tuple(result), zero)]
 
 
-def smaller_convolution(
-    eqn: Equation, remain: Remain, values: Results, results: Results
-) -> dict[str, Any]:
+def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
     """The parameters of a smaller convolution; if it is depthwise, it has a group per channel."""
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size

@@ -59,6 +59,10 @@ class ChannelIds(NamedTuple):
     drawn: tuple[Any, ...] = ()
 
 
+Values = Sequence[ChannelIds]
+"""The ids of the operands of an equation, of its results, or of the arguments of a program."""
+
+
 class Pinned(NamedTuple):
     """The cause that pins ids: an equation, or an input or output of the program.
 
@@ -192,12 +196,12 @@ class UnionFind:
         self.parents[roots[roots > FIXED]] = FIXED
         return np.where(roots == FREE, FIXED, ids)
 
-    def pinned_by_equation(self, count: int) -> Vector:
-        """New ids that are not channels.
+    def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
+        """New ids that are not channels, and that pin every channel that is united with them.
 
-        The current equation pins every channel that is united with these ids.
+        The reason is the input `name`, or the current equation.
         """
-        return fixed(count) if self.settled else np.repeat(self.pin(self.new(1)), count)
+        return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
         """New ids that are pinned by the same cause as one of `axes`."""
@@ -257,7 +261,7 @@ class UnionFind:
         roots = self.find(ids)
         return self.removed[np.where(roots < self.removed.size, roots, FREE)]
 
-    def union_all(self, values: Sequence[ChannelIds], shape: Sequence[int]) -> tuple[Vector, ...]:
+    def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
         """The axes of an elementwise result of `values`; scalars and axes of size 1 broadcast."""
 
         def united(k: int, n: int) -> Vector:
@@ -281,16 +285,16 @@ class UnionFind:
         stretched = any(v.size < a.size or is_free(v) for a, v in pairs if self.removable(a))
         return None if stretched else value.zero
 
-    def all_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
+    def all_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
         """The parameters whose zeros make all of `values` zero at ids of `axes`."""
         return together([self.zero_at(value, axes) for value in values])
 
-    def any_zero(self, values: Sequence[ChannelIds], axes: Sequence[Vector]) -> Zero:
+    def any_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
         """The parameters whose zeros make one of `values`, and so their product, zero at `axes`."""
         zeros = (self.zero_at(value, axes) for value in values)
         return reduce(_either, (zero for zero in zeros if zero is not None), None)
 
-    def uniform(self, values: Sequence[ChannelIds]) -> Zero:
+    def uniform(self, values: Values) -> Zero:
         """The parameters whose zeros make all of `values` equal along removable channels."""
 
         def one(value: ChannelIds) -> Zero:
@@ -341,7 +345,7 @@ class UnionFind:
                 self.union(line, other)
         return [*rest[:k], self.find(line), *rest[k + 1 :]]
 
-    def give_constants_ids(self, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+    def give_constants_ids(self, values: Values) -> list[ChannelIds]:
         """`values`, in which constants get the ids of the channels along which they vary.
 
         The model has these constants at the large width only. `resized` cuts these constants to the
@@ -350,7 +354,7 @@ class UnionFind:
         others = [v for v in values if not v.constant]
         return [self._table(v, others) if v.constant else v for v in values]
 
-    def _table(self, constant: ChannelIds, others: Sequence[ChannelIds]) -> ChannelIds:
+    def _table(self, constant: ChannelIds, others: Values) -> ChannelIds:
         axes = list(constant.axes)
         for k, axis in enumerate(axes):
             beside = [v.axes[k] for v in others if v.axes and v.axes[k].size == axis.size]

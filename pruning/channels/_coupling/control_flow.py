@@ -13,6 +13,7 @@ from jaxnorm.internal import is_traced
 from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,
+    Values,
     Vector,
     fixed,
     free,
@@ -32,15 +33,15 @@ from pruning.channels._program.calls import (
 from pruning.channels._program.interpret import interpret, is_literal
 
 T = TypeVar("T")
-Ids = tuple[Sequence[Sequence[ChannelIds]], list[ChannelIds]]
+Ids = tuple[Sequence[Values], list[ChannelIds]]
 """Of the arguments of every program inside an equation, and of its results."""
 
 
-def evaluate(program: Program, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelIds]:
     """The ids of the results of `program`, read through its calls, branches and loops."""
     sets.long_folds |= _long_folds(program)
 
-    def step(eqn: Equation, operands: Sequence[ChannelIds]) -> list[ChannelIds]:
+    def step(eqn: Equation, operands: Values) -> list[ChannelIds]:
         return equation_ids(sets, eqn, operands)[1]
 
     return interpret(program, values, ids_of_constant, step, enter_calls=False)
@@ -95,7 +96,7 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
     return ChannelIds(axes, given=True, constant=True)
 
 
-def equation_ids(sets: UnionFind, eqn: Equation, operands: Sequence[ChannelIds]) -> Ids:
+def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
     """The ids of the arguments of each program inside an equation, and of the results.
 
     Equal elements stay equal through `jit`, but not through other calls, branches and loops.
@@ -118,7 +119,7 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Sequence[ChannelIds])
     return arguments, results
 
 
-def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
+def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     """The ids of the results of a branch; all branches must give results with the same channels."""
     index, *operands = values
     branches = eqn.params["branches"]
@@ -128,7 +129,7 @@ def cond_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Id
     return [operands] * len(branches), either
 
 
-def scan_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
+def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     """The ids of the results of a scan, whose body is the same at every step."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
@@ -147,7 +148,7 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Id
     return [[*before, *carry, *stacked]], [*carry, *outer]
 
 
-def while_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
+def while_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     """The ids of the results of a loop; the body is evaluated first, then the condition."""
     condition, constants, start = while_parts(eqn, values)
 
@@ -161,7 +162,7 @@ def while_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> I
     return [[*constants, *carry], [*condition, *carry]], results
 
 
-def shard_map_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) -> Ids:
+def shard_map_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     """The ids of the results of a `shard_map`; axes that the mesh splits are pinned."""
     (program,), params = subprograms(eqn), eqn.params
     inner = _reshard(sets, eqn, values, params["in_specs"], program.jaxpr.invars)
@@ -172,7 +173,7 @@ def shard_map_ids(sets: UnionFind, eqn: Equation, values: Sequence[ChannelIds]) 
 def _reshard(
     sets: UnionFind,
     eqn: Equation,
-    values: Sequence[ChannelIds],
+    values: Values,
     specs: Sequence[Any],
     variables: Sequence[Any],
 ) -> list[ChannelIds]:
@@ -185,7 +186,7 @@ def _reshard(
         if is_free(ids):
             return free(size)
         sets.pin(ids)
-        return sets.pinned_by_equation(size)
+        return sets.new_pinned(size)
 
     found = []
     for value, spec, variable in zip(values, specs, variables, strict=True):
@@ -204,7 +205,7 @@ def while_parts(eqn: Equation, values: Sequence[T]) -> tuple[list[T], list[T], l
 
 def _settle_carry(
     sets: UnionFind,
-    start: Sequence[ChannelIds],
+    start: Values,
     body: Callable[[list[ChannelIds]], list[ChannelIds]],
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
     """The ids of a loop's carry at every step, and the ids of the results of its body.
@@ -254,7 +255,7 @@ def _same_rank(outer: Any, inner: Any) -> bool:
     return outer.aval.ndim == inner.aval.ndim
 
 
-BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Sequence[ChannelIds]], Ids]] = {
+BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Values], Ids]] = {
     p.cond_p: cond_ids,
     p.scan_p: scan_ids,
     "shard_map": shard_map_ids,
@@ -262,7 +263,7 @@ BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Sequence[ChannelIds
 }
 
 
-def _either(sets: UnionFind, values: Sequence[ChannelIds]) -> ChannelIds:
+def _either(sets: UnionFind, values: Values) -> ChannelIds:
     """The ids of an array that may be any of `values`."""
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
     zero = sets.all_zero(values, axes)

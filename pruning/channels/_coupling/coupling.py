@@ -221,8 +221,8 @@ def _input_ids(
     """The pinned ids of an input, or the ids of a state, whose removed channels are zero."""
     if state:
         return ChannelIds(tuple(map(sets.new, shape)), frozenset({(number,)}))
-    one = sets.pin(sets.new(1), name=("input", jax.tree_util.keystr(path)))
-    return ChannelIds(tuple(np.repeat(one, n) if n > 1 else fixed(n) for n in shape))
+    of_input = sets.new_pinned(1, ("input", jax.tree_util.keystr(path)))
+    return ChannelIds(tuple(np.repeat(of_input, n) if n > 1 else fixed(n) for n in shape))
 
 
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:

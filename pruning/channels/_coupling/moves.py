@@ -7,13 +7,13 @@ the primitive for the smaller arrays.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from pruning.channels._coupling.channel_ids import (
     ChannelIds,
     UnionFind,
+    Values,
     Vector,
     Zero,
     fixed,
@@ -21,7 +21,7 @@ from pruning.channels._coupling.channel_ids import (
     is_free,
     together,
 )
-from pruning.channels._program.calls import Equation, shape_of
+from pruning.channels._program.calls import Equation, Options, shape_of
 
 Results = list[ChannelIds]
 Remain = Callable[[Vector], Vector]
@@ -32,7 +32,7 @@ def unknown(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     for value in values:
         sets.pin_others(value, lambda k: False)
     shapes = map(shape_of, eqn.outvars)
-    return [ChannelIds(tuple(map(sets.pinned_by_equation, shape))) for shape in shapes]
+    return [ChannelIds(tuple(map(sets.new_pinned, shape))) for shape in shapes]
 
 
 def identity(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -143,9 +143,7 @@ def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     return [value._replace(axes=tuple(axes))]
 
 
-def smaller_slice(
-    eqn: Equation, remain: Remain, values: Results, results: Results
-) -> dict[str, Any]:
+def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
     """The bounds of a slice over the remaining channels."""
     starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
     strides = eqn.params["strides"] or (1,) * len(starts)
@@ -190,9 +188,7 @@ def split(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     return [value._replace(axes=(*before, vector, *after)) for vector in vectors]
 
 
-def smaller_split(
-    eqn: Equation, remain: Remain, values: Results, results: Results
-) -> dict[str, Any]:
+def smaller_split(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
     return {"sizes": tuple(sizes(remain, result)[eqn.params["axis"]] for result in results)}
 
 
@@ -219,9 +215,7 @@ def scatter(
     return [ChannelIds(tuple(axes), zero)]
 
 
-def zero_of_scatter(
-    eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds], result: ChannelIds
-) -> Zero:
+def zero_of_scatter(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The result is zero where a scatter that applies no function writes zeros."""
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
@@ -251,14 +245,12 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     return [ChannelIds(tuple(result), zero)]
 
 
-def smaller_gather(
-    eqn: Equation, remain: Remain, values: Results, results: Results
-) -> dict[str, Any]:
+def smaller_gather(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
     windows = zip(eqn.params["slice_sizes"], values[0].axes, strict=True)
     return {"slice_sizes": tuple(int(remain(a).sum()) if n == a.size else n for n, a in windows)}
 
 
-def smaller_shape(name: str) -> Callable[..., dict[str, Any]]:
+def smaller_shape(name: str) -> Callable[..., Options]:
     """Make `smaller` for primitives whose parameter `name` is the shape of the result."""
     return lambda eqn, remain, values, results: {name: sizes(remain, results[0])}
 

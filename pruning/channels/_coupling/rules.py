@@ -19,8 +19,8 @@ from jax.extend.core import primitives as p
 from jaxnorm.internal import is_traced
 from pruning.channels._coupling import arithmetic, moves
 from pruning.channels._coupling.arithmetic import Zeros, all_of, any_of, first_of, never, same
-from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind
-from pruning.channels._program.calls import Equation, shape_of
+from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind, Values
+from pruning.channels._program.calls import Equation, Options, shape_of
 from pruning.channels._program.linear import Linear, convolution_of, product_of
 
 Numbers = Sequence[Any]
@@ -60,7 +60,7 @@ class Rule(NamedTuple):
     nonzero: Literal["always", "all", "positive"] | None = None
     exponent: Callable[[Equation, Numbers], Any] | None = None
     singular: tuple[int, ...] = ()
-    smaller: Callable[..., dict[str, Any]] | None = None
+    smaller: Callable[..., Options] | None = None
     summed: Callable[[Equation], Sequence[Sequence[tuple[int, int]]]] | None = lambda eqn: ()
     layout: bool = False
     signs: tuple[int, ...] = ()
@@ -248,7 +248,7 @@ def summed_of_product(eqn: Equation) -> Sequence[Sequence[tuple[int, int]]] | No
     return None if rule.linear is None or rule.summed is None else rule.summed(eqn)
 
 
-def apply_rule(eqn: Equation, sets: UnionFind, values: Sequence[ChannelIds]) -> list[ChannelIds]:
+def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelIds]:
     """The ids of the results of an equation, from its row."""
     rule = rule_of(eqn)
     values = sets.give_constants_ids(values) if rule.elementwise else values

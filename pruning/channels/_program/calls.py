@@ -18,6 +18,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 Equation = JaxprEqn
 Program = ClosedJaxpr
 Variable = Var | Literal
+Options = Mapping[str, Any]
+"""The parameters of an equation, such as the axes of a sum."""
 Leaf = Any
 """An array of JAX or NumPy, a traced array, a Python number, or the shape of an array."""
 Tree = Any
@@ -44,7 +46,7 @@ class Call(NamedTuple):
 
     program: Program
     kind: str
-    options: Mapping[str, Any]
+    options: Options
 
 
 def call_of(eqn: Equation) -> Call | None:
@@ -99,7 +101,7 @@ def _expand(primitive: Any) -> Program | None:
 
 
 def evaluate_equation(
-    eqn: Equation, arrays: Sequence[Leaf], params: Mapping[str, Any] | None = None
+    eqn: Equation, arrays: Sequence[Leaf], params: Options | None = None
 ) -> list[Leaf]:
     """The results of an equation for these operands, with its own parameters or with `params`."""
     params = eqn.params if params is None else params

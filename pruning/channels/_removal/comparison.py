@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pruning._arguments import quote
-from pruning.channels._coupling.channel_ids import FREE, ChannelIds
+from pruning.channels._coupling.channel_ids import FREE, Values
 from pruning.channels._coupling.control_flow import equation_ids, ids_of_constant
 from pruning.channels._coupling.coupling import channels_of
 from pruning.channels._coupling.groups import ChannelGroup
@@ -72,9 +72,7 @@ def check_program(
         raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
 
 
-def difference(
-    sizes: Sizes, large: Program, small: Program, arguments: Sequence[ChannelIds]
-) -> str:
+def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) -> str:
     """The first difference between the equations of `small` and `large`; "" if all are equal."""
     # for each variable of the large program: its ids, and the same variable in the small program
     ids, same = {}, {}
@@ -105,8 +103,8 @@ def _of_equation(
     sizes: Sizes,
     a: Any,
     b: Any,
-    values: Sequence[ChannelIds],
-    results: Sequence[ChannelIds],
+    values: Values,
+    results: Values,
     same: dict[Any, Any],
 ) -> str:
     for u, v in zip(a.invars, b.invars, strict=True):

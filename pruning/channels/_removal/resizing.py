@@ -16,7 +16,7 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from jaxnorm.internal import check_on_host
-from pruning.channels._coupling.channel_ids import ChannelIds, is_free
+from pruning.channels._coupling.channel_ids import ChannelIds, Values, is_free
 from pruning.channels._coupling.control_flow import (
     equation_ids,
     evaluate,
@@ -47,7 +47,7 @@ from pruning.channels._program.interpret import interpret
 from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, trim_broadcast
 
-Arguments = Sequence[Sequence[ChannelIds]]
+Arguments = Sequence[Values]
 """The ids of the arguments of each program inside an equation."""
 
 
@@ -162,9 +162,7 @@ def _shape(x: Leaf) -> Leaf:
     return jax.ShapeDtypeStruct(np.shape(x), jax.typeof(x).dtype)
 
 
-def _narrow(
-    sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Sequence[ChannelIds]
-) -> list[Leaf]:
+def _narrow(sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Values) -> list[Leaf]:
     """The leaves of states without removed channels, from states at the small or whole width."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
@@ -223,9 +221,7 @@ class Resizing:
                 results[0] = results[0] + self.removed_sum(eqn, values[0])
             return list(map(Sized, results, ids))
 
-    def arrays(
-        self, program: Program, arrays: Sequence[Leaf], ids: Sequence[ChannelIds]
-    ) -> list[Leaf]:
+    def arrays(self, program: Program, arrays: Sequence[Leaf], ids: Values) -> list[Leaf]:
         """The arrays of the results of `program`."""
         return [v.array for v in self.run(program, list(map(Sized, arrays, ids)))]
 
@@ -251,8 +247,8 @@ class Resizing:
         eqn: Equation,
         call: Call,
         arrays: Sequence[Leaf],
-        operands: Sequence[ChannelIds],
-        results: Sequence[ChannelIds],
+        operands: Values,
+        results: Values,
     ) -> list[Leaf]:
         """The results of a call, which keeps its checkpoint or its custom derivative rule."""
 
@@ -272,7 +268,7 @@ class Resizing:
     def tangents(
         self,
         eqn: Equation,
-        ids: Sequence[ChannelIds],
+        ids: Values,
         primals: Sequence[Leaf],
         tangents: Sequence[Leaf],
     ) -> tuple[list[Leaf], list[Leaf]]:
@@ -284,7 +280,7 @@ class Resizing:
         return results[:count], of_all(results[:count], results[count:])
 
     def rule(
-        self, eqn: Equation, operands: Sequence[ChannelIds], results: Sequence[ChannelIds]
+        self, eqn: Equation, operands: Values, results: Values
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
         """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
         programs: list[Program] = []  # filled when the rule is differentiated
@@ -319,7 +315,7 @@ class Resizing:
     def branch(
         self, eqn: Equation, arrays: Sequence[Leaf], inner: Arguments, shapes: Sequence[Shape]
     ) -> list[Leaf]:
-        def taken(program: Program, ids: Sequence[ChannelIds], *operands: Leaf) -> list[Leaf]:
+        def taken(program: Program, ids: Values, *operands: Leaf) -> list[Leaf]:
             return list(map(first, self.arrays(program, operands, ids), shapes))
 
         pairs = zip(eqn.params["branches"], inner, strict=True)

@@ -1,17 +1,16 @@
 """Computes the shapes of a traced program after channels were removed from its parameters."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 
-from pruning.channels._coupling.channel_ids import ChannelIds, Vector
+from pruning.channels._coupling.channel_ids import ChannelIds, Values, Vector
 from pruning.channels._coupling.coupling import TracedChannels
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.moves import sizes
 from pruning.channels._coupling.rules import corresponding_axes, rule_of
-from pruning.channels._program.calls import Equation, Leaf, Tree
+from pruning.channels._program.calls import Equation, Leaf, Options, Tree
 from pruning.channels._removal.removal import KeepMasks
 
 Shape = tuple[int, ...]
@@ -53,9 +52,7 @@ class Sizes:
         """Which ids remain; the ids of a loop's state are new, and their present sets decide."""
         return ~self.sets.is_removed(ids)
 
-    def tables(
-        self, eqn: Equation, arrays: Sequence[Leaf], values: Sequence[ChannelIds]
-    ) -> list[Leaf]:
+    def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
         """The operands; constants that vary along channels are cut to the remaining channels."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
@@ -69,12 +66,10 @@ class Sizes:
                 array = array.take(np.flatnonzero(remain), axis=axis)
         return array
 
-    def params(
-        self, eqn: Equation, values: Sequence[ChannelIds], results: Sequence[ChannelIds]
-    ) -> dict[str, Any]:
+    def params(self, eqn: Equation, values: Values, results: Values) -> Options:
         """The parameters of a primitive, with the shapes of smaller operands and results."""
         smaller = rule_of(eqn).smaller
-        return eqn.params | (smaller(eqn, self.remain, values, results) if smaller else {})
+        return {**eqn.params, **(smaller(eqn, self.remain, values, results) if smaller else {})}
 
 
 def first(array: Leaf, shape: Shape) -> Leaf:

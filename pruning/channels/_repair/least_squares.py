@@ -129,10 +129,8 @@ def _repair(
     batches: Batches,
     solver: Solver,
 ) -> Tree:
-    check_on_host(name, (params, keep, batches), instead="repair before compiling")
-    check_values(name, params, batches)
-    check_batches(batches)
-    params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
+    check_on_host(name, keep, instead="repair before compiling")
+    params, batches = read_batches(name, params, batches, instead="repair before compiling")
     masked = mask_channels(params, groups, keep)
     cut = [(g, v) for g, v in zip(groups, map(np.asarray, keep), strict=True) if not v.all()]
     if not cut:
@@ -147,8 +145,12 @@ def _repair(
     return jax.tree.unflatten(jax.tree.structure(params), repair.leaves)
 
 
-def check_batches(batches: Batches) -> None:
-    """Raise unless there is a batch and all batches have equal shapes."""
+def read_batches(
+    name: str, params: Tree, batches: Batches, *, instead: str
+) -> tuple[Tree, list[tuple[Tree, ...]]]:
+    """Parameters and batches as arrays of JAX, after checks of the arguments of function `name`."""
+    check_on_host(name, (params, batches), instead=instead)
+    check_values(name, params, batches)
     if not len(batches):
         raise ValueError("batches must hold at least one batch; got none")
     for batch in batches:
@@ -156,6 +158,7 @@ def check_batches(batches: Batches) -> None:
     shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))
     if len(shapes) > 1:
         raise ValueError(f"batches must have one shape; got {shapes[0]} and {shapes[1]}")
+    return jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
 
 
 class Repair:

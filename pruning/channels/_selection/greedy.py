@@ -8,13 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm.internal import check_on_host
-from pruning._arguments import check_values
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
 from pruning.channels._program.calls import Apply, Equation, Leaf, Program, Tree, evaluate_equation
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import Keep, along_axis, check_keep, name
-from pruning.channels._repair.least_squares import Batches, check_batches
+from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
 
@@ -126,15 +124,13 @@ def _blocks(
     ridge: int | float,
 ) -> Iterator[list["Block"]]:
     """For each group, one block with all channels for each product that reads the group."""
-    check_on_host(caller, (params, batches), instead="choose channels before compiling")
-    check_values(caller, params, batches)
-    check_batches(batches)
+    instead = "choose channels before compiling"
+    arrays, batches = read_batches(caller, params, batches, instead=instead)
     if not 0 < ridge < np.inf:
         raise ValueError(f"ridge must be positive and finite; got {ridge}")
     if not groups:
         return
-    paths, shapes = parameters_of(params, groups)
-    params, batches = jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
+    (paths, shapes), params = parameters_of(params, groups), arrays
     program, _ = trace_apply(apply, params, batches[0])
     kernels = [fact.solved for fact in facts_of(program, shapes)]
     check_solved(groups, kernels)
