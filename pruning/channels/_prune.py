@@ -228,7 +228,7 @@ def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tup
 
 def _check_functions(
     params: Tree,
-    score: Callable[..., Any],
+    score: Callable[..., Scores],
     repair: Callable[..., Tree] | None,
     recalibrate: Callable[..., Tree],
     fine_tune: Callable[..., Tree],

@@ -39,7 +39,7 @@ class Executable(NamedTuple):
     """A compiled program, with the arrays or shapes of its arguments."""
 
     compiled: Any
-    arguments: tuple[Any, ...]
+    arguments: tuple[Tree, ...]
 
 
 class Cost(NamedTuple):

@@ -9,7 +9,7 @@ with which it is combined.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ class ChannelIds(NamedTuple):
     given: bool = False
     constant: bool = False
     uniform: Zero = None
-    drawn: tuple[Any, ...] = ()
+    drawn: tuple[Equation, ...] = ()
 
 
 Values = Sequence[ChannelIds]

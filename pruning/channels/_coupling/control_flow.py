@@ -175,7 +175,7 @@ def _reshard(
     eqn: Equation,
     values: Values,
     specs: Sequence[Any],
-    variables: Sequence[Any],
+    variables: Sequence[Variable],
 ) -> list[ChannelIds]:
     """The ids of values that enter or leave a `shard_map` through these variables."""
 
@@ -191,7 +191,7 @@ def _reshard(
     found = []
     for value, spec, variable in zip(values, specs, variables, strict=True):
         names = (*spec, *[None] * (len(value.axes) - len(spec)))
-        axes = map(axis, value.axes, names, variable.aval.shape)
+        axes = map(axis, value.axes, names, shape_of(variable))
         found.append(value._replace(axes=tuple(axes)))
     return found
 
@@ -240,8 +240,8 @@ def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelI
                 sets.states[key] = sets.equations, sets.new(axis.size)
             axes[k] = sets.states[key][1]
     zero = sets.zero_at(value, axes)
-    facts: Any = {"zero": zero, "number": None, "at_zero": None, "constant": False}
-    return value._replace(axes=tuple(axes), **facts)
+    whole = value._replace(axes=tuple(axes), zero=zero, constant=False)
+    return whole._replace(number=None, at_zero=None)
 
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:
@@ -251,8 +251,8 @@ def scan_parts(eqn: Equation) -> tuple[int, int]:
     return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried
 
 
-def _same_rank(outer: Any, inner: Any) -> bool:
-    return outer.aval.ndim == inner.aval.ndim
+def _same_rank(outer: Variable, inner: Variable) -> bool:
+    return len(shape_of(outer)) == len(shape_of(inner))
 
 
 BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Values], Ids]] = {

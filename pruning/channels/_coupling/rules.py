@@ -19,11 +19,11 @@ from jax.extend.core import primitives as p
 from jaxnorm.internal import is_traced
 from pruning.channels._coupling import arithmetic, moves
 from pruning.channels._coupling.arithmetic import Zeros, all_of, any_of, first_of, never, same
-from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind, Values
-from pruning.channels._program.calls import Equation, Options, shape_of
+from pruning.channels._coupling.channel_ids import FIXED, ChannelIds, UnionFind, Values, Zero
+from pruning.channels._program.calls import Equation, Leaf, Options, shape_of
 from pruning.channels._program.linear import Linear, convolution_of, product_of
 
-Numbers = Sequence[Any]
+Numbers = Sequence[Leaf]
 """Of the operands, those that are numbers; None of others."""
 
 
@@ -88,7 +88,7 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
     """A power: zero at zero operands if the exponent is positive, singular if it is below one."""
 
-    def zero(eqn: Equation, sets: UnionFind, values: Any, result: ChannelIds) -> Any:
+    def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
         found = exponent(eqn, [v.number for v in values])
         return first_of(eqn, sets, values, result) if found is not None and found > 0 else None
 

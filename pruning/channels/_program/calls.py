@@ -135,7 +135,7 @@ def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
     """
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
-    def vjp(*arrays: Leaf) -> Any:
+    def vjp(*arrays: Leaf) -> Tree:
         return jax.vjp(lambda *x: evaluate_equation(eqn, x), *arrays)
 
     forward, (_, transpose) = jax.make_jaxpr(vjp, return_shape=True)(*operands)
@@ -170,7 +170,7 @@ def is_floating(x: Leaf) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
-def trace(function: Callable[..., Any], *arguments: Any) -> tuple[Program, Any]:
+def trace(function: Apply, *arguments: Tree) -> tuple[Program, Tree]:
     """The program of a function, and the shapes of its result.
 
     Scans are traced in the present way. JAX's next way of tracing scans writes into references,

@@ -23,11 +23,13 @@ from pruning.channels._coupling.groups import (
     arrays_of,
     describe,
 )
-from pruning.channels._program.calls import Apply, Tree
+from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
 UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of the folder of a step whose saving was interrupted
+Notes = dict[str, Any]
+"""What a checkpoint says of its arrays, as JSON."""
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """By array and axis, the indices of the large network that were kept."""
 
@@ -132,7 +134,7 @@ def load_pruned(
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 
 
-def _load(metadata: dict[str, Any], leaves: list[Any], apply: Apply | None, like: Tree) -> Pruned:
+def _load(metadata: Notes, leaves: list[Leaf], apply: Apply | None, like: Tree) -> Pruned:
     if like is not None:
         _check_like(describe(like), metadata)
         tree: Tree = jax.tree.unflatten(jax.tree.structure(like), leaves)
@@ -149,13 +151,13 @@ def _load(metadata: dict[str, Any], leaves: list[Any], apply: Apply | None, like
     return Pruned(tree, groups, keep, resized(run, groups, keep) if metadata["resized"] else run)
 
 
-def _missing(*_: Any) -> Any:
+def _missing(*_: Tree) -> Tree:
     raise ValueError(
         "load_pruned needs the function that was pruned, in order to run the network: pass apply="
     )
 
 
-def _group(group: ChannelGroup, mask: np.ndarray) -> dict[str, Any]:
+def _group(group: ChannelGroup, mask: np.ndarray) -> Notes:
     """A group and its kept channels as JSON; indices that several arrays share appear once."""
     tables: dict[bytes, int] = {}
     positions = []
@@ -168,7 +170,7 @@ def _group(group: ChannelGroup, mask: np.ndarray) -> dict[str, Any]:
     return {"keep": keep, "normed": group.normed, "positions": positions, "indices": rows}
 
 
-def _read_group(written: dict[str, Any], parameters: Parameters) -> tuple[ChannelGroup, np.ndarray]:
+def _read_group(written: Notes, parameters: Parameters) -> tuple[ChannelGroup, np.ndarray]:
     tables = [np.array(rows, int) for rows in written["indices"]]
     positions = tuple(
         Position(path, axis, tables[number], *flags)
@@ -179,7 +181,7 @@ def _read_group(written: dict[str, Any], parameters: Parameters) -> tuple[Channe
     return group, np.isin(np.arange(size), written["keep"])
 
 
-def _groups_of(metadata: dict[str, Any]) -> list[dict[str, Any]]:
+def _groups_of(metadata: Notes) -> list[Notes]:
     """The groups of a checkpoint; version 0.1 wrote one group for each axis that was cut."""
     if "groups" in metadata:
         return metadata["groups"]
@@ -202,7 +204,7 @@ def _structure(tree: Tree) -> Any:
     counter = itertools.count()
     numbered = jax.tree.map(lambda _: next(counter), tree)
 
-    def write(node: Any) -> Any:
+    def write(node: Tree) -> Any:
         kind = type(node)
         if kind is int or node is None:
             return node
@@ -218,7 +220,7 @@ def _structure(tree: Tree) -> Any:
         return None
 
 
-def _read_tree(written: Any, leaves: Iterator[Any]) -> Any:
+def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
     if isinstance(written, int):
         return next(leaves)
     if written is None:
@@ -262,7 +264,7 @@ def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:
     return checkpoints.manager(checkpoint_dir.resolve(), max_to_keep=1, create=create)
 
 
-def _read(checkpoint_dir: Path) -> tuple[dict[str, Any], list[Any]]:
+def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
     """The metadata and the arrays of the latest step."""
     none = ValueError(
         f"checkpoint_dir must hold a checkpoint of a pruned network; {checkpoint_dir} holds none"
@@ -280,7 +282,7 @@ def _read(checkpoint_dir: Path) -> tuple[dict[str, Any], list[Any]]:
         return metadata, checkpoints.restore(manager, step, arrays={"arrays": like})["arrays"]
 
 
-def _check_like(like: Parameters, metadata: dict[str, Any]) -> None:
+def _check_like(like: Parameters, metadata: Notes) -> None:
     paths = metadata["paths"]
     if list(like.paths) != paths:
         ours, theirs = set(paths), set(like.paths)

@@ -7,7 +7,6 @@ something else.
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,8 +21,10 @@ from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import (
     Apply,
     Equation,
+    Leaf,
     Program,
     Tree,
+    Variable,
     shape_of,
     subprograms,
     trace,
@@ -101,11 +102,11 @@ def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) 
 
 def _of_equation(
     sizes: Sizes,
-    a: Any,
-    b: Any,
+    a: Equation,
+    b: Equation,
     values: Values,
     results: Values,
-    same: dict[Any, Any],
+    same: dict[Variable, Variable],
 ) -> str:
     for u, v in zip(a.invars, b.invars, strict=True):
         if is_literal(u) and is_literal(v):
@@ -114,16 +115,16 @@ def _of_equation(
         elif is_literal(u) or same[u] is not v:
             return "another array becomes an operand"
     for v, value in zip(b.outvars, results, strict=True):
-        triples = zip(v.aval.shape, sizes.shape(value), value.axes, strict=True)
+        triples = zip(shape_of(v), sizes.shape(value), value.axes, strict=True)
         if any(n != m and (axis != FREE).any() for n, m, axis in triples):
-            return f"{sizes.shape(value)} becomes {v.aval.shape}, the shape"
+            return f"{sizes.shape(value)} becomes {shape_of(v)}, the shape"
     for k, (v, value) in enumerate(zip(b.invars, values, strict=True)):
-        before, after = sizes.shape(value), v.aval.shape
+        before, after = sizes.shape(value), shape_of(v)
         if any(before[axis] != after[axis] for axis in _dependent_axes(a, k)):
             return f"{before} becomes {after}, the shape of an operand"
     if rule_of(a).sums and values[0].zero is None:
         shape = sizes.shape(values[0])
-        if any(shape[k] != a.invars[0].aval.shape[k] for k in a.params["axes"]):
+        if any(shape[k] != shape_of(a.invars[0])[k] for k in a.params["axes"]):
             return "channels that are not zero where removed change, the operand"
     expected = sizes.params(a, values, results)
     for name in expected.keys() - SHAPES:
@@ -142,7 +143,7 @@ def _dependent_axes(eqn: Equation, k: int) -> Sequence[int]:
     return [axis for operands in axes for i, axis in operands if i == k]
 
 
-def _same_constant(x: Any, y: Any) -> bool:
+def _same_constant(x: Leaf, y: Leaf) -> bool:
     if x is y:
         return True
     if jnp.issubdtype(jax.typeof(x).dtype, jax.dtypes.prng_key):
@@ -151,12 +152,12 @@ def _same_constant(x: Any, y: Any) -> bool:
     return np.array_equal(x, y, equal_nan=nan)
 
 
-def _equal(x: Any, y: Any) -> bool:
+def _equal(x: Leaf, y: Leaf) -> bool:
     """Whether two numbers or names are equal; NaN counts as equal to NaN."""
     pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
     return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 
 
-def _plain(x: Any) -> bool:
+def _plain(x: Leaf) -> bool:
     """Whether `x` is a number, a name or a tuple of these."""
     return all(isinstance(leaf, int | float | str | np.number) for leaf in jax.tree.leaves(x))

@@ -23,7 +23,7 @@ Keep = Sequence[Bool[Array | np.ndarray, " _"]]
 """For each group, which of its channels are kept."""
 
 Shape = tuple[int, ...]
-KeepMasks = dict[tuple[str, int], Any]
+KeepMasks = dict[tuple[str, int], Leaf]
 """By array and axis, which indices are kept: a mask."""
 
 
@@ -94,7 +94,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     but a group may lose all channels.
     """
 
-    def zeroed(leaf: Leaf, axis: int, mask: Any) -> Leaf:
+    def zeroed(leaf: Leaf, axis: int, mask: Leaf) -> Leaf:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             return leaf
         where = _library(leaf, mask).where
@@ -155,7 +155,7 @@ def removed_elements(leaf: Leaf, path: str, masks: KeepMasks) -> np.ndarray:
     return removed
 
 
-def along_axis(vector: Any, axis: int, ndim: int) -> Any:
+def along_axis(vector: Leaf, axis: int, ndim: int) -> Leaf:
     """A vector as an array of `ndim` axes, along one axis."""
     return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])
 
@@ -239,7 +239,7 @@ def producers(group: ChannelGroup) -> tuple[Position, ...]:
 
 
 def _along_channels(
-    change: Callable[[Any, int, Any], Any],
+    change: Callable[[Leaf, int, Leaf], Leaf],
     tree: Tree,
     groups: Sequence[ChannelGroup],
     masks: KeepMasks,

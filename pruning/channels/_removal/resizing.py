@@ -133,7 +133,7 @@ class Resized:
     keep: tuple[np.ndarray, ...]
     states: tuple[Tree, ...]
 
-    def __call__(self, params: Tree, *inputs: Tree) -> Any:
+    def __call__(self, params: Tree, *inputs: Tree) -> Tree:
         """The result of `apply`, with the remaining channels."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
         if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
@@ -145,7 +145,7 @@ class Resized:
     def _traced(self) -> Any:
         return jax.jit(self._evaluate)
 
-    def _evaluate(self, params: Tree, *inputs: Tree) -> Any:
+    def _evaluate(self, params: Tree, *inputs: Tree) -> Tree:
         tree, rest = large_tree(params, self.groups), inputs[len(self.states) :]
         whole = (*jax.tree.map(_shape, self.states), *rest)
         states = len(self.states)
@@ -279,22 +279,20 @@ class Resizing:
         count = len(eqn.outvars)
         return results[:count], of_all(results[:count], results[count:])
 
-    def rule(
-        self, eqn: Equation, operands: Values, results: Values
-    ) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    def rule(self, eqn: Equation, operands: Values, results: Values) -> tuple[Apply, Apply]:
         """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
         programs: list[Program] = []  # filled when the rule is differentiated
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 
-        def forward(*arrays: Leaf) -> tuple[list[Leaf], Any]:
+        def forward(*arrays: Leaf) -> tuple[list[Leaf], Tree]:
             programs[:] = trace_cotangents(eqn)
             values = self.run_rule(eqn, programs[0], list(map(Sized, arrays, operands)))
             outputs, rest = values[: len(results)], values[len(results) :]
             residuals[:] = [v.ids for v in rest]
             return [v.array for v in outputs], ([v.array for v in rest], arrays)
 
-        def backward(saved: Any, grads: Sequence[Leaf]) -> tuple[Leaf, ...]:
+        def backward(saved: Tree, grads: Sequence[Leaf]) -> tuple[Leaf, ...]:
             arrays, primals = saved
             pairs = zip(grads, cotangents, eqn.outvars, strict=True)
             of_results = [Sized(g, i) for g, i, v in pairs if is_floating(v.aval)]

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,9 +47,7 @@ ANOTHER = (
 )
 
 
-def fold_batch_norms(
-    apply: Apply, params: Tree, *inputs: Tree
-) -> tuple[Callable[..., Any], Arrays]:
+def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, Arrays]:
     """Fold batch norms into other arrays; returns a function without batch norms and its arrays.
 
     Batch norm with running statistics scales and shifts the outputs of a kernel by parameters.
@@ -115,7 +112,7 @@ def fold_batch_norms(
         arrays |= {path: kernel, f"{path}_shift": shift}
     shapes = jax.eval_shape(lambda tree: tree, params)
 
-    def run(arrays: Arrays, *inputs: Tree) -> Any:
+    def run(arrays: Arrays, *inputs: Tree) -> Tree:
         left = list(zip(kernels, shifted, strict=True))
 
         def stored(chain: Chain) -> KernelAndShift:
@@ -135,7 +132,7 @@ def fold_batch_norms(
     return run, arrays
 
 
-def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Any:
+def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Tree:
     program, result = trace_apply(apply, params, inputs)
     leaves = [network.leaf(i, np.shape(leaf)) for i, leaf in enumerate(jax.tree.leaves(params))]
     values = [*leaves, *map(_compute, jax.tree.leaves(inputs))]

@@ -6,7 +6,7 @@ bias β. If the channel is removed, this constant is missing from the sums of th
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,8 @@ class Value(NamedTuple):
       masked: The array if all positions of removed channels are zero.
     """
 
-    zeroed: Any
-    masked: Any
+    zeroed: Leaf
+    masked: Leaf
 
 
 def fold_constants(

@@ -36,7 +36,7 @@ class Gain(NamedTuple):
 
     kernel: Kernel | None = None
     array: Leaf = None
-    deviation: Any = None
+    deviation: Leaf = None
     before: tuple[Addend, ...] = ()
     leaves: frozenset[int] = frozenset()
     variances: frozenset[int] = frozenset()
@@ -137,7 +137,7 @@ class Gains:
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
         """The gain after an equation whose other operands are computed from parameters."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
-        leaves, variances = together(v for v in values if v.given)
+        leaves, variances = together([v for v in values if v.given])
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
         addend = fact.shift if fact.once else None
         if shape_of(eqn.outvars[0]) != gain.array.shape:
@@ -158,7 +158,7 @@ class Gains:
         return after
 
 
-def together(values: Any) -> tuple[frozenset[int], frozenset[int]]:
+def together(values: Sequence[Gain]) -> tuple[frozenset[int], frozenset[int]]:
     """The parameters of all values, and the parameters under a square root."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())

@@ -7,7 +7,6 @@ for each channel.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -88,7 +87,7 @@ def mean_scores(
     params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    score: Callable[[Tree, Sequence[ChannelGroup], Any], Scores],
+    score: Callable[[Tree, Sequence[ChannelGroup], Tree], Scores],
     batches: Iterable[Tree],
 ) -> list[Float[Array, " _"]]:
     """Average `score(params, groups, batch)` over batches, which lowers noise.

@@ -13,7 +13,7 @@ from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equa
 from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import name
 from pruning.channels._repair.parameters import facts_of
-from pruning.channels._selection.choice import channel_scores
+from pruning.channels._selection.choice import channel_scores, mean_scores
 
 
 def taylor_scores(
@@ -52,17 +52,15 @@ def taylor_scores(
       >>> print(taylor_scores(params, groups, loss=loss, batches=[np.ones((2, 2))])[0])
       [36.  4.]
     """
-    if not batches:
-        raise ValueError("batches must hold at least one batch; got none")
     score = partial(channel_scores, criterion=lambda filters: filters.sum(1), reduce=jnp.sum)
 
-    def changes(params: Tree, batch: Tree) -> list[Array]:
+    @jax.jit
+    def squares(params: Tree, batch: Tree) -> list[Array]:
         gradient = jax.grad(loss, allow_int=True)(params, batch)
-        return score(jax.tree.map(_product, params, gradient), groups)
+        return list(map(jnp.square, score(jax.tree.map(_product, params, gradient), groups)))
 
-    compiled = jax.jit(changes)
-    squares = [[jnp.square(change) for change in compiled(params, batch)] for batch in batches]
-    return [jnp.stack(group).mean(0) for group in zip(*squares, strict=True)]
+    of_batch = lambda params, groups, batch: squares(params, batch)  # noqa: E731
+    return mean_scores(params, groups, score=of_batch, batches=batches)
 
 
 def wanda_scores(

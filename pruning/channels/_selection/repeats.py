@@ -1,7 +1,7 @@
 """Keeps equally many channels in layers that repeat, such as the blocks of a transformer."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
     ascending = [np.sort(np.asarray(vector)) for vector in scores]
     together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]
 
-    def of_all(function: Callable[..., Any]) -> Apply:
+    def of_all(function: Apply) -> Apply:
         return lambda widths: function(_spread(repeats, widths))
 
     functions = {name: of_all(f) for name, f in options.items() if name in ("cost", "price")}

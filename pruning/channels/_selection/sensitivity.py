@@ -1,7 +1,6 @@
 """Measures how much a network depends on each group, by removing channels group by group."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup
-from pruning.channels._program.calls import Apply, Tree
+from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._removal.removal import mask_channels
 from pruning.channels._selection.choice import Scores, channel_scores, select_layerwise
 
@@ -21,7 +20,7 @@ def sensitivity(
     params: Tree,
     groups: Sequence[ChannelGroup],
     *,
-    measure: Callable[[Tree], Any],
+    measure: Callable[[Tree], Leaf],
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
@@ -64,7 +63,7 @@ def sensitivity(
     return np.array(values, float).reshape(len(groups), len(ratios))
 
 
-def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Any], Float[Array, ""]]:
+def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Tree], Float[Array, ""]]:
     """Make a function of a tree: ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 
     Example:
