@@ -256,11 +256,6 @@ class UnionFind:
                 f"needs removed channels{at(line_of(self.equations))}"
             )
 
-    def is_removed(self, ids: Vector) -> Vector:
-        """Which ids belong to removed channels, including ids made after the removal."""
-        roots = self.find(ids)
-        return self.removed[np.where(roots < self.removed.size, roots, FREE)]
-
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
         """The axes of an elementwise result of `values`; scalars and axes of size 1 broadcast."""
 
@@ -351,18 +346,18 @@ class UnionFind:
         The model has these constants at the large width only. `resized` cuts these constants to the
         remaining channels.
         """
-        others = [v for v in values if not v.constant]
-        return [self._table(v, others) if v.constant else v for v in values]
-
-    def _table(self, constant: ChannelIds, others: Values) -> ChannelIds:
-        axes = list(constant.axes)
-        for k, axis in enumerate(axes):
-            beside = [v.axes[k] for v in others if v.axes and v.axes[k].size == axis.size]
-            channels = [ids for ids in beside if self.removable(ids)]
-            if channels and not is_free(axis):
-                self.report(channels[0], constant.drawn, normed=True)
-                axes[k] = channels[0]
-        return constant._replace(axes=tuple(axes), zero=None, uniform=None)
+        found = list(values)
+        for i, constant in enumerate(values):
+            axes = list(constant.axes) if constant.constant else []
+            for k, axis in enumerate(axes):
+                beside = (v.axes[k] for v in values if v.axes and not v.constant)
+                channels = [ids for ids in beside if ids.size == axis.size and self.removable(ids)]
+                if channels and not is_free(axis):
+                    self.report(channels[0], constant.drawn, normed=True)
+                    axes[k] = channels[0]
+            if constant.constant:
+                found[i] = constant._replace(axes=tuple(axes), zero=None, uniform=None)
+        return found
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
         """The axes of `value`, after all axes except the `untouched` axes are pinned."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from pruning.channels._coupling.channel_ids import ChannelIds, Values, Vector
+from pruning.channels._coupling.channel_ids import FREE, ChannelIds, Values, Vector
 from pruning.channels._coupling.coupling import TracedChannels
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._coupling.moves import sizes
@@ -50,7 +50,8 @@ class Sizes:
 
     def remain(self, ids: Vector) -> Vector:
         """Which ids remain; the ids of a loop's state are new, and their present sets decide."""
-        return ~self.sets.is_removed(ids)
+        roots, removed = self.sets.find(ids), self.sets.removed
+        return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
         """The operands; constants that vary along channels are cut to the remaining channels."""

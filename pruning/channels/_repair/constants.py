@@ -95,7 +95,9 @@ def fold_constants(
     keep = list(compress(keep, regular))
     kernels = [group._replace(positions=producers(group)) for group in groups]
     masks = keep_masks(groups, list(map(np.asarray, keep)))
-    inputs = tuple(jax.tree.map(_array, inputs))
+    inputs = jax.tree.map(
+        lambda x: jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x, inputs
+    )
     trees = (mask_channels(params, some, keep) for some in (kernels, groups))
     values = list(map(Value, *map(jax.tree.leaves, trees)))
     values += [Value(x, x) for x in jax.tree.leaves(inputs)]
@@ -108,10 +110,6 @@ def fold_constants(
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
-
-
-def _array(x: Leaf) -> Leaf:
-    return jnp.zeros(x.shape, x.dtype) if isinstance(x, jax.ShapeDtypeStruct) else x
 
 
 class Folding:

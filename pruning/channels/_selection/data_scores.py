@@ -110,7 +110,9 @@ def wanda_scores(
                 f"the channels of {name(group)} must be read by a convolution or a product whose "
                 "kernel is an array of params; there is none outside of loops"
             )
-        return reduce(jnp.add, (_along(by_path[p.path], p.axis)[p.indices].sum(1) for p in readers))
+        rows = [(jnp.moveaxis(by_path[p.path], p.axis, 0), p.indices) for p in readers]
+        sums = (x.sum(tuple(range(1, x.ndim)))[indices].sum(1) for x, indices in rows)
+        return reduce(jnp.add, sums)
 
     return [of_group(group) for group in groups]
 
@@ -118,10 +120,6 @@ def wanda_scores(
 def _product(w: Array, gradient: Array) -> Array:
     """`w` times its gradient; zeros for integers, which have no gradient."""
     return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else w * gradient
-
-
-def _along(x: Array, axis: int) -> Array:
-    return x.sum([k for k in range(x.ndim) if k != axis])
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
