@@ -21,7 +21,7 @@ MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
     "pruning.channels.prune": 256,
     "pruning.channels.coupled_channels": 76,
-    "pruning.channels.resized": 118,
+    "pruning.channels.resized": 117,
     "pruning.channels.merge_channels": 127,
 }
 """Functions and classes that must be known to know all that one does."""

@@ -17,7 +17,6 @@ from jaxnorm.internal import check_on_host
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import Apply, Equation, Leaf, Tree, evaluate_equation
-from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import (
     Keep,
     KeepMasks,
@@ -26,7 +25,7 @@ from pruning.channels._removal.removal import (
     producers,
     removed_elements,
 )
-from pruning.channels._repair.parameters import Addend, Fact, facts_of
+from pruning.channels._repair.parameters import Addend, Fact, read_network
 
 
 class Value(NamedTuple):
@@ -102,11 +101,9 @@ def fold_constants(
     values = list(map(Value, *map(jax.tree.leaves, trees)))
     values += [Value(x, x) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
-    program, _ = trace_apply(apply, params, inputs)
-    paths, shapes = describe(params)
-    folding = Folding(paths, leaves, masks, facts_of(program, shapes))
+    folding = Folding(describe(params).paths, leaves, masks)
     # without jit, which would compile at every call
-    interpret(program, values, lambda x: Value(x, x), folding.step)
+    read_network(apply, params, inputs).interpret(values, lambda x: Value(x, x), folding.step)
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
@@ -115,21 +112,15 @@ def fold_constants(
 class Folding:
     """Evaluates both networks at once, and changes parameters of the second to make both equal."""
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        leaves: Sequence[Leaf],
-        masks: KeepMasks,
-        facts: Sequence[Fact],
-    ):
-        self.paths, self.leaves, self.masks, self.facts = paths, leaves, masks, iter(facts)
+    def __init__(self, paths: Sequence[str], leaves: Sequence[Leaf], masks: KeepMasks):
+        self.paths, self.leaves, self.masks = paths, leaves, masks
         self.changes: dict[int, Array] = {}
 
-    def step(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
+    def step(self, fact: Fact, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
         same = all(v.zeroed is v.masked for v in values)
         masked = zeroed if same else evaluate_equation(eqn, [v.masked for v in values])
-        if (addend := next(self.facts).shift) is not None:
+        if (addend := fact.shift) is not None:
             return [self.absorb(rule_of(eqn).signs[1:] == (-1,), addend, zeroed[0], masked[0])]
         return list(map(Value, zeroed, masked))
 

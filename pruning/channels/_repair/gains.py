@@ -14,9 +14,8 @@ import numpy as np
 from jaxtyping import Array
 
 from pruning.channels._coupling.rules import rule_of
-from pruning.channels._program.calls import Equation, Leaf, Program, evaluate_equation, shape_of
-from pruning.channels._program.interpret import interpret
-from pruning.channels._repair.parameters import Addend, Fact, Kernel
+from pruning.channels._program.calls import Equation, Leaf, evaluate_equation, shape_of
+from pruning.channels._repair.parameters import Addend, Fact, Kernel, Network
 
 
 class Gain(NamedTuple):
@@ -67,32 +66,31 @@ class Gain(NamedTuple):
 NO_GAIN = Gain()
 
 
-def gains(program: Program, leaves: Sequence[Array], facts: Sequence[Fact]) -> dict[int, Gain]:
-    """For each kernel (by number), its gain in a program without dead code.
+def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
+    """For each kernel (by number), its gain in a network without dead code.
 
     A kernel is left out if its outputs are also read without the gain, or if anything except one
     parameter is added to the outputs before the gain.
     """
-    found = Gains(leaves, facts)
+    found = Gains(leaves)
     parameters = [
         Gain(None, x, x, (), frozenset([i]), addend=Addend(i, lambda change: change))
         for i, x in enumerate(leaves)
     ]
-    inputs = [NO_GAIN] * (len(program.in_avals) - len(leaves))
-    interpret(program, [*parameters, *inputs], lambda x: Gain(None, x, x), found.step)
+    inputs = [NO_GAIN] * (len(network.program.in_avals) - len(leaves))
+    network.interpret([*parameters, *inputs], lambda x: Gain(None, x, x), found.step)
     return {i: gain for i, gain in found.latest.items() if gain.leaves}
 
 
 class Gains:
     """Evaluates values that depend on parameters only, and follows the outputs of kernels."""
 
-    def __init__(self, leaves: Sequence[Array], facts: Sequence[Fact]):
-        self.leaves, self.facts = leaves, iter(facts)
+    def __init__(self, leaves: Sequence[Array]):
+        self.leaves = leaves
         self.latest: dict[int, Gain] = {}
         self.ended: set[int] = set()  # kernels whose outputs another equation reads
 
-    def step(self, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
-        fact = next(self.facts)
+    def step(self, fact: Fact, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
         if fact.given:
             return self.given(eqn, values, fact.addend)
         results = [NO_GAIN] * len(eqn.outvars)

@@ -17,8 +17,7 @@ import numpy as np
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_tuple, check_values
 from pruning.channels._coupling.groups import ChannelGroup, describe
-from pruning.channels._program.calls import Apply, Equation, Leaf, Program, Tree, evaluate_equation
-from pruning.channels._program.interpret import interpret, trace_apply
+from pruning.channels._program.calls import Apply, Equation, Leaf, Tree, evaluate_equation
 from pruning.channels._removal.removal import (
     Keep,
     KeepMasks,
@@ -27,7 +26,14 @@ from pruning.channels._removal.removal import (
     removed_elements,
 )
 from pruning.channels._repair.moments import Moments, merge, moments, ridge_solution, scale_outputs
-from pruning.channels._repair.parameters import Addend, Fact, Kernel, check_solved, facts_of
+from pruning.channels._repair.parameters import (
+    Addend,
+    Fact,
+    Kernel,
+    Network,
+    check_solved,
+    read_network,
+)
 
 Batches = Sequence[Sequence[Tree]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
@@ -135,13 +141,10 @@ def _repair(
     cut = [(g, v) for g, v in zip(groups, map(np.asarray, keep), strict=True) if not v.all()]
     if not cut:
         return params
-    program, _ = trace_apply(apply, params, batches[0])
-    parameters = describe(params)
-    facts = facts_of(program, parameters.shapes)
-    check_solved([group for group, _ in cut], [fact.solved for fact in facts])
-    masks = keep_masks(*zip(*cut, strict=True))
-    repair = Repair(params, masked, facts, masks, solver)
-    repair.run(program, batches)
+    network = read_network(apply, params, batches[0])
+    check_solved([group for group, _ in cut], network)
+    repair = Repair(params, masked, keep_masks(*zip(*cut, strict=True)), solver)
+    repair.run(network, batches)
     return jax.tree.unflatten(jax.tree.structure(params), repair.leaves)
 
 
@@ -164,31 +167,22 @@ def read_batches(
 class Repair:
     """Evaluates both networks on all batches at once, and repairs the kernels of the second."""
 
-    def __init__(
-        self,
-        params: Tree,
-        masked: Tree,
-        facts: Sequence[Fact],
-        masks: KeepMasks,
-        solver: Solver,
-    ):
+    def __init__(self, params: Tree, masked: Tree, masks: KeepMasks, solver: Solver):
         self.paths, self.masks, self.solver = describe(params).paths, masks, solver
-        self.facts = iter(facts)
         changed = {path for path, _ in masks}
         self.whole = jax.tree.leaves(params)
         triples = zip(self.paths, self.whole, jax.tree.leaves(masked), strict=True)
         self.leaves = [pruned if path in changed else whole for path, whole, pruned in triples]
 
-    def run(self, program: Program, batches: Batches) -> None:
+    def run(self, network: Network, batches: Batches) -> None:
         self.count = len(batches)
         pairs = zip(self.whole, self.leaves, strict=True)
         values = [[whole] * self.count + [pruned] * self.count for whole, pruned in pairs]
         columns = zip(*map(jax.tree.leaves, batches), strict=True)
         values += [list(column) * 2 for column in columns]
-        interpret(program, values, lambda x: [x] * (2 * self.count), self.step)
+        network.interpret(values, lambda x: [x] * (2 * self.count), self.step)
 
-    def step(self, eqn: Equation, values: Sequence[Arrays]) -> Sequence[Arrays]:
-        fact = next(self.facts)
+    def step(self, fact: Fact, eqn: Equation, values: Sequence[Arrays]) -> Sequence[Arrays]:
         if (kernel := fact.solved) is not None and self.differs(values[1 - kernel.side]):
             return self.solve(eqn, kernel, values)
         results = self.results(eqn, values)

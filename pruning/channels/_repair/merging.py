@@ -28,7 +28,7 @@ from pruning.channels._program.lines import at, line_of
 from pruning.channels._removal.removal import Keep, check_keep, name
 from pruning.channels._repair.gains import Gain, gains
 from pruning.channels._repair.merge_plans import Plans, clusters
-from pruning.channels._repair.parameters import check_solved, facts_of
+from pruning.channels._repair.parameters import check_solved, network_of
 
 
 def merge_channels(
@@ -93,16 +93,14 @@ def merge_channels(
     parameters = parameters_of(params, groups)
     check_tuple(inputs, "inputs")
     channels = channels_of(apply, params, inputs)
-    live = live_program(channels.program)
-    facts = facts_of(live, parameters.shapes)
-    kernels = [fact.solved for fact in facts]
-    check_solved([group for group, _ in cut], [k for k in kernels if k is not None and k.alone])
+    network = network_of(live_program(channels.program), parameters.shapes)
+    check_solved([group for group, _ in cut], network, alone=True)
     _check_sums([group for group, _ in cut], channels)
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
-    merging = Merging(parameters.paths, leaves, gains(live, leaves, facts))
+    merging = Merging(parameters.paths, leaves, gains(network, leaves))
     merging.choose(cut, plan)
     vectors = merging.vectors()
-    leaves = merging.kernels(vectors, gains(live, vectors, facts))
+    leaves = merging.kernels(vectors, gains(network, vectors))
     return jax.tree.unflatten(jax.tree.structure(params), leaves)
 
 
@@ -159,7 +157,8 @@ class Merging:
                 raise ValueError(f"filters of {name(group)} must be finite; they have NaN or inf")
             chosen = np.asarray(plan(features, keep), np.float64)
             shape = (group.size, int(keep.sum()))
-            if chosen.shape != shape or not _carries_all(chosen):
+            valid = chosen.shape == shape and (np.isfinite(chosen) & (chosen >= 0)).all()
+            if not (valid and chosen.any(0).all() and chosen.any(1).all()):
                 raise ValueError(
                     f"plan must return a matrix of shape ({shape[0]}, {shape[1]}) for "
                     f"{name(group)}, with finite numbers that are not negative and no row or "
@@ -261,12 +260,6 @@ class Merging:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):
                     yield merge, p
-
-
-def _carries_all(plan: np.ndarray) -> bool:
-    """Whether a plan is finite and nonnegative, without a row or column of zeros."""
-    valid = (np.isfinite(plan) & (plan >= 0)).all()
-    return bool(valid and plan.any(0).all() and plan.any(1).all())
 
 
 def _length(matrix: np.ndarray) -> np.ndarray:

@@ -15,17 +15,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._coupling.rules import rule_of
 from pruning.channels._program.calls import (
+    Apply,
     Equation,
+    Leaf,
     Program,
+    Tree,
     evaluate_equation,
     is_floating,
     makes_reals,
     shape_of,
 )
-from pruning.channels._program.interpret import interpret
+from pruning.channels._program.interpret import T, interpret, trace_apply
 from pruning.channels._program.linear import Linear
 
 
@@ -100,6 +103,23 @@ class Fact(NamedTuple):
         return self.kernel if self.once else None
 
 
+class Network(NamedTuple):
+    """A traced network, and the facts of its equations in the order of `interpret`."""
+
+    program: Program
+    facts: list[Fact]
+
+    def interpret(
+        self,
+        values: Sequence[T],
+        constant: Callable[[Leaf], T],
+        step: Callable[[Fact, Equation, list[T]], Sequence[T]],
+    ) -> list[T]:
+        """Like `interpret`, but `step(fact, eqn, operands)` also gets the facts of the equation."""
+        facts = iter(self.facts)
+        return interpret(self.program, values, constant, lambda eqn, x: step(next(facts), eqn, x))
+
+
 class Role(NamedTuple):
     """The origin of a value, as in `Fact`; `maker` is the equation whose kernel made the value."""
 
@@ -109,8 +129,13 @@ class Role(NamedTuple):
     maker: int | None = None
 
 
-def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
-    """The facts of each equation of a program whose first arguments are parameters.
+def read_network(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> Network:
+    """The network `apply(params, *inputs)`."""
+    return network_of(trace_apply(apply, params, inputs)[0], describe(params).shapes)
+
+
+def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
+    """The network of a program whose first arguments are parameters of these shapes.
 
     Integers and Python numbers cannot absorb a change, so they are neither addends nor kernels.
     """
@@ -146,7 +171,7 @@ def facts_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> list[Fact]:
     for i, after in sums.items():
         if (kernel := facts[i].kernel) is not None:
             facts[i] = facts[i]._replace(kernel=kernel._replace(shifted=facts[after].once))
-    return facts
+    return Network(program, facts)
 
 
 def _addend(eqn: Equation, roles: Sequence[Role]) -> Addend | None:
@@ -179,9 +204,13 @@ def _kernel(
     return None
 
 
-def check_solved(groups: Sequence[ChannelGroup], kernels: Sequence[Kernel | None]) -> None:
-    """Raise unless one product reads each kernel that reads channels of the groups."""
-    leaves = {kernel.addend.leaf for kernel in kernels if kernel is not None}
+def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: bool = False) -> None:
+    """Raise unless one product reads each kernel that reads channels of the groups.
+
+    With `alone`, each kernel must also be a parameter itself.
+    """
+    kernels = [fact.solved for fact in network.facts]
+    leaves = {k.addend.leaf for k in kernels if k is not None and (k.alone or not alone)}
     solved = {groups[0].parameters.paths[leaf] for leaf in leaves}
     incoming = [p.path for group in groups for p in group.positions if p.incoming]
     if refused := [path for path in dict.fromkeys(incoming) if path not in solved]:

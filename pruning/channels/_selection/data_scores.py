@@ -10,9 +10,8 @@ from jaxtyping import Array, Float
 from pruning._arguments import check_tuple
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
-from pruning.channels._program.interpret import interpret, trace_apply
 from pruning.channels._removal.removal import name
-from pruning.channels._repair.parameters import facts_of
+from pruning.channels._repair.parameters import Fact, read_network
 from pruning.channels._selection.choice import channel_scores, mean_scores
 
 
@@ -124,16 +123,14 @@ def _product(w: Array, gradient: Array) -> Array:
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
     """For each leaf, |w| ‖x‖₂ of every kernel weight w that multiplies activations x."""
-    program, _ = trace_apply(apply, params, inputs)
-    facts = facts_of(program, describe(params).shapes)
+    network = read_network(apply, params, inputs)
 
     @jax.jit
     def run(params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
         leaves, products = list(map(jnp.asarray, jax.tree.leaves(params))), {}
-        of_equations = iter(facts)
 
-        def step(eqn: Equation, operands: Sequence[Array]) -> list[Array]:
-            kernel = next(of_equations).kernel
+        def step(fact: Fact, eqn: Equation, operands: Sequence[Array]) -> list[Array]:
+            kernel = fact.kernel
             if kernel is not None and kernel.alone:
                 leaf = kernel.addend.leaf
                 norms = jnp.sqrt(kernel.linear.squares(operands[1 - kernel.side]))[:, :, None]
@@ -142,7 +139,7 @@ def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[
             return evaluate_equation(eqn, operands)
 
         arrays = [*leaves, *map(jnp.asarray, jax.tree.leaves(inputs))]
-        interpret(program, arrays, jnp.asarray, step)
+        network.interpret(arrays, jnp.asarray, step)
         return products
 
     return run(params, tuple(inputs))

@@ -9,12 +9,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
-from pruning.channels._program.calls import Apply, Equation, Leaf, Program, Tree, evaluate_equation
-from pruning.channels._program.interpret import interpret, trace_apply
+from pruning.channels._program.calls import Apply, Equation, Leaf, Tree, evaluate_equation
 from pruning.channels._removal.removal import Keep, along_axis, check_keep, name
 from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
-from pruning.channels._repair.parameters import Kernel, check_solved, facts_of
+from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
 SWAP_MARGIN = 1e-9  # larger than rounding errors, so that no swap is reversed
 
@@ -130,14 +129,13 @@ def _blocks(
         raise ValueError(f"ridge must be positive and finite; got {ridge}")
     if not groups:
         return
-    (paths, shapes), params = parameters_of(params, groups), arrays
-    program, _ = trace_apply(apply, params, batches[0])
-    kernels = [fact.solved for fact in facts_of(program, shapes)]
-    check_solved(groups, kernels)
+    paths, params = parameters_of(params, groups).paths, arrays
+    network = read_network(apply, params, batches[0])
+    check_solved(groups, network)
     incoming = {p.path for group in groups for p in group.positions if p.incoming}
-    inputs = Inputs(kernels, {i for i, path in enumerate(paths) if path in incoming})
+    inputs = Inputs(network, {i for i, path in enumerate(paths) if path in incoming})
     for batch in batches:
-        inputs.read(program, jax.tree.leaves((params, batch)))
+        inputs.read(jax.tree.leaves((params, batch)))
     for group in groups:
         if not (own := inputs.blocks(group, paths, ridge)):
             raise ValueError(
@@ -182,16 +180,14 @@ def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
 class Inputs:
     """Second moments of kernel inputs and outputs in the whole network, by parameter."""
 
-    def __init__(self, uses: Sequence[Kernel | None], wanted: set[int]):
-        self.uses, self.wanted = uses, wanted
+    def __init__(self, network: Network, wanted: set[int]):
+        self.network, self.wanted = network, wanted
         self.kernels: dict[int, tuple[Kernel, np.ndarray]] = {}
         self.moments: dict[int, Moments] = {}
 
-    def read(self, program: Program, arrays: Sequence[Leaf]) -> None:
-        uses = iter(self.uses)
-
-        def step(eqn: Equation, values: Sequence[Leaf]) -> Sequence[Leaf]:
-            use, results = next(uses), evaluate_equation(eqn, values)
+    def read(self, arrays: Sequence[Leaf]) -> None:
+        def step(fact: Fact, eqn: Equation, values: Sequence[Leaf]) -> Sequence[Leaf]:
+            use, results = fact.solved, evaluate_equation(eqn, values)
             if use is not None and (leaf := use.addend.leaf) in self.wanted:
                 part = moments(use.linear, values[1 - use.side], results[0])
                 before = [self.moments[leaf]] if leaf in self.moments else []
@@ -200,7 +196,7 @@ class Inputs:
                 self.kernels[leaf] = use, kernel
             return results
 
-        interpret(program, arrays, lambda x: x, step)
+        self.network.interpret(arrays, lambda x: x, step)
 
     def blocks(self, group: ChannelGroup, paths: Sequence[str], ridge: float) -> list["Block"]:
         """The matrix products of every kernel that reads a group."""
