@@ -103,7 +103,7 @@ class Recipe:
 
 
 _DIGITS = Recipe()
-# Section 4.2 and appendix C of the unitization paper.
+# The settings of section 4.2 and appendix C of the unitization paper.
 _CIFAR = Recipe(
     dataset="cifar10",
     model="preact20",

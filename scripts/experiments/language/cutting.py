@@ -242,7 +242,7 @@ def solve_writer(
 
 
 def solve_kernel(kernel: np.ndarray, inputs: Stream, wanted: Stream) -> np.ndarray:
-    """A kernel by least squares; every fourth sequence is held out to choose the ridge."""
+    """Fit a kernel by least squares; every fourth sequence is held out to choose the ridge."""
     last = np.arange(len(inputs)) % repair.HELD_OUT == repair.HELD_OUT - 1
     parts = [
         Equations(gram(x, x), gram(x, y))
