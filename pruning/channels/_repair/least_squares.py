@@ -67,12 +67,9 @@ def least_squares(
     moments are computed on the devices of the batches. The activations of both networks that later
     equations need are in memory for all batches at once.
 
+    The arguments `apply`, `params`, `groups` and `keep` are as for `fold_constants`.
+
     Args:
-      apply: A function that JAX can trace, as for `coupled_channels`.
-      params: The tree from which the groups were read.
-      groups: All or some groups of `coupled_channels`.
-      keep: The mask of kept channels for each group, as for `remove_channels`, which you call next;
-        read on the host.
       batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes. A
         few hundred images in total are enough.
       ridge: The candidate strengths of the penalty λ.

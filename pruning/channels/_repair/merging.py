@@ -50,12 +50,9 @@ def merge_channels(
     scaled so that, for white inputs, their variance is the mean of the running variances. Equal
     channels are merged without loss.
 
+    The arguments `apply`, `params`, `groups` and `keep` are as for `fold_constants`.
+
     Args:
-      apply: A function that JAX can trace, as for `coupled_channels`.
-      params: The tree from which the groups were read.
-      groups: All or some groups of `coupled_channels`.
-      keep: The mask of kept channels for each group, as for `remove_channels`, which you call next;
-        read on the host.
       inputs: The other arguments of `apply`; only their shapes matter.
       plan: A function such as `clusters` or `transport`. Its arguments are the features of the
         channels of a group, (n, d), and the mask of kept channels, (n,). The plan is a matrix (n,

@@ -88,13 +88,8 @@ def swap_channels(
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`;
     `prune` calls it after `select`.
 
-    Args:
-      apply: A function that JAX can trace, as for `coupled_channels`.
-      params: The tree from which the groups were read.
-      groups: All or some groups of `coupled_channels`.
-      keep: For each group, the mask of kept channels, as for `remove_channels`; read on the host.
-      batches: The other arguments of `apply`, one tuple for each batch, as for `least_squares`.
-      ridge: The strength of the penalty, as for `reconstruction_scores`.
+    The arguments are as for `least_squares`, and `ridge` is the strength of the penalty, as for
+    `reconstruction_scores`.
 
     Raises:
       ValueError: The same as for `reconstruction_scores` and `remove_channels`.
