@@ -114,12 +114,11 @@ class Products:
         groups: Sequence[ChannelGroup],
         products: Sequence[Product],
     ):
-        sets, paths = channels.sets, channels.parameters.paths
+        sets = channels.sets
         owner = np.full(sets.parents.size, len(groups))
         for i, group in enumerate(groups):
             for p in group.positions:
-                ids = channels.arguments[paths.index(p.path)].axes[p.axis][p.indices]
-                owner[sets.find(ids)] = i
+                owner[sets.find(channels.ids_of(p.path, p.axis)[p.indices])] = i
         sizes = np.array([*(group.size for group in groups), 1])
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)

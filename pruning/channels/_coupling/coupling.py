@@ -43,9 +43,8 @@ Axis = tuple[int, int]
 class TracedChannels(NamedTuple):
     """The program of a model, its united ids, and the ids of the arguments of its program.
 
-    `result` has the shapes of the outputs. `starts` holds the first id of each of the `axes` that
-    have ids, and then the first id that belongs to no parameter. `live` holds the numbers of the
-    parameters on which a result of the program depends.
+    `result` has the shapes of the outputs, `axes` are the axes of parameters that have ids, and
+    `live` holds the numbers of the parameters on which a result of the program depends.
     """
 
     program: Program
@@ -53,9 +52,12 @@ class TracedChannels(NamedTuple):
     sets: UnionFind
     parameters: Parameters
     arguments: list[ChannelIds]
-    starts: list[int]
     axes: list[Axis]
     live: frozenset[int]
+
+    def ids_of(self, path: str, axis: int) -> np.ndarray:
+        """The ids of an axis of a parameter."""
+        return self.arguments[self.parameters.paths.index(path)].axes[axis]
 
     def axes_of(self, ids: np.ndarray) -> list[Axis]:
         """The axes of the parameters to which the ids belong."""
@@ -194,7 +196,6 @@ def channels_of(
     shapes = [shape_of(v) if id(v) in used else () for v in program.jaxpr.invars[:count]]
     axes = [(i, k) for i, shape in enumerate(shapes) for k, n in enumerate(shape) if n > 1]
     vectors = dict(zip(axes, sets.of_axes([shapes[i][k] for i, k in axes]), strict=True))
-    starts = [*(int(ids[0]) for ids in vectors.values()), sets.parents.size]
     for i, shape in enumerate(parameters.shapes):
         ids = tuple(vectors.get((i, k), fixed(n)) for k, n in enumerate(shape))
         values.append(ChannelIds(ids, frozenset({(i,)}) if shape else None, given=True))
@@ -212,7 +213,7 @@ def channels_of(
     sets.settled = True
     read = {id(v) for eqn in live_program(program).jaxpr.eqns for v in eqn.invars}
     live = frozenset(i for i, v in enumerate(program.jaxpr.invars[:count]) if id(v) in read)
-    return TracedChannels(program, result, sets, parameters, values, starts, axes, live)
+    return TracedChannels(program, result, sets, parameters, values, axes, live)
 
 
 def _input_ids(
@@ -231,10 +232,10 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     Channels that belong only to unused parameters are never removed, because the model may use
     their width.
     """
-    _, _, sets, parameters, _, starts, axes, live = channels
+    _, _, sets, parameters, arguments, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)
     normed, singular = sets.mask_of(sets.find(sets.normed)), sets.mask_of(_singular(sets))
-    roots = np.split(every, starts)[1:-1]
+    roots = [every[arguments[i].axes[k]] for i, k in axes]
 
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))

@@ -32,12 +32,12 @@ class Sizes:
         self.sets, paths = channels.sets, channels.parameters.paths
         removed = np.zeros(self.sets.parents.size, bool)
         for (path, axis), mask in masks.items():
-            ids = channels.arguments[paths.index(path)].axes[axis][~mask]
+            ids = channels.ids_of(path, axis)[~mask]
             channels.check_removable(ids)
             removed[self.sets.find(ids)] = True
         self.sets.removed = removed
         for i, axis in channels.axes:
-            ids, mask = channels.arguments[i].axes[axis], masks.get((paths[i], axis), True)
+            ids, mask = channels.ids_of(paths[i], axis), masks.get((paths[i], axis), True)
             if not np.array_equal(self.remain(ids), np.broadcast_to(mask, ids.shape)):
                 raise ValueError(
                     "groups must come from this program; the program couples channels of axis "

@@ -103,17 +103,16 @@ def merge_channels(
 
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
     """Raise if anything except a kernel sums over channels of the groups."""
-    sets, parameters = channels.sets, channels.parameters
+    sets = channels.sets
     by_kernels = {id(ids) for ids in sets.incoming}
-    starts = dict(zip(channels.axes, channels.starts, strict=False))
     for required in sets.zeroed:
         if required.given and id(required.ids) in by_kernels:
             continue
         roots = np.setdiff1d(sets.find(required.ids), [FIXED])
         for group in groups:
             first = group.positions[0]
-            start = starts[parameters.paths.index(first.path), first.axis]
-            if np.isin(sets.find(start + first.indices.ravel()), roots).any():
+            ids = channels.ids_of(first.path, first.axis)[first.indices]
+            if np.isin(sets.find(ids), roots).any():
                 raise ValueError(
                     f"only kernels may sum merged channels; channels of {name(group)} are summed "
                     f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
