@@ -103,7 +103,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
         sum(leaf.size for leaf in leaves),
         macs(trace_apply(apply, params, inputs)[0]),
         sum(leaf.size * leaf.dtype.itemsize for leaf in leaves),
-        {size: _timing(apply, params, _batch(inputs, size), size) for size in batch_sizes},
+        {size: _timing(apply, params, inputs, size) for size in batch_sizes},
     )
 
 
@@ -122,15 +122,13 @@ def _of_equation(eqn: Equation) -> int:
     return eqn.params["length"] * sum(inner) if eqn.primitive.name == "scan" else sum(inner)
 
 
-def _batch(inputs: Sequence[Tree], size: int) -> tuple[Leaf, ...]:
-    def resized(x: Leaf) -> jax.Array:
+def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Timing:
+    """The timing of a call, for inputs that are repeated or cut to a batch of `size`."""
+
+    def of_size(x: Leaf) -> jax.Array:
         return jnp.asarray(np.resize(np.asarray(x), (size, *np.shape(x)[1:])))
 
-    return jax.tree.map(resized, tuple(inputs))
-
-
-def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Timing:
-    arguments = (params, *inputs)
+    arguments = (params, *jax.tree.map(of_size, tuple(inputs)))
     compiled = jax.jit(apply).lower(*arguments).compile()
     (median,) = milliseconds([Executable(compiled, arguments)])
     memory, needed = compiled.memory_analysis(), 0

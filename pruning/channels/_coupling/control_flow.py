@@ -73,18 +73,14 @@ def _long_folds(program: Program) -> set[int]:
             for reader in (r for v in made.outvars for r in readers.get(v, [])):
                 if reader.primitive is p.conv_general_dilated_p:
                     return True
-                if _same_shape(made, reader) and id(reader) not in seen:
+                same = shape_of(reader.outvars[0]) == shape_of(made.outvars[0])
+                computed = rule_of(reader).elementwise or program_of(reader) is not None
+                if same and computed and id(reader) not in seen:
                     seen.add(id(reader))
                     left.append(reader)
         return False
 
     return {id(eqn) for eqn in filter(folds, program.eqns) if shuffled(eqn) or convolved(eqn)}
-
-
-def _same_shape(eqn: Equation, reader: Equation) -> bool:
-    """Whether a result is read by an elementwise operation or by a call that may contain one."""
-    same = shape_of(reader.outvars[0]) == shape_of(eqn.outvars[0])
-    return same and (rule_of(reader).elementwise or program_of(reader) is not None)
 
 
 def ids_of_constant(array: Leaf) -> ChannelIds:
