@@ -389,7 +389,7 @@ def _shortest(zero: frozenset[tuple[int, ...]]) -> frozenset[tuple[int, ...]]:
     if len(set(map(len, zero))) < 2:
         return zero
     found: list[tuple[int, ...]] = []
-    for one in sorted(zero, key=len):
+    for one in sorted(zero, key=lambda one: (len(one), one)):
         if not any(set(one).issuperset(shorter) for shorter in found):
             found.append(one)
     return frozenset(found)
