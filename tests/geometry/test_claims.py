@@ -190,6 +190,19 @@ def test_how_a_moment_is_judged(predicted, statistic, moment, side, holds, key):
 
 
 @pytest.mark.parametrize(
+    ("within", "against"), [(0.0, 0.52), (0.01, 0.53), (0.03, 0.52), (0.0, None)]
+)
+def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, against, key):
+    """One check, both ways; the default wrong number is 10 % larger."""
+    part = Sampled("u", 0.5, UNIFORM, "u", "mean", within=within, against=against)
+    (finding,) = claims.check(claim_of(part), key).findings
+    beyond = max(0.0, (0.05 if against is None else against - 0.5) - within)
+    critical = stats.norm.isf(LEVEL / 2)
+    np.testing.assert_allclose(finding.power, stats.norm.cdf(beyond / finding.stderr - critical))
+    np.testing.assert_allclose(finding.stderr, (1 / 12 / 2000) ** 0.5, rtol=0.1)
+
+
+@pytest.mark.parametrize(
     ("relation", "values", "holds"),
     [
         ("identity", [1.0, 1.0 + 1e-12], True),
