@@ -135,6 +135,31 @@ def test_of_layers_between_groups_little_is_lost_needlessly(normalize):
     assert np.mean(excess) < 0.05
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
+    """With a price, no step is undone: the greedy choice, every step priced anew."""
+    scores = np.random.default_rng(seed).exponential(size=(3, 9)) ** 2
+    lowest, widths, budget = np.sort(scores), [9, 9, 9], bilinear([9, 9, 9]) / 3
+    while bilinear(widths) > budget:
+        steps = []
+        for i in range(3):
+            narrower = [n - (i == j) for j, n in enumerate(widths)]
+            if narrower[i]:
+                saved = bilinear(widths) - bilinear(narrower)
+                steps.append((lowest[i, 9 - widths[i]] / saved, narrower))
+        _, widths = min(steps)
+    options = {"budget": budget, "cost": bilinear, "price": bilinear, "normalize": False}
+    masks = select_within(list(jnp.asarray(scores)), **options)
+    assert [int(mask.sum()) for mask in masks] == widths
+
+
+def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
+    """The means are 2 and 3: the least shares are 1/2, then 2.2/3."""
+    scores = [jnp.array([-jnp.inf, 1.0, -jnp.inf, 3.0]), jnp.array([2.2, 3.8])]
+    keep = select_globally(scores, ratio=0.5)
+    assert [mask.tolist() for mask in keep] == [[False, False, False, True], [True, True]]
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("round_to", [1, 4])
 @pytest.mark.parametrize("normalize", [True, False])

@@ -49,6 +49,31 @@ def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
     jax.tree.map(near, gradient, remove_channels(whole, groups, keep))
 
 
+@pytest.mark.parametrize("unroll", [1, 2])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_layers_of_a_scan_run_in_their_order(reverse, unroll):
+    """A residual stream, cut as a state of the loop, and the layers' own channels."""
+
+    def layer(h, p):
+        h = h + jnp.tanh(h @ p["in"]) @ p["out"]
+        return h, h @ p["read"]
+
+    def apply(p, x):
+        last, read = lax.scan(layer, x @ p["first"], p["layers"], reverse=reverse, unroll=unroll)
+        return last @ p["last"], read
+
+    sizes = {"in": (3, 6, 5), "out": (3, 5, 6), "read": (3, 6, 2)}
+    layers = {name: RNG.normal(size=size) for name, size in sizes.items()}
+    params = {"first": RNG.normal(size=(4, 6)), "layers": layers, "last": RNG.normal(size=(6, 2))}
+    x = RNG.normal(size=(7, 4))
+    groups = coupled_channels(apply, params, x)
+    assert {group.size for group in groups} == {5, 6}
+    keep = drawn(groups)
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    found, expected = resized(apply, groups, keep)(small, x), apply(masked, x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), found, expected)
+
+
 @pytest.mark.parametrize(
     "name",
     [
