@@ -278,6 +278,14 @@ def test_groups_that_repeat_are_priced_with_the_widths_of_all():
         assert all(of_all[0] == of_all[2] for of_all in seen)
 
 
+def test_groups_that_repeat_lose_the_channels_with_the_lowest_scores_on_average():
+    """The lowest of the first group are 0, on average 4.5; the lowest two of all are 2."""
+    scores = [jnp.array([0.0, 9.0, 0.0, 0.0]), jnp.full(4, 2.0), jnp.full(4, 9.0)]
+    options = {"ratio": 0.25, "normalize": False}
+    masks = select_equally(select_globally, [[0, 2], [1]], scores, **options)
+    assert [int(mask.sum()) for mask in masks] == [4, 2, 4]
+
+
 def by_number(params, groups):
     return [jnp.arange(1.0, group.size + 1) for group in groups]
 
