@@ -566,6 +566,31 @@ def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
     assert small["a"].shape == (2, 3)
 
 
+def test_every_step_refines_the_network_that_the_step_before_has_cut():
+    """A mean of all channels is over the first six of them, also where two or four are gone."""
+
+    def apply(params, x):
+        h = x @ params["a"]
+        return (h - h.mean(-1, keepdims=True)) @ params["b"]
+
+    rng = np.random.default_rng(0)
+    params, x = (
+        {"a": rng.normal(size=(2, 6)), "b": rng.normal(size=(6, 3))},
+        rng.normal(size=(4, 2)),
+    )
+    seen = []
+
+    def refine(run, small, groups, some):
+        h = x @ small["a"]
+        expected = (h - h.sum(-1, keepdims=True) / 6) @ small["b"]
+        np.testing.assert_allclose(run(small, x), expected, rtol=1e-12)
+        seen.append(h.shape[1])
+        return some
+
+    prune(apply, params, x, ratios=[1 / 3, 2 / 3], resize=True, refine=refine, fold=False)
+    assert seen == [6, 4]
+
+
 def test_a_model_that_writes_its_widths_down_is_refused():
     def apply(params, x):
         h = jax.nn.relu(x @ params["a"])
