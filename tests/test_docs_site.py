@@ -65,6 +65,20 @@ def test_links_of_a_page_lead_to_files(page):
     assert not missing
 
 
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_sign_at_the_start_of_a_line_cuts_a_paragraph(page):
+    """A line that begins with a plus sign would be a list, and with a percent sign a comment."""
+    text = re.sub(r"(?m)^```.*?^```", "", page.read_text(), flags=re.S)
+    assert re.findall(r"(?m)^[^\s|*+<#-][^\n]*[^:\n]\n[+*-] .*|^ *%.*", text) == []
+
+
+def test_settings_of_a_page_are_read_as_settings():
+    """In one line, they are a rule and text that readers see."""
+    for page in MARKDOWN:
+        text = page.read_text()
+        assert not text.startswith("---") or text.startswith("---\n"), page
+
+
 def test_a_link_to_nothing_is_noticed():
     file = file_of("nothing.md", DOCS / "index.md")
     assert file is not None

@@ -69,7 +69,7 @@ class Sampled:
       side: The relation of the moment to the number, such as "≤".
       within: Allowed deviation of the moment, such as the next term of a prediction to first order.
       against: A wrong number that the check should be able to reject, by default 10 % away from
-        `predicted`.
+        `predicted`. If `predicted` is 0, give `against`; otherwise the power is not known.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 

@@ -91,7 +91,15 @@ def save_pruned(
       pruned: A result of `prune`, or another `Pruned`.
       step: Number of pruning steps so far; only the latest step is kept.
       ratios: The schedule of ratios or budgets. `prune` resumes only with the same schedule.
+
+    Raises:
+      TypeError: `pruned` is not a `Pruned`, such as a model from `pruning.nnx.prune`.
     """
+    if not isinstance(pruned, Pruned):
+        raise TypeError(
+            f"pruned must be a Pruned, such as the result of pruning.prune; got a "
+            f"{type(pruned).__name__}: save a module with pruning.weights.save"
+        )
     check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
     check_values("save_pruned", pruned.params)
     leaves, (paths, shapes) = arrays_of(pruned.params), describe(pruned.params)
@@ -124,8 +132,8 @@ def load_pruned(
         but cannot run.
       like: A tree of arrays or shapes with the structure of the result, at the saved widths or at
         the widths before pruning, such as `nnx.state(nnx.eval_shape(build))`. Dictionaries, lists
-        and tuples do not need `like`. Without `like`, other trees become dictionaries whose keys
-        are the parts of the paths.
+        and tuples do not need `like`. Without `like`, a tree of other nodes becomes nested
+        dictionaries; their keys are the names on the path from the root to each array.
 
     Raises:
       ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. If no
