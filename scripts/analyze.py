@@ -99,8 +99,8 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
     chosen = {n: w for n, w in parameters.items() if n.startswith(layers or "")}
     if not kernels.keys() & chosen.keys():
         raise InputError(
-            f"--layers must be the beginning of names of {kind}; in {path.name}, no such name "
-            f"begins with {layers}"
+            f"--layers must be the beginning of a name among the {kind}; in {path.name}, no such "
+            f"name begins with {layers}"
         )
     return {printable(name): w for name, w in chosen.items()}
 

@@ -59,8 +59,9 @@ def monte_carlo(
       parameters: Trees of arrays, passed to `draw` after the key. New values of parameters do not
         recompile the program.
       batch_size: Draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. A
-        key takes as long as a random number, so one key for each random number doubles the time.
+      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. To
+        split off a key takes as long as to draw a random number, so one key for each random number
+        doubles the time.
       devices: Devices that share the draws; by default all devices of all hosts, or the devices of
         the mesh that `jax.set_mesh` has set.
       target_stderr: Drawing stops before `samples` if every standard error is at most this number.

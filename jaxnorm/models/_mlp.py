@@ -53,7 +53,9 @@ class MLP(nnx.Module):
         check_norm(norm)
         check_sizes(rngs, inputs=inputs, classes=classes)
         if not isinstance(widths, Sequence) or not widths:
-            raise ValueError(f"widths must be a list of at least one layer; got {widths}")
+            raise ValueError(
+                f"widths must be a list with the width of at least one layer; got {widths}"
+            )
         sizes = [inputs, *widths, classes]
         he_normal = nnx.initializers.he_normal()
         *hidden, self.head = (

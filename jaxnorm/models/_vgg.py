@@ -84,9 +84,7 @@ class VGG(nnx.Module):
         check_images(x, 3)
         n, *sides, _ = x.shape
         if self.hidden and sides != [224, 224]:
-            raise ValueError(
-                f"images must be 224×224 pixels unless hidden is empty; got shape {x.shape}"
-            )
+            raise ValueError(f"images must be 224×224 pixels unless hidden=(); got shape {x.shape}")
         if min(sides) < 32:
             raise ValueError(f"images must be at least 32×32 pixels; got shape {x.shape}")
         for stage in self.stages:

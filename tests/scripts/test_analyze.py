@@ -61,7 +61,7 @@ def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
     [
         ({"ratio": 0.0}, r"--ratio must lie in \(0, 1\]; got 0"),
         ({"gaussian_layers": 3}, "--gaussian-layers must be at least 20; got 3"),
-        ({"layers": ("x",)}, "--layers must be the beginning of names of convolutions"),
+        ({"layers": ("x",)}, "--layers must be the beginning of a name among the convolutions"),
     ],
 )
 def test_options_out_of_range_are_refused(network, tmp_path, options, sentence):

@@ -266,7 +266,7 @@ class UnionFind:
         return tuple(united(k, n) for k, n in enumerate(shape))
 
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
-        """The parameters whose zeros make `value` zero at ids of `axes` of a larger array.
+        """The parameters that must be zero to make `value` zero at `axes` of a larger array.
 
         The result is None if elements need not be zero there, because the array is free or
         stretched along a removable axis. Without removable channels, the set of parameters is
@@ -281,16 +281,16 @@ class UnionFind:
         return None if stretched else value.zero
 
     def all_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
-        """The parameters whose zeros make all of `values` zero at ids of `axes`."""
+        """The parameters that must be zero to make all of `values` zero at ids of `axes`."""
         return together([self.zero_at(value, axes) for value in values])
 
     def any_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
-        """The parameters whose zeros make one of `values`, and so their product, zero at `axes`."""
+        """The parameters that must be zero to make the product of `values` zero at `axes`."""
         zeros = (self.zero_at(value, axes) for value in values)
         return reduce(_either, (zero for zero in zeros if zero is not None), None)
 
     def uniform(self, values: Values) -> Zero:
-        """The parameters whose zeros make all of `values` equal along removable channels."""
+        """The parameters that must be zero to make `values` equal along removable channels."""
 
         def one(value: ChannelIds) -> Zero:
             varies = value.zero is None and any(map(self.removable, value.axes))
@@ -370,13 +370,13 @@ def distinct(numbers: Vector) -> Vector:
 
 
 def together(zeros: Iterable[Zero]) -> Zero:
-    """The parameters whose zeros make several arrays zero; None if one array need not be zero."""
+    """The parameters that must be zero to make all arrays zero; None if one may be nonzero."""
     sets = list(zeros)
     return None if None in sets else _shortest(frozenset().union(*filter(None, sets)))
 
 
 def _either(first: Zero, second: frozenset[tuple[int, ...]]) -> Zero:
-    """The parameters whose zeros make the first or the second of two arrays zero."""
+    """The parameters that must be zero to make one of two arrays zero."""
     if first is None or second <= first:
         return second
     if first <= second or len(first) * len(second) > MAX_TUPLES:

@@ -99,7 +99,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """Seconds and gigabytes of a run in its own Linux process, without libraries and samples."""
+    """Seconds of a run in its own Linux process, and the gigabytes that the run itself adds."""
     program = f"""
 import time
 from pathlib import Path

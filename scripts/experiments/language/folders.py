@@ -29,8 +29,8 @@ DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-HEADER_BYTES = 2**17  # bytes reserved for names in a shard that is written
-TENSOR_BYTES = 200  # maximum length of a name, shape and offsets in the header
+HEADER_BYTES = 2**17  # bytes at the start of a new shard for its JSON header
+TENSOR_BYTES = 200  # maximum length of one tensor's entry in the header
 SHARD_BYTES = 4 * 2**30
 NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 

@@ -1,8 +1,8 @@
 """Settings of Table 3 of the pruning paper that suit a small network, and similar settings.
 
-Each setting changes one part of the base: ReLU, batch norm, He's normal initialization, weight
-decay 5e-4, and momentum SGD whose rate falls to a tenth after a half and three quarters of 300
-steps.
+The base has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps of
+momentum SGD; the rate is divided by 10 after 150 and after 225 steps. Each setting changes one part
+of the base.
 """
 
 from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ def trained_networks(
 ) -> list["Network"]:
     """The network of each seed, trained or read from `run`, to be tuned for `fine_tune` epochs.
 
-    If `run` is a weight file, it holds the only network.
+    If `run` is a weight file, the result is the network of that file, for any `seeds`.
     """
     if run.is_file():
         return [network_of_file(images, recipe, fine_tune, run)]

@@ -1,7 +1,7 @@
 """The report's sections on training: accuracy, the moments of a layer, covariate shift.
 
-Each section has its plots, its sentence and its HTML, one below the other. A line is the mean over
-seeds; the band around it is one standard error.
+In this module, the functions for the plots, the sentence and the HTML of one section are next to
+each other. A line of a plot is the mean over seeds; the band around the line is one standard error.
 """
 
 from collections.abc import Sequence
