@@ -174,6 +174,13 @@ def test_layers_that_repeat_keep_as_many_channels_and_multiples_if_asked(asked, 
             assert np.asarray(own)[mask].min() >= np.asarray(own)[~mask].max()
 
 
+def test_layers_that_repeat_keep_a_multiple_of_all_that_is_asked_of_them():
+    apply, params, x = network_of_blocks()
+    asked = {"0/in": 2, "1/in": 3}
+    pruned = prune(apply, params, x, ratios=[0.35], round_to=asked, equal_repeats=True, fold=False)
+    assert {block["in"].shape[1] % 6 for block in pruned.params["blocks"]} == {0}
+
+
 def test_without_asking_layers_that_repeat_differ():
     apply, params, x = network_of_blocks()
     select = partial(select_globally, normalize=False)

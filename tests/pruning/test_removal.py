@@ -448,6 +448,24 @@ def test_masks_may_be_traced():
     jax.tree.map(np.testing.assert_array_equal, masked(jnp.asarray(keep)), expected)
 
 
+def test_constants_under_a_norm_are_not_folded():
+    """How long the other channels are decides what a removed channel would add."""
+
+    def apply(params, x):
+        h = x @ params["a"]
+        h = h / jnp.sqrt(jnp.square(h).sum(-1, keepdims=True) + 1) + params["shift"]
+        return h @ params["b"] + params["bias"]
+
+    rng = np.random.default_rng(0)
+    shapes = {"a": (3, 6), "shift": (1, 6), "b": (6, 2), "bias": (1, 2)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x = rng.normal(size=(4, 3))
+    (group,) = coupled_channels(apply, params, x, resize=True)
+    assert group.normed
+    found = fold_constants(apply, params, [group], [np.arange(6) > 1], x)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
 def test_a_folded_constant_is_the_relu_of_the_bias():
     rng = np.random.default_rng(0)
     params = {

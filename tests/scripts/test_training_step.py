@@ -39,6 +39,17 @@ def test_kernels_decay_and_scales_biases_and_alphas_do_not():
     assert not np.asarray(updates["alpha"]).any()
 
 
+def test_running_statistics_see_every_accumulated_part(one_image):
+    """Without learning, and with one image: two parts of a step are two steps."""
+    parts = first_state(compiled(replace(STILL, accumulate=2), one_image), 1).statistics
+    steps = first_state(compiled(STILL, one_image), 2).statistics
+    once = first_state(compiled(STILL, one_image), 1).statistics
+    near = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)  # noqa: E731
+    jax.tree.map(near, parts, steps)
+    with pytest.raises(AssertionError):
+        jax.tree.map(near, once, steps)
+
+
 def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
     """With one image and no learning, losses differ by crops and flips alone."""
     program = compiled(replace(STILL, augment=True), one_image)
