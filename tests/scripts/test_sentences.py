@@ -2,16 +2,18 @@
 
 import pytest
 
+from experiments.measures.networks import mean as over_seeds
 from experiments.pages import sentences
 
 
 @pytest.mark.parametrize(
-    ("scale", "text"), [(1, "0.500 ± 0.010"), (100, "50.0 ± 1.0"), (10, "5.00 ± 0.10")]
+    ("scale", "text"),
+    [(1, "0.500\xa0±\xa00.010"), (100, "50.0\xa0±\xa01.0"), (10, "5.00\xa0±\xa00.10")],
 )
 def test_a_scaled_mean_has_a_scaled_standard_error(scale, text):
-    assert sentences.mean({"mean": 0.5, "stderr": 0.01}, scale=scale) == text
-    assert sentences.mean({"mean": 0.5, "stderr": None}, scale=scale).endswith(" (one seed)")
+    assert sentences.mean(over_seeds([0.49, 0.51]), scale=scale) == text
+    assert sentences.mean(over_seeds([0.5]), scale=scale).endswith(" (one seed)")
 
 
 def test_shares_and_their_standard_errors_are_in_percent():
-    assert sentences.percent({"mean": 0.5, "stderr": 0.0123}) == "50.00 ± 1.23"
+    assert sentences.percent(over_seeds([0.4877, 0.5123])) == "50.00\xa0±\xa01.23"
