@@ -1,10 +1,19 @@
 """Checks of arguments, and their promotion to at least float32."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_array, check_finite, is_traced, promote_to_float32, replicate
+from jaxnorm.internal import (
+    check_array,
+    check_finite,
+    is_traced,
+    promote_to_float32,
+    replicate,
+    show,
+)
 
 # The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element; bfloat16 rounds
 # by 0.004.
@@ -44,8 +53,12 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
     return promote_to_float32(x)
 
 
-def whole_number(n: int | float, name: str) -> int:
+def whole_number(n: Any, name: str) -> int:
     """`n` as an int; raise unless `n` is an integer that a float represents exactly."""
+    if getattr(n, "shape", None) == () and not is_traced(n):
+        n = n.item()  # an array of one number
+    if isinstance(n, bool) or not isinstance(n, int | float):
+        raise TypeError(f"{name} must be an int; got {show(n)}")
     if not (abs(n) <= 2**53 and n == int(n)):
         shown = n if abs(n) < 2**64 else "more"
         raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")
@@ -63,5 +76,8 @@ def _check_symmetric(gram: Float[Array, "n n"]) -> None:
     with jax.ensure_compile_time_eval():
         g = replicate(jnp.asarray(gram))
         asymmetric = bool(jnp.abs(g - g.T).max() > _ASYMMETRY * jnp.abs(g).max())
+        lowest = float(jnp.diagonal(g).min())
     if asymmetric:
         raise ValueError("gram must be symmetric; for a batch x, pass its Gram matrix gram(x)")
+    if lowest < 0:
+        raise ValueError(f"gram must have no negative square on its diagonal; got {lowest:g}")

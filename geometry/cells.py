@@ -188,7 +188,7 @@ def number_of_cells(n: int, dims: int) -> int:
       >>> number_of_cells(6, 3), number_of_cells(5, 2), number_of_cells(4, 9)
       (32, 10, 16)
     """
+    n, dims = whole_number(n, "n"), whole_number(dims, "dims")
     if n < 1 or dims < 1:
         raise ValueError(f"n and dims must be at least 1; got n {n} and dims {dims}")
-    n, dims = whole_number(n, "n"), whole_number(dims, "dims")
     return 2 * sum(math.comb(n - 1, j) for j in range(min(n, dims)))

@@ -17,7 +17,15 @@ from jaxtyping import Array, Float
 
 from geometry._angles import angles, distances
 from geometry._arguments import as_samples, whole_number
-from jaxnorm.internal import check_positive, chi_defect, chi_mean, host_only, norm, replicate
+from jaxnorm.internal import (
+    check_numeric,
+    check_positive,
+    chi_defect,
+    chi_mean,
+    host_only,
+    norm,
+    replicate,
+)
 
 __all__ = [
     "FilterGeometry",
@@ -97,11 +105,9 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
       >>> f"{moments.norm_mean:.3f} {moments.norm_variance:.4f} {moments.cosine_variance:.5f}"
       '23.990 0.4998 0.00174'
     """
-    if dims < 2 or std <= 0:
-        raise ValueError(
-            f"dims must be at least 2 and std must be positive; got dims {dims} and std {std}"
-        )
     dims, std = whole_number(dims, "dims"), check_positive(std, "std")
+    if dims < 2:
+        raise ValueError(f"dims must be at least 2; got {dims}")
     length, variance = chi_mean(dims), 2 * chi_defect(dims) * std**2
     moments = (
         std * length,
@@ -132,12 +138,14 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
       >>> round(norm_envelope(512), 2)
       4.46
     """
+    num_filters = whole_number(num_filters, "num_filters")
+    check_numeric(delta, "delta")
     if num_filters < 1 or not 0 < delta < 1:
         raise ValueError(
             "num_filters must be at least 1 and delta must lie in 0..1; got num_filters "
             f"{num_filters} and delta {delta}"
         )
-    return math.sqrt(2 * math.log(2 * whole_number(num_filters, "num_filters") / delta))
+    return math.sqrt(2 * math.log(2 * num_filters / delta))
 
 
 @host_only()
@@ -156,10 +164,9 @@ def welch_bound(num_filters: int, dims: int) -> float:
       >>> round(welch_bound(256, 64), 3), welch_bound(64, 576)
       (0.108, 0.0)
     """
-    if num_filters < 1 or dims < 1:
-        raise ValueError(
-            f"num_filters and dims must be at least 1; got num_filters {num_filters} and dims "
-            f"{dims}"
-        )
     n, dims = whole_number(num_filters, "num_filters"), whole_number(dims, "dims")
+    if n < 1 or dims < 1:
+        raise ValueError(
+            f"num_filters and dims must be at least 1; got num_filters {n} and dims {dims}"
+        )
     return math.sqrt((n - dims) / (dims * (n - 1))) if n > dims else 0.0

@@ -28,12 +28,15 @@ from jaxnorm._statistics import (
     Shifted,
     channels,
     check_features,
+    check_statistics,
     sample_mask,
     shift_batch,
 )
 from jaxnorm.internal import (
     check_array,
     check_eps,
+    check_fits,
+    check_flags,
     check_whole,
     join_batch,
     promote_to_float32,
@@ -96,6 +99,7 @@ def batch_norm(
       [-1.  1.] [2.]
     """
     check_features(x)
+    check_flags(recentering=recentering, rescaling=rescaling)
     eps = check_eps(eps)
     scale = per_channel("scale", 1 if scale is None else scale, x)
     bias = per_channel("bias", 0 if bias is None else bias, x)
@@ -124,8 +128,7 @@ def own_or_given(
     """`x` minus a shift, with its own statistics in training or given statistics in inference."""
     if statistics is None:
         return shift_batch(x, keep, reduction)
-    if not isinstance(statistics, BatchStatistics):
-        raise TypeError(f"statistics must be BatchStatistics; got {type(statistics).__name__}")
+    check_statistics(statistics, "statistics")
     mean = per_channel("statistics.mean", statistics.mean, x)
     var = per_channel("statistics.var", statistics.var, x)
     given = BatchStatistics(mean, var, jnp.asarray(statistics.count, mean.dtype))
@@ -135,7 +138,9 @@ def own_or_given(
 
 def per_channel(name: str, value: PerChannel, x: Array) -> Float[Array, " c"]:
     """`value` as one number for each channel of `x`, in at least float32."""
-    if not isinstance(value, int | float):
+    if isinstance(value, int | float):
+        check_fits(value, name)
+    else:
         check_array(value, name)
         if not jnp.isrealobj(value):
             raise TypeError(f"{name} must be real; got {value.dtype}")

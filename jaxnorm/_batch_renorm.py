@@ -20,8 +20,9 @@ from jaxnorm._statistics import (
     Shifted,
     channels,
     check_features,
+    check_statistics,
 )
-from jaxnorm.internal import check_eps, check_range, is_traced
+from jaxnorm.internal import check_eps, check_numeric, check_range, is_traced
 
 Bound = Number | Float[Array, ""]
 
@@ -88,9 +89,9 @@ def batch_renorm(
     """
     check_features(x)
     eps = check_eps(eps)
-    check_range(d_max, "d_max")
-    if not is_traced(r_max) and not r_max >= 1:
-        raise ValueError(f"r_max must be at least 1; got {r_max}")
+    check_limits(r_max, d_max)
+    if running is not None:
+        check_statistics(running, "running")
     scale = per_channel("scale", 1 if scale is None else scale, x)
     bias = per_channel("bias", 0 if bias is None else bias, x)
     reduction = Reduction(axis_name, axis_index_groups, correction)
@@ -107,6 +108,14 @@ def batch_renorm(
         return y.astype(x.dtype), batch.statistics
 
     return by_group(normalize, x, where, groups if statistics is None else 1)
+
+
+def check_limits(r_max: Bound, d_max: Bound) -> None:
+    """Raise unless `r_max` is at least 1 and `d_max` at least 0; under `jit`, check nothing."""
+    check_range(d_max, "d_max")
+    check_numeric(r_max, "r_max")
+    if not is_traced(r_max) and not r_max >= 1:
+        raise ValueError(f"r_max must be at least 1; got {r_max}")
 
 
 def _corrections(

@@ -12,6 +12,7 @@ from jaxnorm.internal import (
     CentralMoments,
     axis_tuple,
     center,
+    check_range,
     floating,
     merge_central_moments,
     merge_means,
@@ -69,7 +70,9 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
         of the other set. If a variance under- or overflowed, the skewness and the kurtosis are NaN.
 
     Raises:
-      ValueError: The two sets have different features.
+      TypeError: `a` or `b` is not a `Moments`, or a count is no number.
+      ValueError: The two sets have different features, or `counts` are not two numbers that are
+        at least 0.
 
     Example:
       >>> x = jnp.array([[0.0], [3.0], [1.0], [7.0], [2.0]])
@@ -77,6 +80,13 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
       >>> print(merged.kurtosis.round(5), moments(x).kurtosis.round(5))
       [2.50525] [2.50525]
     """
+    for name, one in (("a", a), ("b", b)):
+        if not isinstance(one, Moments):
+            raise TypeError(f"{name} must be Moments; got {type(one).__name__}")
+    if not isinstance(counts, tuple | list) or len(counts) != 2:
+        raise ValueError(f"counts must be the two numbers of samples; got {counts!r}")
+    for count in counts:
+        check_range(count, "counts")
     check_same_features(a.mean, b.mean)
     a, b = Moments(*map(floating, a)), Moments(*map(floating, b))
     n, m = (jnp.asarray(count, a.mean.dtype) for count in counts)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm._statistics import BatchStatistics, Correction
-from jaxnorm.internal import check_array, check_range
+from jaxnorm.internal import check_array, check_flags, check_function, check_range, check_whole
 
 Normalize = Callable[..., tuple[Array, BatchStatistics]]
 
@@ -24,6 +24,7 @@ class Running(NamedTuple):
     ) -> "Running":
         """The statistics after one more batch or its groups; an empty batch changes nothing."""
         check_range(momentum, "momentum", 1.0)
+        check_function(correction, "running_correction", "jaxnorm.bessel")
         count = jnp.atleast_1d(batch.count)
         share = count / jnp.maximum(count.sum(), 1)
         corrected = jnp.atleast_2d(batch.var) * correction(count)[:, None]
@@ -47,6 +48,7 @@ def updates(use_running_average: bool, *choices: bool | None) -> bool:
 def check_axis(x: Any, axis: int) -> None:
     """Raise unless `x` is an array with features along `axis`, which is not the first axis."""
     check_array(x, "x")
+    check_whole(axis=axis)
     if not -x.ndim <= axis < x.ndim or axis % x.ndim == 0:
         raise ValueError(
             f"axis must name an axis of x, shape {x.shape}, other than the first; got {axis}"
@@ -66,11 +68,13 @@ def apply(
 ) -> tuple[Array, BatchStatistics | None]:
     """`x` normalized by its own statistics or, with `use`, by `running`; and the new statistics."""
     check_axis(x, axis)
+    check_flags(use_running_average=use, update_running_average=update)
     features = running.mean.shape[0]
     if x.shape[axis] != features:
         raise ValueError(f"axis {axis} of x must hold {features} features; got shape {x.shape}")
-    if mask is not None and mask.ndim == x.ndim:
-        mask = jnp.moveaxis(mask, axis, -1)
+    if mask is not None:
+        check_array(mask, "mask")
+        mask = jnp.moveaxis(mask, axis, -1) if mask.ndim == x.ndim else mask
     given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))
     last = jnp.moveaxis(x, axis, -1)
     y, batch = normalize(last, statistics=given if use else None, where=mask)

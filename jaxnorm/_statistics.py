@@ -5,13 +5,22 @@ Samples lie on the leading axes, features on the last. Everything is summed in a
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm.internal import check_array, floating, merge_means, promote_to_float32, spread_slice
+from jaxnorm.internal import (
+    check_array,
+    check_eps,
+    check_function,
+    check_range,
+    floating,
+    merge_means,
+    promote_to_float32,
+    spread_slice,
+)
 
 Tree = TypeVar("Tree")
 AxisName = Hashable | tuple[Hashable, ...]
@@ -84,9 +93,18 @@ class Reduction(NamedTuple):
 
     def total(self, sums: Tree) -> Tree:
         """Sums over all shards. The sums are exact, because all shards subtract the same shift."""
+        groups = self.axis_index_groups
         if self.axis_name is None:
+            if groups is not None:
+                raise ValueError(f"axis_index_groups need an axis_name; got the groups {groups}")
             return sums
-        return jax.lax.psum(sums, self.axis_name, axis_index_groups=self.axis_index_groups)
+        try:
+            return jax.lax.psum(sums, self.axis_name, axis_index_groups=groups)
+        except NameError as error:
+            raise ValueError(
+                "axis_name must name an axis that vmap or shard_map maps around the call; got "
+                f"{self.axis_name!r}"
+            ) from error
 
 
 class Sums(NamedTuple):
@@ -115,6 +133,8 @@ def shift_batch(
     reduction: Reduction,
 ) -> Shifted:
     """`x` minus a shift near its mean, with its statistics, which are 0 without samples."""
+    if reduction.correction is not None:
+        check_function(reduction.correction, "correction", "jaxnorm.bessel")
     h, shift = shift_near_mean(x, keep, reduction)
     samples = None
     if x.ndim == 2:
@@ -212,7 +232,7 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
       [1.   2.   1.25]
     """
-    count = floating(count, "count")
+    count, eps = floating(count, "count"), check_eps(eps)
     degrees = count - (1 + eps)
     none = degrees <= 0  # the comparison is false for NaN, so NaN remains NaN
     return jnp.where(none, 1, count / jnp.where(none, 1, degrees))
@@ -250,7 +270,8 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     in float64 or subtract a common number from all samples first.
 
     Raises:
-      ValueError: The two sets have different features.
+      TypeError: `a` or `b` is not a `BatchStatistics`.
+      ValueError: The two sets have different features, or a count is negative or no number.
 
     Example:
       >>> x = jnp.array([[1.0], [2.0], [6.0]])
@@ -258,10 +279,26 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
       >>> print(merged.mean, merged.count)
       [3.] 3.0
     """
+    check_statistics(a, "a")
+    check_statistics(b, "b")
     check_same_features(a.mean, b.mean)
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
     var_a, var_b = a.var + jnp.square(deviation_a), b.var + jnp.square(deviation_b)
     return BatchStatistics(mean, (1 - share) * var_a + share * var_b, count)
+
+
+def check_statistics(statistics: Any, name: str) -> None:
+    """Raise unless `statistics` are `BatchStatistics` with one count, and equally many numbers."""
+    if not isinstance(statistics, BatchStatistics):
+        got = type(statistics).__name__
+        raise TypeError(f"{name} must be BatchStatistics; got {got}")
+    mean, var, count = statistics
+    if jnp.shape(mean) != jnp.shape(var):
+        raise ValueError(
+            f"mean and var of {name} must have one shape; got {jnp.shape(mean)} and "
+            f"{jnp.shape(var)}"
+        )
+    check_range(count, f"the count of {name}")
 
 
 def check_same_features(a: Array, b: Array) -> None:

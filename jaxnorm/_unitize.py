@@ -6,11 +6,20 @@ theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trai
 1].
 """
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import axis_tuple, check_array, check_eps, norm, promote_to_float32
+from jaxnorm.internal import (
+    axis_tuple,
+    check_array,
+    check_eps,
+    check_fits,
+    norm,
+    promote_to_float32,
+)
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 
@@ -29,7 +38,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
        [1.  0. ]]
     """
     h = promote_to_float32(x)
-    axis_tuple(h, axis)
+    axis = _one_axis(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
     nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
     h = h / jnp.where(nonzero, largest, 1)
@@ -60,7 +69,7 @@ def unitize_bounded(
       [1.    1.333]
     """
     h = promote_to_float32(x)
-    axis_tuple(h, axis)
+    axis = _one_axis(h, axis)
     a = _along(alpha, h, axis)
     r = norm(h, axis)
     divisor = a * r + (1 - a)
@@ -92,17 +101,28 @@ def unitize(
     """
     eps = check_eps(eps)
     h = promote_to_float32(x)
-    axis_tuple(h, axis)
+    axis = _one_axis(h, axis)
     a = _along(alpha, h, axis)
     square = jnp.sum(jnp.square(h), axis, keepdims=True) + eps
     inverse = jax.lax.rsqrt(jnp.where(square != 0, square, 1))
     return ((a * inverse + (1 - a)) * h).astype(x.dtype)
 
 
+def _one_axis(h: Array, axis: int) -> int:
+    """`axis`, counted from the front; raise unless it is one axis of `h`."""
+    if isinstance(axis, Sequence):
+        raise TypeError(f"axis must be one int; got {axis!r}")
+    return axis_tuple(h, axis)[0]
+
+
 def _along(alpha: Alpha, h: Array, axis: int) -> Array:
     """`alpha` in the dtype of `h`, reshaped to multiply along `axis`."""
-    if not isinstance(alpha, int | float):
+    if isinstance(alpha, int | float):
+        check_fits(alpha, "alpha")
+    else:
         check_array(alpha, "alpha")
+        if not jnp.isrealobj(alpha):
+            raise TypeError(f"alpha must be real; got {alpha.dtype}")
     a = jnp.asarray(alpha, h.dtype)
     if a.ndim == 0:
         return a

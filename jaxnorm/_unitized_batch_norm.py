@@ -26,6 +26,7 @@ from jaxnorm._statistics import (
 )
 from jaxnorm.internal import (
     check_eps,
+    check_flags,
     check_function,
     check_number,
     check_positive,
@@ -152,6 +153,7 @@ def unitized_batch_norm(
     """
     pixels = None if pixels is None else check_positive(pixels, "pixels")
     check_function(factor, "factor", "jaxnorm.bounded")
+    check_flags(per_pixel=per_pixel)
     check_features(x)
     eps = check_eps(eps)
     alpha = per_channel("alpha", alpha, x)

@@ -21,7 +21,7 @@ from jaxnorm._running import Normalize, Running, apply, check_axis, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitize import unitize
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_eps, check_function, check_range
+from jaxnorm.internal import check_dtype, check_eps, check_flags, check_function, check_range
 
 __all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBatchNorm"]
 
@@ -46,11 +46,6 @@ class _RunningNorm(linen.Module):
     groups: int = 1
     update_running_average: bool | None = None
     eps: float | None = None
-
-    def _parameter(self, name: str, init: Initializer, x: Array) -> Array:
-        check_axis(x, self.axis)
-        check_function(init, "an initializer", "linen.initializers.constant(0.5)")
-        return self.param(name, init, (x.shape[self.axis],), self.param_dtype)
 
     def _apply(
         self,
@@ -79,7 +74,7 @@ class _RunningNorm(linen.Module):
             groups=self.groups,
             # While parameters are initialized, axes need not be mapped.
             axis_name=None if self.is_initializing() else self.axis_name,
-            axis_index_groups=self.axis_index_groups,
+            axis_index_groups=None if self.is_initializing() else self.axis_index_groups,
         )
         y, batch = apply(
             with_parameters,
@@ -100,13 +95,19 @@ class _RunningNorm(linen.Module):
 
 def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | None]:
     """The scale and the bias of a layer; each is None if it is not used."""
+    check_flags(use_scale=layer.use_scale, use_bias=layer.use_bias)
+    check_dtype(layer.param_dtype, "param_dtype")
+    if layer.dtype is not None:
+        check_dtype(layer.dtype, "dtype")
     use = {"scale": layer.use_scale, "bias": layer.use_bias}
     init = {"scale": layer.scale_init, "bias": layer.bias_init}
     shape = (x.shape[axis],)
-    return {
-        name: layer.param(name, init[name], shape, layer.param_dtype) if use[name] else None
-        for name in use
-    }
+    return {name: _parameter(layer, name, init[name], shape) if use[name] else None for name in use}
+
+
+def _parameter(layer: Any, name: str, init: Initializer, shape: tuple[int, ...]) -> Array:
+    check_function(init, "an initializer", "linen.initializers.constant(0.5)")
+    return layer.param(name, init, shape, layer.param_dtype)
 
 
 class BatchNorm(_RunningNorm):
@@ -170,9 +171,10 @@ class UnitizedBatchNorm(_RunningNorm):
         update_running_average: bool | None = None,
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
+        check_axis(x, self.axis)
         normalize = partial(
             unitized_batch_norm,
-            alpha=self._parameter("alpha", self.alpha_init, x),
+            alpha=_parameter(self, "alpha", self.alpha_init, (x.shape[self.axis],)),
             pixels=self.pixels,
             per_pixel=self.per_pixel,
             factor=self.factor,
@@ -249,7 +251,7 @@ class DyT(_Stateless):
 
     @linen.compact
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        alpha = self.param("alpha", self.alpha_init, (), self.param_dtype)
+        alpha = _parameter(self, "alpha", self.alpha_init, ())
         return self._cast(dyt(x, alpha, **_scale_and_bias(self, x)))
 
 
@@ -271,8 +273,8 @@ class Derf(_Stateless):
 
     @linen.compact
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        alpha = self.param("alpha", self.alpha_init, (), self.param_dtype)
-        offset = self.param("offset", self.offset_init, (), self.param_dtype)
+        alpha = _parameter(self, "alpha", self.alpha_init, ())
+        offset = _parameter(self, "offset", self.offset_init, ())
         return self._cast(derf(x, alpha, offset, **_scale_and_bias(self, x)))
 
 
@@ -294,5 +296,6 @@ class Unitization(_Stateless):
 
     @linen.compact
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
-        alpha = self.param("alpha", self.alpha_init, x.shape[-1:], self.param_dtype)
+        alpha = _parameter(self, "alpha", self.alpha_init, x.shape[-1:])
+        check_function(self.transform, "transform", "jaxnorm.unitize")
         return self._cast(affine(self.transform(x, alpha), **_scale_and_bias(self, x)))

@@ -5,7 +5,6 @@
 
 import inspect
 import math
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_array, promote_to_float32, unit_of
+from jaxnorm.internal import (
+    check_array,
+    check_fits,
+    check_numeric,
+    is_traced,
+    promote_to_float32,
+    show,
+    unit_of,
+)
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
@@ -62,8 +69,8 @@ def real(**numbers: Any) -> None:
             check_array(x, name)
             if jnp.iscomplexobj(x):
                 raise TypeError(f"{name} must be real; got {x.dtype}")
-        elif sys.float_info.max < abs(x) < math.inf:
-            raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
+        else:
+            check_fits(x, name)
 
 
 def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]:
@@ -85,18 +92,40 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
 
 
 def positive_number(x: Any, name: str) -> None:
-    """Raise `ValueError` unless a Python number is positive and finite."""
-    if isinstance(x, int | float) and not 0 < x < math.inf:
+    """Raise `ValueError` unless a number outside of `jit` is positive and finite."""
+    real(**{name: x})
+    if not is_traced(x) and np.ndim(x) == 0 and not 0 < x < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x}")
 
 
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
-    """`x` as an array of shape (); raise unless `x` is one real number (positive if Python's)."""
+    """`x` as an array of shape (); raise unless `x` is one positive number; NaN under `jit`."""
     real(**{name: x})
-    positive_number(x, name)
     if np.size(x) != 1:
         raise ValueError(f"{name} must be one number; got shape {np.shape(x)}")
-    return jnp.asarray(x, dtype).reshape(())
+    positive_number(x, name)
+    number = jnp.asarray(x, dtype).reshape(())
+    return jnp.where(number > 0, number, jnp.nan) if is_traced(x) else number
+
+
+def fraction(ratio: Any) -> float:
+    """`ratio` as a Python number; raise unless it lies in (0, 1]."""
+    check_numeric(ratio, "ratio")
+    if is_traced(ratio):
+        raise TypeError(f"ratio must be a Python number; got {show(ratio)}")
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
+    return float(ratio)
+
+
+def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
+    """Raise `ValueError` for an element outside [0, 1]; NaN passes, as does all under `jit`."""
+    if is_traced(x):
+        return
+    with jax.ensure_compile_time_eval():
+        outside = int(((x < 0) | (x > 1)).sum())
+    if outside:
+        raise ValueError(f"{name} must lie in [0, 1]; {outside} of {x.size} do not")
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:

@@ -6,7 +6,7 @@ Every curve ends at `target`.
 
 from collections.abc import Callable
 
-from jaxnorm.internal import check_function, check_on_host
+from jaxnorm.internal import check_function, check_numeric, check_on_host, check_whole
 from pruning._arguments import at_least, real
 
 __all__ = ["Curve", "cubic", "geometric", "iterative", "linear"]
@@ -34,7 +34,9 @@ def geometric(target: int | float, t: float) -> float:
 
 
 def _check(target: int | float, t: float) -> None:
-    real(target=target, t=t)
+    for name, x in (("target", target), ("t", t)):
+        check_numeric(x, name)
+        real(**{name: x})
     if not (0 <= target <= 1 and 0 <= t <= 1):
         raise ValueError(f"target and t must lie in [0, 1]; got target {target} and t {t}")
 
@@ -45,7 +47,8 @@ def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> t
     The fractions are Python numbers, computed on the host.
 
     Raises:
-      ValueError: `target` lies outside (0, 1), or `steps` is less than 1.
+      TypeError: `curve` returns no number.
+      ValueError: `target` lies outside (0, 1), `steps` is less than 1, or the fractions fall.
 
     Example:
       >>> print(iterative(0.75, steps=2), iterative(0.75, steps=3, curve=linear))
@@ -53,8 +56,16 @@ def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> t
     """
     instead = "give target and steps as Python numbers"
     check_on_host("iterative", target, steps, instead=instead)
+    check_numeric(target, "target")
     if not 0 < target < 1:
         raise ValueError(f"target must lie in (0, 1); got {target}")
+    target = float(target)
+    check_whole(steps=steps)
     at_least(1, steps=steps)
     check_function(curve, "curve", "pruning.schedules.cubic")
-    return (*(curve(target, step / steps) for step in range(1, steps)), float(target))
+    ratios = (*(curve(target, step / steps) for step in range(1, steps)), target)
+    for ratio in ratios:
+        check_numeric(ratio, "the fraction that curve returns")
+    if list(ratios) != sorted(ratios) or ratios[0] < 0:
+        raise ValueError(f"curve must rise from 0 to the target {target}; got {ratios}")
+    return ratios

@@ -32,7 +32,7 @@ from geometry.claims._types import (
     Statistics,
 )
 from geometry.sampling import monte_carlo_moments
-from jaxnorm.internal import check_key
+from jaxnorm.internal import check_key, check_numeric, check_whole
 
 LEVEL = 0.002
 """Chance that Holm's correction leaves for any true statement of a run to be rejected."""
@@ -86,6 +86,10 @@ def measure(
         devices, because programs could then wait for each other.
     """
     check_key(key)
+    check_numeric(precision, "precision")
+    check_whole(threads=threads)
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1; got {threads}")
     if not 0 < precision <= 2:
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
     claims = _as_claims(claims)
@@ -128,6 +132,7 @@ def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
 
     Draws are named after their function. Computed numbers are named after the claim and the check.
     """
+    claims = _list_of_claims(claims)
     name_of: dict[Draws | Callable, str] = {}
     for claim in claims:
         for part in claim.checks:
@@ -146,8 +151,16 @@ def _name(claim: Claim, part: Check, taken: set[str]) -> str:
 
 
 def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
-    """Verdicts from the result of `measure`."""
+    """Verdicts from the result of `measure`.
+
+    Raises:
+      TypeError: An element of `claims` is not a claim.
+      ValueError: `measured` lacks a measurement that a check needs.
+    """
+    claims = _list_of_claims(claims)
     name_of = {source: name for name, source in sources(claims).items()}
+    if missing := set(name_of.values()) - set(measured):
+        raise ValueError(f"measured must be the result of measure; it lacks {min(missing)!r}")
     checks = dict.fromkeys(part for claim in claims for part in claim.checks)
     sampled = [part for part in checks if isinstance(part, Sampled)]
     findings: dict[Check, Finding] = {
@@ -161,19 +174,27 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 
 
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """Return `claims` as a tuple, or raise unless `claims` is a sequence of claims."""
-    if isinstance(claims, Claim):
-        raise TypeError(
-            f"claims must be a list of `Claim`; got the single claim {claims.name}: use check"
-        )
-    claims = tuple(claims)
-    if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
-        raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
+    """Return `claims` as a tuple, or raise unless each of them has a check or a reason."""
+    claims = _list_of_claims(claims)
     if empty := [claim.name for claim in claims if not claim.checks and not claim.reason]:
         raise ValueError(
             f"a claim must have a check, such as one that claim.mean adds, or a reason why it has "
             f"none; {empty[0]} has neither"
         )
+    return claims
+
+
+def _list_of_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
+    """Return `claims` as a tuple, or raise unless `claims` is a sequence of claims."""
+    if isinstance(claims, Claim):
+        raise TypeError(
+            f"claims must be a list of `Claim`; got the single claim {claims.name}: use check"
+        )
+    if not isinstance(claims, Iterable):
+        raise TypeError(f"claims must be a list of `Claim`; got {claims!r}")
+    claims = tuple(claims)
+    if strange := [claim for claim in claims if not isinstance(claim, Claim)]:
+        raise TypeError(f"claims must be a list of `Claim`; got {strange[0]!r}")
     return claims
 
 
@@ -195,8 +216,7 @@ def _measure(
 ) -> Measurement:
     if not isinstance(source, Draws):
         found = source(key) if inspect.signature(source).parameters else source()
-        parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
-        values = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
+        values = _numbers(found)
         return Measurement(values.tolist(), len(values))
     draws_per_key = source.draws_per_key or 1
     samples = max(2, math.ceil(source.samples / draws_per_key / precision**2)) * draws_per_key
@@ -209,11 +229,23 @@ def _measure(
         devices=devices,
     )
     names = sorted(jax.eval_shape(source.draw, key))
+    if np.shape(moments.mean) != (len(names),):
+        got = np.shape(moments.mean)[:-1]
+        raise ValueError(f"draw must return one number for each statistic; got shape {got}")
     mean, mean_stderr, variance, variance_stderr = (
         dict(zip(names, np.asarray(moment).astype(float).tolist(), strict=True))
         for moment in moments[:4]
     )
     return Measurement(mean, samples, mean_stderr, variance, variance_stderr)
+
+
+def _numbers(found: Any) -> np.ndarray:
+    """All numbers that the function of a check returns, as one vector."""
+    parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
+    kinds = {np.asarray(part).dtype.kind for part in parts}
+    if not kinds or not kinds <= set("biufV"):  # numbers of bfloat16 are of kind V
+        raise TypeError(f"the function of a check must return real numbers; got {found!r}")
+    return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
 
 
 @cache

@@ -36,6 +36,8 @@ def numbered(text: str) -> tuple[str, ...]:
 
 def objects(claim: Claim) -> tuple[str, ...]:
     """All numbered objects in a claim's name, and in the steps that the claim covers."""
+    if not isinstance(claim, Claim):
+        raise TypeError(f"claim must be a Claim; got {claim!r}")
     return numbered(f"{claim.name}; {claim.covers}")
 
 
@@ -51,6 +53,8 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     """
     if isinstance(claims, str):
         raise TypeError(f"claims must be a list of `Claim`; got the text {claims!r}")
+    if not isinstance(claims, Iterable):
+        raise TypeError(f"claims must be a list of `Claim`; got {claims!r}")
     claims, wanted = tuple(claims), set(numbered(text))
     if not claims:
         raise ValueError("claims must hold at least one claim; got none")

@@ -7,14 +7,14 @@ statement. A check of an over-reading must fail. The failure of a check of an ov
 contradict the statement.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm.internal import check_function
+from jaxnorm.internal import check_eps, check_function, check_numeric, check_whole
 
 Form = Literal["printed", "rejected", "corrected", "overread"]
 """What a check says of a statement.
@@ -29,6 +29,9 @@ printed form. A statement that is false in a case fails only in a case that its 
 such as a null set or an approximation beyond its range."""
 Standing = Literal["true", "misprint", "false in a case", "false", "not tested"]
 """The verdict that is recorded for a statement as printed."""
+Relation = Literal["identity", "inequality", "limit"]
+Moment = Literal["mean", "variance"]
+Side = Literal["=", "≤", "≥"]
 MUST_FAIL = frozenset({"rejected", "overread"})
 Number = float | Callable[[], Any]
 Values = float | Sequence[Any] | np.ndarray | Array
@@ -55,6 +58,12 @@ class Draws:
     batch_size: int = 2000
     draws_per_key: int | None = None
 
+    def __post_init__(self):
+        check_function(self.draw, "draw", "lambda key: {'x': jax.random.normal(key)}")
+        check_whole(samples=self.samples)
+        if self.samples < 2:
+            raise ValueError(f"samples must be at least 2; got {self.samples}")
+
 
 @dataclass(frozen=True)
 class Sampled:
@@ -77,8 +86,8 @@ class Sampled:
     predicted: Number
     draws: Draws
     statistic: str
-    moment: Literal["mean", "variance"] = "mean"
-    side: Literal["=", "≤", "≥"] = "="
+    moment: Moment = "mean"
+    side: Side = "="
     within: Number = 0.0
     against: Number | None = None
     form: Form = "printed"
@@ -116,7 +125,7 @@ class Computed:
 
     what: str
     values: Callable[..., Any]
-    relation: Literal["identity", "inequality", "limit"] = "identity"
+    relation: Relation = "identity"
     predicted: float = 0.0
     tolerance: float = 1e-9
     form: Form = "printed"
@@ -219,11 +228,13 @@ class Claim:
     reason: str = ""
 
     def __post_init__(self):
+        if not isinstance(self.checks, Iterable):
+            raise TypeError(f"checks must be a list of checks; got {self.checks!r}")
+        object.__setattr__(self, "checks", list(self.checks))
         for check in self.checks:
             _must_be_a_check(check)
         if self.fault is not None:
             _must_be_one_of("fault", self.fault, Fault)
-        object.__setattr__(self, "checks", list(self.checks))
 
     def add(self, check: Check) -> None:
         """Add a check to the claim."""
@@ -285,6 +296,12 @@ def _must_be_a_check(check: Check) -> None:
         raise TypeError(f"draws must be Draws, such as Draws(draw, 1000); got {check.draws!r}")
     if isinstance(check, Computed):
         check_function(check.values, "values", "one of a random key, or of nothing")
+        _must_be_one_of("relation", check.relation, Relation)
+        check_numeric(check.predicted, "the number of a check")
+        check_eps(check.tolerance, "tolerance")
+    else:
+        _must_be_one_of("moment", check.moment, Moment)
+        _must_be_one_of("side", check.side, Side)
     _must_be_one_of("form", check.form, Form)
 
 

@@ -75,9 +75,9 @@ def expected_norm_factor(width: int) -> float:
       >>> round(expected_norm_factor(100), 5)
       0.99373
     """
+    width = whole_number(width, "width")
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
-    width = whole_number(width, "width")
     if width > _LONG_SUM:
         return 1 - 5 / (8 * width) - 23 / (128 * width**2)
     terms = (

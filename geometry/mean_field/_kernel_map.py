@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm.internal import (
     check_function,
+    check_numeric,
     check_positive,
     check_whole,
     floating,
@@ -122,6 +123,8 @@ def kernel_map(
     of the norm. Without a norm, `std` is the square root of the variance v that the layers keep.
     The variance v is the fixed point of v ↦ weight_variance · `mean_square` + bias_variance.
 
+    If φ is 0 everywhere, κ is NaN.
+
     In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
     for ELU and SELU. `tail` estimates the error. More `terms` reduce the error.
 
@@ -180,6 +183,9 @@ def mixed_map(
       >>> print(f"{kernel(0.0):.4f}")
       0.1592
     """
+    _check_kernel(kernel)
+    check_numeric(skip, "skip")
+    check_numeric(bias, "bias")
     concrete = [share for share in (skip, bias) if isinstance(share, int | float)]
     if any(share < 0 for share in concrete) or sum(concrete) > 1:
         raise ValueError(
@@ -212,6 +218,7 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
       >>> print(f"{kernel(0.0):.4f} {kernel(1.0):.4f}")
       0.0000 1.0000
     """
+    _check_kernel(kernel)
     rest = 1 - kernel.powers[0]
     return KernelMap(
         kernel.powers.at[0].set(0) / rest,
@@ -241,8 +248,7 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
       >>> print(f"{chaotic.cosine:.2f} {chaotic.slope:.2f} {chaotic.depth_scale:.2f}")
       0.00 0.15 0.52
     """
-    if not isinstance(kernel, KernelMap):
-        raise TypeError(f"kernel must be a KernelMap, such as kernel_map(jnp.tanh); got {kernel!r}")
+    _check_kernel(kernel)
     dtype = kernel.powers.dtype
 
     def excess(cosine: Array) -> Array:
@@ -282,9 +288,15 @@ def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
       >>> print(f"{cubic_term(kernel_map(jax.nn.relu, (0.0,))):.4f}")
       0.1061
     """
+    _check_kernel(kernel)
     return jnp.sum(jnp.square(kernel.jumps) * jnp.exp(-jnp.square(kernel.kinks) / 2)) / (
         6 * math.pi
     )
+
+
+def _check_kernel(kernel: Any) -> None:
+    if not isinstance(kernel, KernelMap):
+        raise TypeError(f"kernel must be a KernelMap, such as kernel_map(jnp.tanh); got {kernel!r}")
 
 
 def expand(
@@ -307,6 +319,7 @@ def expand(
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
     x = (middle[:, None] + half[:, None] * places[None]).ravel()
+    _check_shape(activation, x)
     values, slopes = jax.jvp(activation, (std * x,), (jnp.ones_like(x),))
     weights = (half[:, None] * weights[None]).ravel() / math.sqrt(2 * math.pi)
     density = weights * jnp.exp(-jnp.square(x) / 2)
@@ -370,14 +383,30 @@ def jump(
 def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None) -> int:
     """The number of terms, after a check of all arguments."""
     check_function(activation, "activation", "jnp.tanh")
+    if isinstance(kinks, int | float | str):
+        raise TypeError(f"kinks must be a tuple of numbers, such as (0.0,); got {kinks!r}")
+    for kink in kinks:
+        check_numeric(kink, "a kink")
     ascending = all(a < b for a, b in itertools.pairwise(kinks))
     if not all(map(math.isfinite, kinks)) or not ascending:
         raise ValueError(f"kinks must be finite numbers in ascending order; got {kinks}")
-    check_whole(terms=terms)
     terms = (_TERMS_WITH_KINKS if kinks else _TERMS) if terms is None else terms
+    check_whole(terms=terms)
     if terms < 3:
         raise ValueError(f"terms must be at least 3; got {terms}")
     return terms
+
+
+def _check_shape(activation: Activation, x: Array) -> None:
+    """Raise `TypeError` unless `activation` maps the elements of a traced array."""
+    try:
+        made = jax.eval_shape(lambda x: activation(x), x)  # a ufunc cannot be traced itself
+    except jax.errors.TracerArrayConversionError as error:
+        raise TypeError(
+            "activation must be a function of JAX, such as jnp.tanh; got one of NumPy"
+        ) from error
+    if getattr(made, "shape", None) != x.shape:
+        raise TypeError(f"activation must return an array of its argument's shape; got {made}")
 
 
 @cache

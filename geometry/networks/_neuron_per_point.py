@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from geometry._arguments import as_samples
-from jaxnorm.internal import host_only
+from jaxnorm.internal import check_positive, host_only
 
 _MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its direction and of the batch
 
@@ -99,6 +99,7 @@ def point_initializers(
     """
     w, b = neuron_per_point(x)
     order = np.asarray(jax.random.permutation(key, len(x)))
+    gain = check_positive(gain, "gain")
     w, b = gain * w[:, order], gain * b[order]
 
     def kernel(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:

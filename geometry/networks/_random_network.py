@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm.internal import check_function, check_key, check_whole, replicate
+from jaxnorm.internal import check_flags, check_function, check_key, check_whole, replicate
 
 
 class RandomNetwork(NamedTuple):
@@ -80,17 +80,18 @@ def random_network(
     check_whole(depth=depth, width=width)
     check_function(normalization, "normalization", "jaxnorm.standardize")
     check_function(nonlinearity, "nonlinearity", "jax.nn.relu")
+    check_function(statistic, "statistic", "geometry.gram")
+    check_flags(homogeneous=homogeneous)
     if depth < 1 or width < 1:
         raise ValueError(f"depth and width must be at least 1; got depth {depth} and width {width}")
     if max(depth, width) >= 2**31:
         raise ValueError("depth and width must be below 2**31")
-    chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
-    if not chosen or list(chosen) != sorted(set(chosen) & set(range(1, depth + 1))):
-        raise ValueError(f"layers must ascend and lie in 1..{depth}, the depth; got {chosen}")
+    chosen = _chosen(layers, depth)
 
     def layer(x: Array, log_scale: Array, key: Array) -> tuple[Array, Array]:
         w = jax.random.normal(key, (x.shape[1], width), x.dtype)
-        h = nonlinearity(normalization(rows_times((2 / width) ** 0.5 * x, w)))
+        h = _step("normalization", normalization, rows_times((2 / width) ** 0.5 * x, w))
+        h = _step("nonlinearity", nonlinearity, h)
         return _divide_by_scale(h, log_scale) if homogeneous else (h, log_scale)
 
     def step(carry: tuple, inputs: tuple[Array, Array]) -> tuple[tuple, None]:
@@ -120,6 +121,25 @@ def random_network(
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))
     (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)
+
+
+def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
+    """The layers to record, by default all; raise unless they ascend within the depth."""
+    if isinstance(layers, int):
+        raise TypeError(f"layers must be a list of layers, such as ({layers},); got {layers}")
+    chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
+    if not chosen or list(chosen) != sorted(set(chosen) & set(range(1, depth + 1))):
+        raise ValueError(f"layers must ascend and lie in 1..{depth}, the depth; got {chosen}")
+    return chosen
+
+
+def _step(name: str, function: Callable[[Array], Array], x: Array) -> Array:
+    """The result of the caller's function `name`; raise unless it has the shape of `x`."""
+    y = function(x)
+    if getattr(y, "shape", None) != x.shape:
+        got = getattr(y, "shape", type(y).__name__)
+        raise TypeError(f"{name} must return an array of shape {x.shape}; got {got}")
+    return y
 
 
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:

@@ -17,6 +17,8 @@ from jaxtyping import Array, Bool, Float
 from geometry._arguments import as_gram, as_samples
 from geometry.mean_field._kernel import relu_kernel
 from jaxnorm.internal import (
+    check_numeric,
+    check_range,
     check_whole,
     floating,
     matmul,
@@ -55,6 +57,7 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
       >>> print(is_invariant(jnp.array([[9.0, 0.0], [0.0, 9.0]])))
       True
     """
+    check_range(tolerance, "tolerance")
     g = replicate(as_gram(gram, min_samples=2))
     n = len(g)
     odd = jnp.arange(n) == jnp.argmax(jnp.diagonal(g))
@@ -122,6 +125,7 @@ def expected_entries(
     check_whole(width=width)
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
+    check_numeric(gain, "gain")
     if isinstance(gain, int | float) and gain < 0:
         raise ValueError(f"gain must not be negative; got {gain}")
     gain = promote_to_float32(floating(gain, "gain"), "gain")

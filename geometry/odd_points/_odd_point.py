@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from geometry._arguments import as_gram
+from geometry._arguments import as_gram, whole_number
 from jaxnorm.internal import replicate, row_at
 
 
@@ -102,6 +102,7 @@ def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
        [0.  0.5]
        [0.  0.5]]
     """
+    n, dims = whole_number(n, "n"), whole_number(dims, "dims")
     if n < 2 or dims < 2:
         raise ValueError(f"n and dims must be at least 2; got n {n} and dims {dims}")
     return jnp.zeros((n, dims)).at[0, 0].set(1).at[1:, 1].set(1 / (n - 1))

@@ -7,13 +7,12 @@ in radians.
 """
 
 import math
-import sys
 from typing import NamedTuple
 
 import numpy as np
 
 from geometry._arguments import whole_number
-from jaxnorm.internal import host_only
+from jaxnorm.internal import check_eps, check_numeric, host_only
 
 
 class OddState(NamedTuple):
@@ -46,7 +45,8 @@ def recentred_angle(n: int | float) -> float:
       >>> [round(math.degrees(recentred_angle(n)), 2) for n in (3, 9, 100, math.inf)]
       [83.74, 75.03, 71.74, 71.44]
     """
-    if n < 2:
+    check_numeric(n, "n")
+    if not n >= 2:
         raise ValueError(f"n must be at least 2, because an angle needs two samples; got {n}")
     return _angle_after_relu(-1 / (n - 1))
 
@@ -67,11 +67,11 @@ def cluster_growth(n: int) -> float:
       >>> round(cluster_growth(10), 4)
       1.2195
     """
+    n = whole_number(n, "n")
     if n < 2:
         raise ValueError(
             f"n must be at least 2, one sample in the cluster and one odd point; got {n}"
         )
-    n = whole_number(n, "n")
     return n**2 / (n**2 - 2 * n + 2)
 
 
@@ -92,11 +92,11 @@ def odd_state(n: int) -> OddState:
       >>> f"{state.norm_ratio:.2f} {math.degrees(state.angle):.2f} {math.degrees(state.spread):.2f}"
       '7.41 88.71 45.20'
     """
+    n = whole_number(n, "n")
     if n < 7:
         raise ValueError(
             f"n must be at least 7, because smaller batches have no odd state; got {n}"
         )
-    n = whole_number(n, "n")
     return _fixed_point(n, OddState(n - 1.5, math.pi / 2 - 0.01, min(3 * math.pi / n, 1.05)))
 
 
@@ -115,11 +115,11 @@ def escape_ratio(n: int) -> float:
       >>> round(escape_ratio(10), 3)
       1.22
     """
+    n = whole_number(n, "n")
     if n < 7:
         raise ValueError(
             f"n must be at least 7, because smaller batches have no odd state; got {n}"
         )
-    n = whole_number(n, "n")
     angle = recentred_angle(n)
     # The unstable fixed point separates the ratios that grow from the ratios that return to 1.
     fixed = _fixed_point(n, OddState(1 + 1.15 / n, angle, angle)).norm_ratio - 1
@@ -142,14 +142,13 @@ def escape_step(norm_ratio: float) -> float:
     returns to 1.
 
     Raises:
-      ValueError: `norm_ratio` is not finite.
+      ValueError: `norm_ratio` is negative or not finite.
 
     Example:
       >>> escape_step(1.0), round(escape_step(2.0), 4)
       (1.0, 2.1135)
     """
-    if abs(norm_ratio) > sys.float_info.max:
-        raise ValueError("norm_ratio must be finite")
+    norm_ratio = check_eps(norm_ratio, "norm_ratio")
     return math.hypot(norm_ratio, (norm_ratio - 1) / math.sqrt(math.pi - 1))
 
 

@@ -21,7 +21,7 @@ from geometry._arguments import whole_number
 from geometry.mean_field._activation_step import activation_kernel
 from geometry.mean_field._kernel_map import Activation, cubic_term, kernel_map
 from geometry.odd_points._odd_state import OddState
-from jaxnorm.internal import host_only
+from jaxnorm.internal import check_function, check_positive, host_only
 
 # numbers of terms and nodes, which suffice because samples are scaled by the others' std
 _TERMS, _NODES = 64, 640
@@ -84,7 +84,7 @@ def odd_stability(
       >>> odd_stability(6, jax.nn.relu, (0.0,)) is None
       True
     """
-    n = _size(n)
+    n, std = _checked(n, activation, std)
     with jax.enable_x64(True):
         programs = _programs(activation, kinks)
         small = cluster_spread(n, activation, kinks, std=std)
@@ -116,7 +116,7 @@ def symmetric_stability(
       >>> print(f"{symmetric_stability(10, jax.nn.relu, (0.0,)).radius:.3f}")
       0.967
     """
-    n = _size(n)
+    n, std = _checked(n, activation, std)
     with jax.enable_x64(True):
         programs = _programs(activation, kinks)
         g = programs.layer(jnp.asarray([1.0, 0.0, 1.0, 0.0]), float(n), float(std))
@@ -143,7 +143,7 @@ def cluster_spread(
       >>> print(f"{1000 * cluster_spread(1000, jax.nn.relu, (0.0,)) / (3 * math.pi):.3f}")
       0.999
     """
-    n = _size(n)
+    n, std = _checked(n, activation, std)
     with jax.enable_x64(True):
         growth = _collapsed(n, activation, kinks, std)[0]
         kernel = kernel_map(activation, kinks, std=std / (n - 1) ** 0.5)
@@ -191,12 +191,16 @@ def spread_distribution(
     return SpreadDistribution(spread * drift / infinite, 2 * drift / noise, drift, noise)
 
 
-def _size(n: int) -> int:
+def _checked(n: int, activation: Activation, std: float) -> tuple[int, float]:
+    """The numbers `n` and `std`, after a check of all arguments."""
+    check_function(activation, "activation", "jax.nn.relu")
+    std = check_positive(std, "std")
+    n = whole_number(n, "n")
     if n < 5:
         raise ValueError(
             f"n must be at least 5, because the stability modes need 5 samples; got {n}"
         )
-    return whole_number(n, "n")
+    return n, std
 
 
 def _entries(ratio: float, spread: float) -> Float[Array, "4"]:

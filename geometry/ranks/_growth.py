@@ -18,7 +18,15 @@ from geometry._arguments import as_samples, whole_number
 from geometry.cells import cell_volumes_2d
 from geometry.ranks._batch import numerical_rank
 from jaxnorm import unit_vector
-from jaxnorm.internal import check_key, check_whole, host_only, matmul, replicate, unit_of
+from jaxnorm.internal import (
+    check_key,
+    check_numeric,
+    check_whole,
+    host_only,
+    matmul,
+    replicate,
+    unit_of,
+)
 
 
 def rows_needed(
@@ -168,6 +176,7 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
       '0.9923 0.9890'
     """
     _check(n, gamma, 0.5)
+    check_numeric(alpha, "alpha")
     if not 1 < alpha <= sys.float_info.max:
         raise ValueError(f"alpha must be above 1 and finite; got {alpha}")
     if gamma == 0:
@@ -192,18 +201,19 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
       0.999
     """
     _check(n, gamma, 1.0)
+    rows = whole_number(rows, "rows")
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
     # imported here, because the import takes longer than the rest of the package
     import scipy.stats
 
-    return float(scipy.stats.binom.sf(n - 1, whole_number(rows, "rows"), gamma))
+    return float(scipy.stats.binom.sf(n - 1, rows, gamma))
 
 
 def _check(n: int, gamma: float, max_gamma: float) -> None:
-    if n < 1:
+    if whole_number(n, "n") < 1:
         raise ValueError(f"n must be at least 1; got {n}")
-    whole_number(n, "n")
+    check_numeric(gamma, "gamma")
     if not 0 <= gamma <= max_gamma:
         raise ValueError(f"gamma must lie in 0..{max_gamma}; got {gamma}")
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from geometry.sampling._streams import Inputs, Sampler, compiled, empty, fold, number_of_keys
-from jaxnorm.internal import CentralMoments, is_traced
+from jaxnorm.internal import CentralMoments, check_positive, is_traced
 
 
 class Estimate(NamedTuple):
@@ -137,8 +137,7 @@ def _central_moments(
         return fold(program, inputs, 0, keys, state), samples
     if is_traced((key, sampler.parameters)):
         raise ValueError("target_stderr needs a key and parameters that are not traced")
-    if not target_stderr > 0:
-        raise ValueError(f"target_stderr must be positive; got {target_stderr}")
+    check_positive(target_stderr, "target_stderr")
     draws_per_key = sampler.draws_per_key or 1
     for end in _round_ends(keys):
         state, done = fold(program, inputs, done, end, state), end

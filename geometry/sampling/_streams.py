@@ -82,7 +82,13 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     check_key(key)
     _, _, batch_size, draws_per_key, devices, _ = sampler
     check_function(sampler.draw, "draw", "jax.random.normal")
-    check_whole(samples=samples, batch_size=batch_size, draws_per_key=draws_per_key)
+    _check_sequence(sampler.parameters, "parameters", "(x,)")
+    if devices is not None:
+        _check_sequence(devices, "devices", "jax.devices()")
+    check_whole(samples=samples)
+    for name, rows in (("batch_size", batch_size), ("draws_per_key", draws_per_key)):
+        if rows is not None:
+            check_whole(**{name: rows})
     if samples < 2:
         raise ValueError(
             f"samples must be at least 2, because a standard error needs two; got {samples}"
@@ -101,6 +107,11 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     if devices is not None and not devices:
         raise ValueError("devices must name at least one device; got none")
     return keys
+
+
+def _check_sequence(x: Any, name: str, example: str) -> None:
+    if not isinstance(x, tuple | list):
+        raise TypeError(f"{name} must be a list or a tuple, such as {example}; got {x!r}")
 
 
 def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
@@ -228,6 +239,11 @@ def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[An
     drawn = draw(key, *parameters)
     if not isinstance(drawn, jax.Array | np.ndarray | np.generic | int | float):
         raise TypeError(f"draw must return an array; got {type(drawn).__name__}")
+    if not jnp.isrealobj(drawn):
+        raise TypeError(
+            f"draw must return real numbers; got {jnp.asarray(drawn).dtype}: return the real and "
+            "the imaginary part on a new axis"
+        )
     return jnp.asarray(drawn)
 
 

@@ -95,7 +95,7 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
     """
     h = replicate(as_vector(x))
     _at_least_three(len(h))
-    if depth < 1:
+    if whole_number(depth, "depth") < 1:
         raise ValueError(f"depth must be at least 1; got {depth}")
     square = tree_gram(jnp.sort(h), depth).squared_distances
     top, bottom = square[-1, -2], square[1, 0]
@@ -153,8 +153,7 @@ def end_bounds(n: int) -> EndBounds:
 
 
 def _at_least_three(n: int) -> None:
-    if n < 3:
+    if whole_number(n, "n") < 3:
         raise ValueError(
             f"the number of samples must be at least 3, because a cluster needs 3; got {n}"
         )
-    whole_number(n, "n")

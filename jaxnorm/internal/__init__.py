@@ -8,10 +8,22 @@ from jaxnorm.internal._checks import (
     check_array as check_array,
 )
 from jaxnorm.internal._checks import (
+    check_axes as check_axes,
+)
+from jaxnorm.internal._checks import (
+    check_dtype as check_dtype,
+)
+from jaxnorm.internal._checks import (
     check_eps as check_eps,
 )
 from jaxnorm.internal._checks import (
     check_finite as check_finite,
+)
+from jaxnorm.internal._checks import (
+    check_fits as check_fits,
+)
+from jaxnorm.internal._checks import (
+    check_flags as check_flags,
 )
 from jaxnorm.internal._checks import (
     check_floating as check_floating,
@@ -26,6 +38,9 @@ from jaxnorm.internal._checks import (
     check_number as check_number,
 )
 from jaxnorm.internal._checks import (
+    check_numeric as check_numeric,
+)
+from jaxnorm.internal._checks import (
     check_positive as check_positive,
 )
 from jaxnorm.internal._checks import (
@@ -33,6 +48,9 @@ from jaxnorm.internal._checks import (
 )
 from jaxnorm.internal._checks import (
     check_whole as check_whole,
+)
+from jaxnorm.internal._checks import (
+    show as show,
 )
 from jaxnorm.internal._host import (
     check_on_host as check_on_host,

@@ -26,8 +26,11 @@ def check_floating(x: Any, name: str) -> None:
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array."""
-    if not hasattr(x, "dtype"):
+    """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array.
+
+    A layer of Flax has a dtype and is no array. A `jax.ShapeDtypeStruct` has no values.
+    """
+    if not hasattr(x, "dtype") or not hasattr(x, "shape") or isinstance(x, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
     if isinstance(x, np.ndarray | np.generic) and (x.dtype.kind in "OSUMm" or x.dtype.names):
         raise TypeError(f"{name} must hold numbers; got {x.dtype}")
@@ -60,9 +63,16 @@ def check_positive(x: Any, name: str) -> Any:
 
 
 def check_numeric(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is a number or an array; a text such as "0.5" is neither."""
-    if not isinstance(x, int | float) and not hasattr(x, "dtype"):
+    """Raise unless `x` is one real number or an array of one; a text such as "0.5" is neither."""
+    if isinstance(x, bool) or not (isinstance(x, int | float) or hasattr(x, "dtype")):
         raise TypeError(f"{name} must be a number; got {x!r}")
+    if isinstance(x, int | float):
+        return
+    check_array(x, name)
+    if not jnp.isrealobj(x):
+        raise TypeError(f"{name} must be real; got {x.dtype}")
+    if x.size != 1:
+        raise ValueError(f"{name} must be one number; got shape {x.shape}")
 
 
 def _finite(x: Any, name: str) -> Any:
@@ -71,6 +81,22 @@ def _finite(x: Any, name: str) -> Any:
     if abs(x) > sys.float_info.max:
         raise ValueError(f"{name} must be finite; got {'inf' if x == math.inf else 'a larger int'}")
     return float(x)
+
+
+def check_fits(x: int | float, name: str) -> None:
+    """Raise `ValueError` for an integer that no float can hold."""
+    if sys.float_info.max < abs(x) < math.inf:
+        raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
+
+
+def check_dtype(dtype: Any, name: str) -> None:
+    """Raise `TypeError` unless `dtype` names a floating dtype."""
+    try:
+        floating = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
+    except TypeError:
+        floating = False
+    if not floating:
+        raise TypeError(f"{name} must be a floating dtype, such as jnp.bfloat16; got {dtype!r}")
 
 
 def check_function(f: Any, name: str, example: str) -> None:
@@ -89,10 +115,37 @@ def check_key(key: Any, name: str = "key") -> None:
 
 
 def check_whole(**numbers: Any) -> None:
-    """Raise `TypeError` unless each number is an `int` or None."""
+    """Raise `TypeError` unless each number is an `int`; a bool is no number."""
     for name, number in numbers.items():
-        if number is not None and not isinstance(number, int | np.integer):
-            raise TypeError(f"{name} must be an int; got {number!r}")
+        if not _is_whole(number):
+            raise TypeError(f"{name} must be an int; got {show(number)}")
+
+
+def check_axes(axes: tuple[Any, ...], shape: tuple[int, ...], axis: Any) -> None:
+    """Raise unless `axes`, given as `axis`, are different axes of an array of this shape."""
+    if not all(map(_is_whole, axes)):
+        raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")
+    n = len(shape)
+    if not axes or not all(-n <= i < n for i in axes):
+        raise ValueError(f"axis must name axes of an array of shape {shape}; got {axis}")
+    if len({i % n for i in axes}) < len(axes):
+        raise ValueError(f"axis must name each axis once; got {axis} for shape {shape}")
+
+
+def _is_whole(x: Any) -> bool:
+    return isinstance(x, int | np.integer) and not isinstance(x, bool)
+
+
+def check_flags(**options: Any) -> None:
+    """Raise `TypeError` unless each option is True or False; a text such as "no" is true."""
+    for name, option in options.items():
+        if not isinstance(option, bool | np.bool_):
+            raise TypeError(f"{name} must be True or False; got {show(option)}")
+
+
+def show(x: Any) -> str:
+    """`x` as the end of an error; a traced option names the cure."""
+    return "a traced value: make it a static argument of jit" if is_traced(x) else repr(x)
 
 
 def check_finite(x: Array, name: str) -> None:

@@ -1,7 +1,6 @@
 """Floating-point functions for all packages, such as precise sums and safe square roots."""
 
 import math
-import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm.internal._checks import check_floating
+from jaxnorm.internal._checks import check_axes, check_fits, check_floating
 from jaxnorm.internal._sharding import first_along
 
 Axes = int | Sequence[int]
@@ -26,8 +25,7 @@ def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Arra
 def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
     """`x` as an array; a Python number gets the default floating dtype."""
     if isinstance(x, int | float):
-        if sys.float_info.max < abs(x) < math.inf:
-            raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
+        check_fits(x, name)
         return jnp.asarray(float(x), float)
     check_floating(x, name)
     return jnp.asarray(x)
@@ -88,11 +86,8 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
     """The axes in `axis`, counted from the front; raise if an axis has no sample."""
     given: tuple[Any, ...] = tuple(axis) if isinstance(axis, Sequence) else (axis,)
-    if not all(isinstance(i, int) for i in given):
-        raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")
-    if not all(-x.ndim <= i < x.ndim for i in given) or not given:
-        raise ValueError(f"axis must name axes of an array of shape {x.shape}; got {axis}")
-    axes = tuple(i % x.ndim for i in given)
+    check_axes(given, x.shape, axis)
+    axes = tuple(int(i) % x.ndim for i in given)
     if any(x.shape[i] == 0 for i in axes):
         raise ValueError(f"axis must hold at least one sample; got shape {x.shape}, axis {axis}")
     return axes

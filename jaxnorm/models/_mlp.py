@@ -7,8 +7,8 @@ from itertools import pairwise
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_array
-from jaxnorm.models._norm import Norm, check_norm, check_sizes
+from jaxnorm.internal import check_array, check_flags
+from jaxnorm.models._norm import Norm, check_norm, check_sizes, check_widths
 from jaxnorm.nnx import BatchNorm
 
 
@@ -52,10 +52,10 @@ class MLP(nnx.Module):
     ):
         check_norm(norm)
         check_sizes(rngs, inputs=inputs, classes=classes)
-        if not isinstance(widths, Sequence) or not widths:
-            raise ValueError(
-                f"widths must be a list with the width of at least one layer; got {widths}"
-            )
+        check_flags(activation_first=activation_first)
+        check_widths("widths", widths)
+        if not widths:
+            raise ValueError("widths must be a list with the width of at least one layer; got none")
         sizes = [inputs, *widths, classes]
         he_normal = nnx.initializers.he_normal()
         *hidden, self.head = (
@@ -73,6 +73,8 @@ class MLP(nnx.Module):
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
         """The output of the last normalization, before a ReLU; samples are flattened."""
         check_array(x, "x")
+        if x.ndim == 0:
+            raise ValueError("x must have samples on its first axis; got a scalar")
         x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # `-1` would fail for zero samples
         if x.shape[1] != (inputs := self.layers[0].kernel.shape[0]):
             raise ValueError(f"a sample of x must have {inputs} elements; got {x.shape[1]}")

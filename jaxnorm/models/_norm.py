@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from flax import nnx
 from jaxtyping import Array
 
 from jaxnorm.internal import check_array, check_function, check_whole
+from jaxnorm.nnx._layers import check_rngs
 
 Norm = Callable[..., Callable[..., Array]]
 """Constructor of a layer, called as `norm(num_features, rngs=rngs)`; the layer keeps shapes."""
@@ -23,8 +23,17 @@ def check_sizes(rngs: Any, **sizes: Any) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name} must be at least 1; got {size}")
-    if not isinstance(rngs, nnx.Rngs):
-        raise TypeError(f"rngs must be nnx.Rngs, such as nnx.Rngs(0); got {rngs!r}")
+    check_rngs(rngs)
+
+
+def check_widths(name: str, widths: Any) -> None:
+    """Raise unless `widths` is a list or tuple of positive numbers of units."""
+    if not isinstance(widths, tuple | list):
+        raise TypeError(f"{name} must be a list of the layers' units; got {widths!r}")
+    for width in widths:
+        check_whole(**{name: width})
+        if width < 1:
+            raise ValueError(f"{name} must be at least 1 in each layer; got {list(widths)}")
 
 
 def check_images(x: Any, channels: int) -> None:

@@ -52,7 +52,7 @@ class PreActResNet(nnx.Module):
             (PreActBottleneck, 9, (64, 128, 256)) if bottleneck else (PreActBlock, 6, (16, 32, 64))
         )
         check_norm(norm)
-        check_sizes(rngs, classes=classes, channels=channels)
+        check_sizes(rngs, depth=depth, classes=classes, channels=channels)
         if depth < step + 2 or (depth - 2) % step:
             raise ValueError(f"depth must be {step}k + 2 with k at least 1; got {depth}")
         block = partial(block, conv=biased_conv, norm=norm, rngs=rngs)

@@ -68,7 +68,7 @@ class ResNet(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_norm(norm)
-        check_sizes(rngs, classes=classes)
+        check_sizes(rngs, depth=depth, classes=classes)
         if depth not in BLOCKS:
             raise ValueError(f"depth must be one of {', '.join(map(str, BLOCKS))}; got {depth}")
         wide = depth >= 50
@@ -128,7 +128,7 @@ class CifarResNet(nnx.Module):
         rngs: nnx.Rngs,
     ):
         check_norm(norm)
-        check_sizes(rngs, classes=classes, channels=channels)
+        check_sizes(rngs, depth=depth, classes=classes, channels=channels)
         if depth < 8 or (depth - 2) % 6:
             raise ValueError(f"depth must be 6k + 2 with k at least 1; got {depth}")
         block = partial(BasicBlock, project=False, norm=norm, rngs=rngs)

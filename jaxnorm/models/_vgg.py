@@ -6,7 +6,7 @@ from itertools import pairwise
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.models._norm import Norm, check_images, check_norm, check_sizes
+from jaxnorm.models._norm import Norm, check_images, check_norm, check_sizes, check_widths
 from jaxnorm.nnx import BatchNorm
 
 WIDTHS = (64, 128, 256, 512, 512)
@@ -61,7 +61,8 @@ class VGG(nnx.Module):
     ):
         if norm is not None:
             check_norm(norm)
-        check_sizes(rngs, classes=classes)
+        check_sizes(rngs, depth=depth, classes=classes)
+        check_widths("hidden", hidden)
         if depth not in CONVOLUTIONS:
             depths = ", ".join(map(str, CONVOLUTIONS))
             raise ValueError(f"depth must be one of {depths}; got {depth}")

@@ -11,13 +11,28 @@ from flax.typing import Dtype, Initializer
 from jaxtyping import Array, Bool, Float
 
 from jaxnorm._batch_norm import batch_norm
-from jaxnorm._batch_renorm import batch_renorm
+from jaxnorm._batch_renorm import batch_renorm, check_limits
 from jaxnorm._running import Normalize, Running, apply, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_eps, check_function, check_positive, check_range, check_whole
+from jaxnorm.internal import (
+    check_dtype,
+    check_eps,
+    check_flags,
+    check_function,
+    check_positive,
+    check_range,
+    check_whole,
+)
 
 Metadata = Mapping[str, Any] | None
+
+
+def check_rngs(rngs: Any) -> None:
+    """Raise `TypeError` unless `rngs` are random streams of NNX."""
+    if not isinstance(rngs, nnx.Rngs):
+        got = repr(rngs) if isinstance(rngs, int) else type(rngs).__name__
+        raise TypeError(f"rngs must be nnx.Rngs, such as nnx.Rngs(0); got {got}")
 
 
 @dataclass(eq=False, repr=False)
@@ -45,6 +60,11 @@ class Affine(nnx.Module):
         scale_metadata: Metadata,
     ):
         check_whole(num_features=self.num_features)
+        check_flags(use_bias=self.use_bias, use_scale=self.use_scale)
+        check_dtype(self.param_dtype, "param_dtype")
+        check_rngs(rngs)
+        if self.dtype is not None:
+            check_dtype(self.dtype, "dtype")
         if self.num_features < 1:
             raise ValueError(f"num_features must be at least 1; got {self.num_features}")
         self.scale = self._parameter(scale_init, rngs, scale_metadata) if self.use_scale else None
@@ -96,6 +116,7 @@ class RunningNorm(Affine):
     ):
         super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
         self.epsilon = check_eps(self.epsilon if eps is None else eps)
+        check_whole(groups=self.groups, axis=self.axis)
         if self.groups < 1:
             raise ValueError(f"groups must be at least 1; got {self.groups}")
         check_range(self.momentum, "momentum", 1.0)
@@ -309,6 +330,10 @@ class BatchRenorm(RunningNorm):
 
     r_max: int | float = 3.0
     d_max: int | float = 5.0
+
+    def __post_init__(self, *options: Any):
+        super().__post_init__(*options)
+        check_limits(self.r_max, self.d_max)
 
     def __call__(
         self,

@@ -10,7 +10,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from jaxnorm._statistics import BatchStatistics, merge_statistics
-from jaxnorm.internal import check_function, check_whole
+from jaxnorm.internal import check_array, check_function, check_whole
 from jaxnorm.nnx._layers import BatchRenorm, RunningNorm
 from jaxnorm.nnx._surgery import batch_norms
 
@@ -116,6 +116,8 @@ def _one(
         norm.mean.set_value(mean)
         norm.var.set_value(var if norm.correction is None else var * norm.correction(count))
     value = loss(model, part)
+    if jnp.shape(value) != ():
+        raise ValueError(f"loss must return one number, a mean; got shape {jnp.shape(value)}")
     if not all(norm.called for norm in norms):
         raise ValueError("loss must call every batch norm once; one batch norm is never called")
     return value, [norm.seen.get_value() for norm in norms]
@@ -144,6 +146,9 @@ def _in_training(model: nnx.Module) -> list[Any]:
 
 
 def _split(x: Array, microbatches: int) -> Array:
+    check_array(x, "a part of the batch")
+    if x.ndim == 0:
+        raise ValueError("a part of the batch must have samples on its first axis; got a scalar")
     if x.shape[0] % microbatches:
         raise ValueError(
             f"microbatches must divide the number of samples, {len(x)}; got {microbatches}"

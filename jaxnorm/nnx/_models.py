@@ -6,7 +6,7 @@ from typing import Any
 from flax import nnx
 from jaxtyping import Array, Float
 
-from jaxnorm.nnx._surgery import batch_norms
+from jaxnorm.nnx._surgery import batch_norms, check_module
 
 
 def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
@@ -66,6 +66,7 @@ def layer_outputs(
     """
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
+    check_module(model)
     model = nnx.merge(*nnx.split(model), copy=True)  # copied, because capturing marks the model
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {

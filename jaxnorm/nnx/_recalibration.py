@@ -1,7 +1,7 @@
 """Computes new running statistics for a whole model."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -12,6 +12,7 @@ from flax import nnx
 from jaxtyping import Array
 
 from jaxnorm._statistics import BatchStatistics, merge_statistics, sample_mask
+from jaxnorm.internal import check_function
 from jaxnorm.nnx._surgery import batch_norms
 
 # During recalibration, the running statistics equal the statistics of the last batch.
@@ -66,6 +67,10 @@ def recalibrate(
         raise TypeError(
             f"batches must be a list or an iterator of batches; got one array of {batches.shape}"
         )
+    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
+        got = type(batches).__name__
+        raise TypeError(f"batches must be a list or an iterator of batches; got {got}")
+    check_function(call, "call", "lambda model, batch: model(batch[0])")
     norms = batch_norms(model)
     if not norms:
         raise ValueError("the model must hold at least one batch norm; it holds none")

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from jaxnorm._pointwise import affine, derf, dyt
 from jaxnorm._unitize import unitize
+from jaxnorm.internal import check_function
 from jaxnorm.nnx._layers import Affine, Metadata
 
 HALF = nnx.initializers.constant(0.5)
@@ -143,4 +144,5 @@ class Unitization(Stateless):
         return (self.num_features,)
 
     def __call__(self, x: Float[Array, "*batch c"]) -> Float[Array, "*batch c"]:
+        check_function(self.transform, "transform", "jaxnorm.unitize")
         return self._cast(affine(self.transform(x, self.alpha[...]), **self._scale_and_bias()))

@@ -67,8 +67,6 @@ def replace_batch_norm(
       >>> print(type(replace_batch_norm(model, UnitizedBatchNorm).layers[0]).__name__)
       UnitizedBatchNorm
     """
-    if isinstance(model, type):
-        raise TypeError(f"model must be a module; got the class {model.__name__}")
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")
@@ -87,10 +85,17 @@ def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
     Raises:
       TypeError: `model` is not a module of NNX.
     """
-    if not isinstance(model, nnx.Pytree):
-        raise TypeError(f"model must be a flax.nnx.Module; got {type(model).__name__}")
+    check_module(model)
     modules = [module for _, module in nnx.iter_modules(model)]
     return [module for module in modules if isinstance(module, RunningNorm | nnx.BatchNorm)]
+
+
+def check_module(model: Any) -> None:
+    """Raise `TypeError` unless `model` is a module of NNX, and not its class."""
+    if isinstance(model, type):
+        raise TypeError(f"model must be a module; got the class {model.__name__}")
+    if not isinstance(model, nnx.Pytree):
+        raise TypeError(f"model must be a flax.nnx.Module; got {type(model).__name__}")
 
 
 def _replacement(
@@ -141,6 +146,7 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
       >>> print(fix_pixels(model, jnp.ones((2, 8, 8, 3), "float32")).layers[0].pixels)
       64
     """
+    check_module(model)
     graph, state = nnx.split(model)
     seen: dict[tuple, set[int]] = {}
 

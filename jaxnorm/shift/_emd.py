@@ -251,7 +251,7 @@ def mean_projection(dims: int) -> float:
       >>> print(f"{mean_projection(1):.3f} {mean_projection(3):.3f}")
       1.000 0.500
     """
+    check_positive(dims, "dims")
     if dims < 1:
         raise ValueError(f"dims must be at least 1; got {dims}")
-    check_positive(dims, "dims")
     return (2 / math.pi) ** 0.5 / chi_mean(dims)

@@ -19,7 +19,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_eps, check_number, floating, norm, promote_to_float32, replicate
+from jaxnorm.internal import (
+    check_eps,
+    check_fits,
+    check_floating,
+    check_range,
+    floating,
+    norm,
+    promote_to_float32,
+    replicate,
+    safe_sqrt,
+)
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 """A number, or one per feature."""
@@ -52,7 +62,11 @@ def certified_upper_bound(
     """
     if not isinstance(bounds, LayerBounds):
         raise TypeError(f"bounds must be LayerBounds, such as dyt_bounds(...); got {bounds!r}")
-    check_number(distance, "distance")
+    check_range(distance, "distance")
+    if isinstance(distance, int | float):
+        check_fits(distance, "distance")
+    else:
+        check_floating(distance, "distance")
     return jnp.minimum(2 * bounds.radius, bounds.lipschitz * distance)
 
 
@@ -76,7 +90,7 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
     """
     scale = _vector(scale)
     largest = _largest_without_mean(jnp.square(scale))
-    return _normalized(jnp.sqrt(jnp.where(largest > 0, largest, 0)), scale, eps)
+    return _normalized(safe_sqrt(jnp.maximum(largest, 0)), scale, eps)
 
 
 def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:

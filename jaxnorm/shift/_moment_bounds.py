@@ -4,15 +4,15 @@ p and q are two distributions on R^d, in practice a layer's outputs at two momen
 Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
 D is the distance of the means. A set of samples is used as the distribution that gives each row the
 same weight. For the distribution of a set of samples, every bound is exact. An input with NaN gives
-NaN. Vectors are in at least float32. Vectors of different lengths, or without elements, raise
-`ValueError`.
+NaN. Vectors are in at least float32. Vectors of different lengths or without elements raise
+`ValueError`, and so does a negative variance outside `jit`.
 """
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import check_floating, check_positive, check_whole, safe_sqrt, unit_of
-from jaxnorm.shift._samples import check_pair, length, same_length, vectors
+from jaxnorm.shift._samples import check_not_negative, check_pair, length, same_length, vectors
 
 
 def moment_upper_bound(
@@ -34,6 +34,8 @@ def moment_upper_bound(
     mean_x, var_x, mean_y, var_y = same_length(
         mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y
     )
+    check_not_negative(var_x, "var_x")
+    check_not_negative(var_y, "var_y")
     return jnp.sum(var_x) + jnp.sum(var_y) + length(mean_x - mean_y) + 2
 
 
@@ -56,6 +58,8 @@ def sharp_moment_upper_bound(
     mean_x, var_x, mean_y, var_y = same_length(
         mean_x=mean_x, var_x=var_x, mean_y=mean_y, var_y=var_y
     )
+    check_not_negative(var_x, "var_x")
+    check_not_negative(var_y, "var_y")
     apart, var = mean_x - mean_y, var_x + var_y
     # Lengths are divided by the largest one, so no square overflows or vanishes.
     unit = unit_of(jnp.maximum(jnp.abs(apart).max(), jnp.sqrt(jnp.abs(var).max())))

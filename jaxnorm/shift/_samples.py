@@ -35,6 +35,8 @@ def check_pair(
 def check_samples(x: Float[Array, "n *features"], name: str) -> None:
     """Raise unless `x` is a nonempty array with samples on its first axis."""
     check_array(x, name)
+    if not jnp.isrealobj(x):
+        raise TypeError(f"{name} must be real; got {x.dtype}")
     if x.ndim == 0 or x.size == 0:
         raise ValueError(
             f"{name} must have an axis of samples and an axis of features; got shape {x.shape}"
@@ -45,16 +47,25 @@ def check_weights(weights: Array | None, x: Array, name: str) -> None:
     """Raise unless `weights` is None or has one number per sample, not negative outside `jit`."""
     if weights is None:
         return
+    check_array(weights, name)
+    if not jnp.isrealobj(weights):
+        raise TypeError(f"{name} must be real; got {weights.dtype}")
     if jnp.shape(weights) != x.shape[:1]:
         raise ValueError(
             f"{name} must have shape {x.shape[:1]}, one number per sample; got {jnp.shape(weights)}"
         )
-    if is_traced(weights):
+    check_finite(weights, name)
+    check_not_negative(weights, name)
+
+
+def check_not_negative(x: Array, name: str) -> None:
+    """Raise `ValueError` for a negative element; under `jit`, check nothing."""
+    if is_traced(x):
         return
     with jax.ensure_compile_time_eval():
-        lowest = float(jnp.min(weights))
+        lowest = float(jnp.min(x))
     if lowest < 0:
-        raise ValueError(f"{name} must not be negative; the lowest is {lowest}")
+        raise ValueError(f"{name} must not be negative; the lowest is {lowest:g}")
 
 
 def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]:

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm._moments import Moments, merge_moments, moments
-from jaxnorm.internal import auto_sharded, flat_rows, host_only
+from jaxnorm.internal import auto_sharded, check_function, check_whole, flat_rows, host_only
 from jaxnorm.shift._emd import emd
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._moment_bounds import mean_lower_bound, paired_upper_bound
-from jaxnorm.shift._samples import check_samples
+from jaxnorm.shift._samples import check_pair
 
 Layers = Mapping[str, Float[Array, "n *features"]]
 
@@ -51,8 +51,8 @@ def layer_shift(
       ValueError: `exact` is below 2, or the samples do not match as for `emd_1d`.
       TypeError: An argument is traced.
     """
-    check_samples(before, "before")
-    check_samples(after, "after")
+    check_pair(before, after, names=("before", "after"))
+    check_whole(exact=exact)
     if exact < 2:
         raise ValueError(f"exact must be at least 2 samples; got {exact}")
     (x, y), *bounds = _on_device(before, after, exact=exact)
@@ -87,12 +87,14 @@ def stream_moments(
       ValueError: `batches` is empty.
     """
 
+    check_function(outputs, "outputs", "lambda x: ...")
     total, seen = None, 0
     for batch in batches:
         new = {name: _moments(y) for name, y in _by_layer(outputs(batch)).items()}
         if total is None:
             total = new
         else:
+            _check_names(new, total)
             counts = jnp.float32(seen), jnp.float32(len(batch))
             total = {name: _merge(total[name], new[name], *counts) for name in total}
         seen += len(batch)
@@ -146,6 +148,8 @@ class Tracker:
         *,
         exact: int = 400,
     ):
+        check_function(outputs, "outputs", "lambda state, x: ...")
+        check_whole(exact=exact)
         self.outputs, self.probe, self.exact = outputs, probe, exact
         self.before: Layers | None = None
         self.seconds = 0.0
@@ -166,6 +170,8 @@ class Tracker:
         start = time.perf_counter()
         after = _by_layer(self.outputs(state, self.probe))
         again = None if frozen is None else _by_layer(self.outputs(frozen, self.probe))
+        for other in filter(None, (self.before, again)):
+            _check_names(other, after)
         metrics = {}
         for name, y in after.items():
             shift = None if self.before is None else self._distance(self.before[name], y)
@@ -190,6 +196,13 @@ def _moments(y: Float[Array, "n *spatial c"]) -> Moments:
 @jax.jit
 def _merge(a: Moments, b: Moments, n: Float[Array, ""], m: Float[Array, ""]) -> Moments:
     return merge_moments(a, b, counts=(n, m))
+
+
+def _check_names(new: Layers, names: Mapping[str, Any]) -> None:
+    if set(new) != set(names):
+        raise ValueError(
+            f"outputs must return the same layers at each call; got {list(new)} and {list(names)}"
+        )
 
 
 def _by_layer(outputs: Any) -> Layers:

@@ -10,7 +10,14 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_positive, check_whole, floating, host_only, promote_to_float32
+from jaxnorm.internal import (
+    check_numeric,
+    check_positive,
+    check_whole,
+    floating,
+    host_only,
+    promote_to_float32,
+)
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]
@@ -46,6 +53,8 @@ def unitized_upper_bound(
     alpha = _at_least_float32(alpha)
     if alpha.size == 0:
         raise ValueError(f"alpha must have at least one number; got shape {alpha.shape}")
+    if (x is None) != (y is None):
+        raise ValueError("x and y must be given together; got one of them")
     low = alpha.min()
     at_zero = jnp.full_like(low, math.inf)
     if x is not None and y is not None:
@@ -136,6 +145,8 @@ def interpolation_counterexample(
       101.0 4.0
     """
     check_whole(dims=dims)
+    check_numeric(alpha, "alpha")
+    check_numeric(length, "length")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie in (0, 1); got {alpha}")
     if not (length > 0 and dims >= 1):
@@ -170,7 +181,10 @@ def _mean_reach(
 
 
 def _at_least_float32(alpha: Alpha) -> Float[Array, "*d"]:
-    return promote_to_float32(floating(alpha, "alpha"), "alpha")
+    alpha = promote_to_float32(floating(alpha, "alpha"), "alpha")
+    if alpha.ndim > 1:
+        raise ValueError(f"alpha must be a scalar or a vector; got shape {alpha.shape}")
+    return alpha
 
 
 def _check_features(alpha: Array, x: Array) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import matmul
-from pruning._arguments import parameters
+from pruning._arguments import fraction, parameters
 from pruning.criteria import CRITERIA
 from pruning.gaussian._moments import Parameter, chi_defect
 
@@ -106,8 +106,7 @@ def overlap_of_noise(
     """`expected_overlap` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
     from scipy.special import ndtri  # imported here, because the import takes half a second
 
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
+    ratio = fraction(ratio)
     if ratio == 1:
         return jnp.ones_like(jnp.asarray(1.0 * noise))
     z = float(ndtri(ratio))

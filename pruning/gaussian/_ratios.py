@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_flags, check_on_host
 from pruning._arguments import at_least
 from pruning.gaussian._moments import chi_defect
 
@@ -108,6 +108,7 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
         3/n)/(8 dims), which does not vanish as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
+    check_flags(shared=shared)
     leading = (1 + 3 / n) / (8 * dims) if shared else 1 / (2 * n * dims)
     return RatioVariances(leading, leading)
 
@@ -115,6 +116,9 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
 def _check(function: str, **sizes: int) -> None:
     check_on_host(function, sizes, instead=f"give {' and '.join(sizes)} as Python numbers")
     at_least(1, **sizes)
+    for name, size in sizes.items():
+        if not isinstance(size, int | float | np.number) or size % 1:
+            raise TypeError(f"{name} must be an int; got {size!r}")
 
 
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import auto_sharded, chi_defect, matmul, norm
-from pruning._arguments import matrix, parameters
+from jaxnorm.internal import auto_sharded, check_flags, chi_defect, matmul, norm
+from pruning._arguments import matrix, parameters, positive_number
 from pruning.gaussian._expected_similarity import overlap_of_noise, spearman_of_noise
 from pruning.gaussian._moments import Parameter, amoroso_moment
 from pruning.weight_tests import fit_generalized_gaussian
@@ -62,6 +62,7 @@ def fit_filter_model(
       >>> print(f"{fit.shape:.1f} {fit.spread:.1f} {fit.effective_dims:.0f}")
       1.0 0.3 144
     """
+    check_flags(correlated=correlated)
     v = matrix(filters)
     n, dims = v.shape
     if n < 2:
@@ -103,8 +104,8 @@ def scaled_l1_l2_correlation(
     finite for spreads above 0 and dims above 1.
 
     Raises:
-      ValueError: The number `dims` or `effective_dims` is below 1, or `spread` is negative. Invalid
-        elements of an array give NaN instead.
+      ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or
+        `shape` is not positive. Invalid elements of an array give NaN instead.
 
     Example:
       >>> for spread in (0.0, 0.1, 1.0):
@@ -115,7 +116,8 @@ def scaled_l1_l2_correlation(
     """
     effective = dims if effective_dims is None else effective_dims
     dims, effective = parameters(1, dims=dims, effective_dims=effective)
-    (shape,), (spread,) = parameters(shape=shape), parameters(0, spread=spread)
+    (shape,), (spread,) = parameters(0, shape=shape), parameters(0, spread=spread)
+    positive_number(shape, "shape")
     first, second, both = _noises(shape, dims, effective)
     square = spread**2
     return (square + both) / jnp.sqrt((square + first) * (square + second))

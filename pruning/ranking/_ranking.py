@@ -7,15 +7,22 @@ the similarity that two rankings have by chance, and in layers of Gaussian filte
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from jaxnorm.internal import auto_sharded, check_key, check_on_host, check_whole
-from pruning._arguments import at_least, floating, real, vectors
+from jaxnorm.internal import (
+    auto_sharded,
+    check_function,
+    check_key,
+    check_numeric,
+    check_on_host,
+    check_whole,
+)
+from pruning._arguments import at_least, floating, fraction, real, vectors
 from pruning.criteria import CRITERIA
 from pruning.criteria import scores as scores_by_name
 
@@ -126,6 +133,9 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
       scores: The result of `criteria.scores` for the filters.
       ratio: The pruned fraction, for `overlap`.
     """
+    if not isinstance(scores, Mapping) or not set(CRITERIA) <= set(scores):
+        got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
+        raise TypeError(f"scores must be a dictionary, as criteria.scores returns; got {got}")
     vectors(**{name: scores[name] for name in CRITERIA})
     a, b = (jnp.stack([scores[pair[side]] for pair in PAIRS]) for side in (0, 1))
     shared = jax.vmap(lambda a, b: overlap(a, b, ratio=ratio))
@@ -189,8 +199,11 @@ def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, floa
     n, instead = num_filters, "give num_filters and ratio as Python numbers"
     check_on_host("chance_overlap", n, ratio, instead=instead)
     real(num_filters=n)
+    check_numeric(n, "num_filters")
     if not 1 <= n < math.inf:
         raise ValueError(f"num_filters must be at least 1, and finite; got {n}")
+    if n % 1:
+        raise TypeError(f"num_filters must be an int; got {n}")
     m = pruned_count(n, ratio)
     return m / n, (1 - m / n) * (n - m) / (n * (n - 1)) if n > 1 else 0.0
 
@@ -217,7 +230,10 @@ def permutation_p_value(
     check_whole(samples=samples)
     at_least(1, samples=samples)
     vectors(a=a, b=b)
+    check_function(alike, "alike", "pruning.spearman")
     observed = alike(a, b)
+    if jnp.shape(observed) != ():
+        raise ValueError(f"alike must return one number; got shape {jnp.shape(observed)}")
 
     def draw(key: Key[Array, ""]) -> Float[Array, ""]:
         return alike(a, jax.random.permutation(key, b))
@@ -230,9 +246,7 @@ def permutation_p_value(
 
 def pruned_count(n: int, ratio: int | float) -> int:
     """The number of pruned filters out of n, at least one."""
-    if not 0 < ratio <= 1:
-        raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
-    count = round_down(ratio, n)
+    count = round_down(fraction(ratio), n)
     if count == 0:
         raise ValueError(f"ratio must select at least one of {n} scores; got {ratio}")
     return count

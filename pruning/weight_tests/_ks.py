@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm.internal import auto_sharded, center, check_key, check_whole
+from jaxnorm.internal import auto_sharded, center, check_flags, check_key, check_whole
 from pruning._arguments import at_least, floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
@@ -49,13 +49,14 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
     the distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
 
     Raises:
-      ValueError: `x` is empty, or the number `scale` is not positive.
+      ValueError: `x` is empty, or `scale` is not positive. Under `jit`, such a scale gives NaN.
     """
     h = floating(x, "x").ravel()
     if scale is None:  # weights are divided by the largest, so no square vanishes or overflows
         h, _ = in_largest(h)
-        scale = jnp.sqrt(jnp.square(h).mean())
-    c = scalar(scale, "scale", h.dtype)
+        c = jnp.sqrt(jnp.square(h).mean())
+    else:
+        c = scalar(scale, "scale", h.dtype)
     counted = h.dtype == jnp.float32 and h.size >= 2**15
     element, upto, over = jax.lax.platform_dependent(
         *jax.lax.stop_gradient((h, c)),
@@ -122,6 +123,8 @@ def lilliefors(
       0.01
     """
 
+    check_flags(mean_known=mean_known)
+
     def distance(x: Float[Array, " n"]) -> Float[Array, ""]:
         return ks_distance(x if mean_known else center(x, 0))
 
@@ -144,6 +147,8 @@ def anderson_darling(
     weight than `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`.
     Arguments, errors and edge cases are also as in `lilliefors`. The weights are sorted.
     """
+
+    check_flags(mean_known=mean_known)
 
     def statistic(x: Float[Array, " n"]) -> Float[Array, ""]:
         n = x.size

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from jaxnorm.internal import auto_sharded, center, matmul, norm
-from pruning._arguments import floating, in_largest, matrix, scalar, vectors
+from pruning._arguments import floating, in_largest, inside_unit_interval, matrix, scalar, vectors
 
 Scalar = int | float | Float[Array, ""]
 
@@ -145,7 +145,11 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
     The i-th smallest p-value is multiplied by n + 1 − i. If the product is below the adjusted
     p-value before it, the p-value before it is used instead. All values are at most 1. The
-    probability of any false rejection is then at most α, whatever the dependence of the tests.
+    probability of any false rejection is then at most α, whatever the dependence of the tests. A
+    NaN remains NaN, and counts as one of the n tests.
+
+    Raises:
+      ValueError: A p-value lies outside [0, 1]; under `jit`, nothing is checked.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -153,6 +157,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
     """
     p_values = floating(p_values, "p_values")
     vectors(p_values=p_values)
+    inside_unit_interval(p_values, "p_values")
     ranked = jnp.argsort(p_values)
     factors = jnp.arange(p_values.size, 0, -1, dtype=p_values.dtype)
     adjusted = jnp.minimum(jax.lax.cummax(factors * p_values[ranked]), 1)
