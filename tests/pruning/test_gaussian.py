@@ -33,6 +33,7 @@ from pruning.gaussian import (
     norm_sum_ratio_variance,
     norm_sum_ratio_variance_limit,
 )
+from pruning.gaussian._expected_similarity import overlap_of_noise
 
 PAIRS = list(itertools.combinations(("l1", "l2", "fermat", "gm"), 2))  # those with a theory
 LIMIT = (math.pi - 3) / 2
@@ -243,6 +244,13 @@ def test_expected_spearman_has_its_limits():
 def test_expected_spearman_refuses_other_pairs(pair):
     with pytest.raises(ValueError, match="two different names"):
         expected_spearman(64, 576, pair)
+
+
+@pytest.mark.parametrize("rho", [0.6, -0.6, 0.99, -0.99])
+def test_the_overlap_of_halves_is_that_of_quadrants(rho):
+    """P(X < 0, Y < 0) = 1/4 + asin(ρ)/2π, by Sheppard; with the other sign, few are shared."""
+    found = overlap_of_noise(1 / rho**2 - 1, ratio=0.5, sign=np.sign(rho))
+    np.testing.assert_allclose(found, 0.5 + np.arcsin(rho) / np.pi, rtol=1e-9)
 
 
 def test_a_criterion_without_theory_has_no_expected_similarity(monkeypatch):

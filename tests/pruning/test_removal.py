@@ -448,6 +448,27 @@ def test_masks_may_be_traced():
     jax.tree.map(np.testing.assert_array_equal, masked(jnp.asarray(keep)), expected)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_bias_of_two_sums_takes_no_constant_that_one_of_them_does_not_lack(order):
+    def apply(params, x):
+        def lacks_nothing():
+            return jnp.tanh(x + params["bias"])
+
+        def lacks_a_constant():
+            return jax.nn.relu(x @ params["a"] + params["shift"]) @ params["b"] + params["bias"]
+
+        return [f() for f in (lacks_nothing, lacks_a_constant)[::order]]
+
+    rng = np.random.default_rng(0)
+    shapes = {"a": (3, 6), "shift": (1, 6), "b": (6, 3), "bias": (1, 3)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    params["shift"] += 3
+    x = rng.normal(size=(4, 3))
+    groups = coupled_channels(apply, params, x)
+    found = fold_constants(apply, params, groups, [np.arange(6) > 1], x)
+    jax.tree.map(np.testing.assert_array_equal, found, params)
+
+
 def test_constants_under_a_norm_are_not_folded():
     """How long the other channels are decides what a removed channel would add."""
 

@@ -106,6 +106,12 @@ def test_data_sets_are_told_apart(tmp_path):
     assert {n for n in first if first[n] != fewer[n]} == {"train", "labels", "pixels"}
     assert {"classes", "labels"} <= {n for n in first if first[n] != other[n]}
     assert {n for n in first if first[n] != brighter[n]} == {"pixels"}
+    for_tests = datasets.identity(
+        datasets.load(
+            "digits", make(tmp_path / "f", change=lambda x: x // (2 if len(x) == 20 else 1))
+        )
+    )
+    assert {n for n in first if first[n] != for_tests[n]} == {"pixels"}
 
 
 GOOD = {"image": np.zeros((4, 4, 1), np.uint8), "label": 3}

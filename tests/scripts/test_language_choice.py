@@ -122,6 +122,24 @@ def copies(weights):
 SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 16}
 
 
+def with_one_large_column(weights):
+    """Layers hardly write to the hidden unit 5, and the embedding does most of all."""
+    for name, array in weights.items():
+        axis = {"o_proj": 0, "down_proj": 0}.get(name.split(".")[-2], -1)
+        if array.ndim == 2:
+            np.moveaxis(array, axis, 0)[5] *= 1e3 if "embed_tokens" in name else 1e-3
+    return weights
+
+
+def test_a_hidden_unit_is_as_large_as_layers_and_embedding_make_it(tmp_path):
+    sizes = SIZES | {"hidden_size": 24, "head_dim": 4, "tie_word_embeddings": True}
+    model = model_of(tmp_path / "model", "llama", with_one_large_column, **sizes)
+    counts = removal.counts(model.architecture)._replace(hidden=8)
+    chosen = choice.choose(model, counts, "magnitude", None, 0, lambda _: None)
+    assert 5 in chosen.selection.hidden
+    assert len(chosen.selection.hidden) == 8
+
+
 @pytest.mark.parametrize("family", ["qwen3", "gemma2", "qwen2", "llama"])
 def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
     sizes = SIZES | {"hidden_size": 24, "num_hidden_layers": 3, "head_dim": 4}

@@ -4,7 +4,7 @@ If a filter is zero, the output of its channel is a constant, such as relu(β) f
 bias β. If the channel is removed, this constant is missing from the sums of the next layer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -101,20 +101,36 @@ def fold_constants(
     values = list(map(Value, *map(jax.tree.leaves, trees)))
     values += [Value(x, x) for x in jax.tree.leaves(inputs)]
     leaves, structure = jax.tree.flatten(params)
-    folding = Folding(describe(params).paths, leaves, masks)
-    # without jit, which would compile at every call
-    read_network(apply, params, inputs).interpret(values, lambda x: Value(x, x), folding.step)
+    network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
+    while True:
+        folding = Folding(paths, leaves, masks, unchanged)
+        # without jit, which would compile at every call
+        network.interpret(values, lambda x: Value(x, x), folding.step)
+        if not folding.altered:
+            break
+        unchanged |= folding.altered
     for i, change in folding.changes.items():
         leaves[i] = leaves[i] + change
     return jax.tree.unflatten(structure, leaves)
 
 
 class Folding:
-    """Evaluates both networks at once, and changes parameters of the second to make both equal."""
+    """Evaluates both networks at once, and changes parameters of the second to make both equal.
 
-    def __init__(self, paths: Sequence[str], leaves: Sequence[Leaf], masks: KeepMasks):
+    A sum that is equal in both networks would be altered by a change of its parameter. `altered`
+    are the parameters that an earlier sum has changed, and which must be `unchanged` next time.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        leaves: Sequence[Leaf],
+        masks: KeepMasks,
+        unchanged: Collection[int],
+    ):
         self.paths, self.leaves, self.masks = paths, leaves, masks
-        self.changes: dict[int, Array] = {}
+        self.changes = {i: jnp.zeros_like(leaves[i]) for i in unchanged}
+        self.altered: set[int] = set()
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Value]) -> list[Value]:
         zeroed = evaluate_equation(eqn, [v.zeroed for v in values])
@@ -134,10 +150,9 @@ class Folding:
         removed = jnp.asarray(removed, array.dtype)
         if subtracted:
             zeroed = jnp.where(addend.spread(removed) == 0, zeroed, 0)
-        if leaf not in self.changes and zeroed is masked:
-            # The sum is equal in both networks, and a change of the parameter would alter it. So no
-            # other sum may change this parameter.
-            self.changes[leaf] = jnp.zeros_like(array)
+        if zeroed is masked:
+            if self.changes.setdefault(leaf, jnp.zeros_like(array)).any():
+                self.altered.add(leaf)
             return Value(zeroed, masked)
         if leaf not in self.changes:
             self.changes[leaf] = addend.mean(zeroed - masked, array) * (1 - removed)
