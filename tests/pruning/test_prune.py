@@ -392,7 +392,7 @@ def test_a_checkpoint_of_the_first_version_is_read(saved_run, monkeypatch, tmp_p
 
 def test_a_module_is_not_saved_as_a_pruned(tmp_path):
     with pytest.raises(TypeError, match=r"got a Linear: save a module with pruning\.weights\.save"):
-        save_pruned(tmp_path, nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+        save_pruned(tmp_path, nnx.Linear(2, 3, rngs=nnx.Rngs(0)))  # pyright: ignore[reportArgumentType]
 
 
 def test_keys_and_small_floats_are_kept(tmp_path):

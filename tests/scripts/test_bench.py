@@ -60,6 +60,19 @@ def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype
             np.testing.assert_allclose(*in_float32(a, b), rtol=tolerance, atol=tolerance)
 
 
+def test_a_layer_in_inference_knows_nothing_of_its_batch(monkeypatch):
+    """With its first running averages, batch norm leaves the mean of the input as it is."""
+    monkeypatch.setattr(layers, "SHAPES", ((16, 3),))
+    with jax.numpy_dtype_promotion("standard"):
+        inference, training = (
+            group(jnp.float32)[0] for group in (layers.inference, layers.training)
+        )
+    outputs = [np.asarray(jax.tree.leaves(pair.ours())[0]) for pair in (inference, training)]
+    assert [y.shape for y in outputs] == [(16, 3)] * 2
+    means = [np.abs(y.mean(0)).max() for y in outputs]
+    assert means[0] > 0.01 > 1e-5 > means[1]
+
+
 @pytest.mark.parametrize(
     ("dtype", "tolerance"),
     [(jnp.float32, 1e-4), pytest.param(jnp.bfloat16, 0.1, marks=pytest.mark.slow)],

@@ -68,6 +68,19 @@ def test_images_that_cannot_be_standardized_are_named(options, sentence, tmp_pat
         datasets.load("digits", make(tmp_path, **options))
 
 
+def test_the_newest_version_is_by_number(tmp_path):
+    make(tmp_path, "mnist")
+    versions = tmp_path / "mnist"
+    (versions / "1.0.0").rename(versions / "9.2.0")
+    make(tmp_path, "mnist", train=38)
+    (versions / "1.0.0").rename(versions / "10.0.0")
+    for name in ("9.2.0", "10.0.0"):
+        info = versions / name / "dataset_info.json"
+        info.write_text(info.read_text().replace("1.0.0", name))
+    images = datasets.load("mnist", tmp_path)
+    assert (images.version, len(images.x_train)) == ("10.0.0", 38)
+
+
 def test_tensors_of_any_name_are_read_beside_folders_that_are_no_versions(tmp_path):
     folder = make(tmp_path, "mnist")
     for odd in ("1.0.1.incompleteABC_1.0.1", "1.0.x", "2.0", "9.9.9"):

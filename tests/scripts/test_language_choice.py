@@ -75,6 +75,13 @@ def test_many_units_are_removed_in_rounds_that_see_each_other():
     assert len({unit // 2 for unit in removed}) == 2
 
 
+@pytest.mark.parametrize("remaining", [1, 3, 10, 11, 19, 20])
+def test_as_many_units_remain_as_are_asked_for(remaining):
+    rng = np.random.default_rng(2)
+    x, w = rng.normal(size=(60, 20)), rng.normal(size=(5, 20))
+    assert len(scores.reconstruction(w, x.T @ x, 1, remaining)) == remaining
+
+
 def test_scores_of_inputs_are_those_of_a_loop():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(7, 4)), rng.normal(size=(3, 4))
