@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 255,
+    "pruning.channels.prune": 256,
     "pruning.channels.coupled_channels": 75,
     "pruning.channels.resized": 117,
     "pruning.channels.merge_channels": 127,
