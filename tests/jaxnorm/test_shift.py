@@ -321,7 +321,7 @@ def test_the_distribution_of_projections(key):
 def test_no_projection_is_refused(key):
     with pytest.raises(ValueError, match="projections must be at least 1; got 0"):
         emd_sliced(key, jnp.ones((2, 2)), jnp.ones((2, 2)), projections=0)
-    with pytest.raises(ValueError, match="dims must be at least 1; got 0"):
+    with pytest.raises(ValueError, match="dims must be positive; got 0"):
         mean_projection(0)
 
 
@@ -329,7 +329,5 @@ def test_no_projection_is_refused(key):
 def test_no_weight_is_negative(name):
     x = jnp.arange(3.0)[:, None]
     for distance in (emd, emd_1d):
-        with pytest.raises(
-            ValueError, match=rf"^{name} must not be negative; the lowest is -2\.0$"
-        ):
+        with pytest.raises(ValueError, match=rf"^{name} must not be negative; the lowest is -2$"):
             distance(x, x, **{name: jnp.array([1.0, -2.0, 3.0])})
