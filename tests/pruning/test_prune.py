@@ -359,6 +359,19 @@ def test_what_was_saved_is_the_same_object_and_runs(tmp_path, name, resize):
     np.testing.assert_array_equal(found, expected)
 
 
+def test_groups_under_a_norm_are_read_as_such(tmp_path):
+    def apply(params, x):
+        h = x @ params["a"]
+        h = h / jnp.sqrt(jnp.square(h).sum(-1, keepdims=True) + 1)
+        return jnp.tanh(h @ params["b"]) @ params["c"]
+
+    params = {"a": np.ones((2, 6)), "b": np.ones((6, 4)), "c": np.ones((4, 2))}
+    x = np.ones((3, 2))
+    pruned = prune(apply, params, x, ratios=[0.5], resize=True, checkpoint_dir=tmp_path)
+    assert {group.size: group.normed for group in pruned.groups} == {6: True, 4: False}
+    equal_groups(load_pruned(tmp_path, apply).groups, pruned.groups)
+
+
 def test_trees_of_lists_tuples_and_none_are_read_as_they_were(tmp_path):
     params = {"a": [jnp.ones((3, 6)), None, (jnp.ones((6, 2)), {2: jnp.ones(2), 10: jnp.ones(2)})]}
 
@@ -473,8 +486,9 @@ def test_an_interrupted_run_resumes(tmp_path, name):
     same(jax.tree.leaves(resumed.params), jax.tree.leaves(whole.params))
     assert resumed.kept_indices() == whole.kept_indices()
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
-    with pytest.raises(ValueError, match="checkpoint_dir must hold a run with the ratios"):
-        prune(apply, params, x, ratios=(0.5,), checkpoint_dir=tmp_path)
+    for other in ((0.5,), (*ratios[:-1], 0.7)):
+        with pytest.raises(ValueError, match="checkpoint_dir must hold a run with the ratios"):
+            prune(apply, params, x, ratios=other, checkpoint_dir=tmp_path)
 
 
 @pytest.mark.parametrize("fold", [False, True])

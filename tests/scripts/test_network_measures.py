@@ -190,6 +190,9 @@ def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs
     runs = [paired_runs.History(np.zeros(epochs), np.zeros(epochs), values, np.zeros((epochs, 3)))]
     change = networks.moments({"batch_norm": runs, "unitized": runs})["change"]
     assert change["kurtosis"]["unitized"]["values"] == [{1: 1, 2: 4}[epochs]]
+    down = [run._replace(moments=-values) for run in runs]
+    fallen = networks.moments({"batch_norm": runs, "unitized": down})["change"]
+    assert fallen == change  # of either sign
 
 
 def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):
