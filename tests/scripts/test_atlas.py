@@ -72,6 +72,14 @@ def test_images_and_texts_have_certificates_of_their_vectors(name, normalizer):
         assert layer["epoch"] <= layer["certificate"] * (1 + 1e-5)
 
 
+def test_the_certificate_of_an_image_is_that_of_all_its_vectors():
+    """RMS norm: a vector of c channels is at most max |scale| √c long, and P of them √P times."""
+    before, after = ({"scale": jnp.array(scale)} for scale in ([1.0, -3.0], [2.0, 0.5]))
+    for shape, pixels in (((8, 2), 1), ((8, 3, 4, 2), 12)):
+        found = atlas.certificate("RMS norm", shape, before, after)
+        np.testing.assert_allclose(found, (pixels * 2) ** 0.5 * (3 + 2), rtol=1e-6)
+
+
 def test_a_convolution_is_a_product_of_patches():
     x = jax.random.normal(jax.random.key(0), (2, 6, 5, 3))
     kernel = jax.random.normal(jax.random.key(1), (3, 3, 3, 4))
