@@ -94,7 +94,7 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
 def positive_number(x: Any, name: str) -> None:
     """Raise `ValueError` unless a number outside of `jit` is positive and finite."""
     real(**{name: x})
-    if not is_traced(x) and np.ndim(x) == 0 and not 0 < x < math.inf:
+    if not is_traced(x) and np.ndim(x) == 0 and not 0 < float(x) < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x}")
 
 

@@ -355,3 +355,22 @@ def test_linen_initializes_a_layer_with_groups_of_devices():
         use_running_average=False, axis_name="i", axis_index_groups=((0, 1),)
     )
     assert layer.init(KEY, X)["params"]["scale"].shape == (4,)
+
+
+HALF, TWO = jnp.asarray(0.5), jnp.asarray(2.0)
+RUNNING = jaxnorm.BatchStatistics(jnp.zeros(5), jnp.ones(5), jnp.asarray(8.0))
+KNOWN = {
+    "batch_norm": lambda x: jaxnorm.batch_norm(x, eps=HALF)[0],
+    "unitized_batch_norm": lambda x: jaxnorm.unitized_batch_norm(x, HALF, eps=HALF)[0],
+    "batch_renorm": lambda x: jaxnorm.batch_renorm(x, running=RUNNING, r_max=TWO, d_max=HALF)[0],
+    "unitize": lambda x: jaxnorm.unitize(x, HALF),
+    "std_equivalence": lambda x: weight_tests.std_equivalence(x, margin=HALF).p_value,
+    "ks_normal": lambda x: weight_tests.ks_normal(x[0], scale=TWO).p_value,
+    "gaussian_filter_geometry": lambda x: filters.gaussian_filter_geometry(9, std=TWO),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_numbers_may_be_arrays_that_are_known_inside_jit(name, key):
+    x = jax.random.normal(key, (8, 5))
+    np.testing.assert_allclose(jax.jit(KNOWN[name])(x), KNOWN[name](x), rtol=1e-10)

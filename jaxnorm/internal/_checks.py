@@ -44,7 +44,7 @@ def check_array(x: Any, name: str) -> None:
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
     """Raise `ValueError` for a number outside [0, highest]; under `jit`, check nothing."""
     check_numeric(x, name)
-    if not is_traced(x) and not 0 <= x <= highest:
+    if not is_traced(x) and not 0 <= _value(x) <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
 
@@ -57,7 +57,7 @@ def check_eps(eps: Any, name: str = "eps") -> Any:
 def check_positive(x: Any, name: str) -> Any:
     """The integer `x` as a float; outside `jit`, raise unless `x` is positive and finite."""
     check_numeric(x, name)
-    if not is_traced(x) and not x > 0:
+    if not is_traced(x) and not _value(x) > 0:
         raise ValueError(f"{name} must be positive; got {x}")
     return _finite(x, name)
 
@@ -73,6 +73,11 @@ def check_numeric(x: Any, name: str) -> None:
         raise TypeError(f"{name} must be real; got {x.dtype}")
     if x.size != 1:
         raise ValueError(f"{name} must be one number; got shape {x.shape}")
+
+
+def _value(x: Any) -> int | float:
+    """A known number as Python's; inside a traced function, comparing arrays would be traced."""
+    return x if isinstance(x, int | float) else x.item()
 
 
 def _finite(x: Any, name: str) -> Any:

@@ -47,8 +47,8 @@ def load(
     name. Arrays that are not divided have the layout of Flax and Keras and are not transposed.
     PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of Flax, and are
     recognized by name (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot
-    be recognized and gives (features, entries). A transposed convolution gives `(*window, cout,
-    cin)`.
+    be recognized and gives (features, entries). A transposed convolution gives
+    `(*window, cout, cin)`.
 
     The state of an optimizer has moments with the shapes of weights. The state of the optimizer is
     left out if its name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays

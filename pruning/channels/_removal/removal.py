@@ -217,7 +217,7 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool
         if dtype != np.bool_:
             raise TypeError(f"keep must hold arrays of booleans for {name(group)}; got {dtype}")
     for group, vector in zip(groups, keep, strict=True):
-        if not (may_be_empty or np.any(vector)):
+        if not (may_be_empty or np.asarray(vector).any()):
             raise ValueError(f"keep must hold at least one channel of {name(group)}; got none")
 
 
