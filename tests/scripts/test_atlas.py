@@ -77,6 +77,7 @@ def test_the_certificate_of_an_image_is_that_of_all_its_vectors():
     before, after = ({"scale": jnp.array(scale)} for scale in ([1.0, -3.0], [2.0, 0.5]))
     for shape, pixels in (((8, 2), 1), ((8, 3, 4, 2), 12)):
         found = atlas.certificate("RMS norm", shape, before, after)
+        assert found is not None
         np.testing.assert_allclose(found, (pixels * 2) ** 0.5 * (3 + 2), rtol=1e-6)
 
 
