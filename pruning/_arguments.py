@@ -113,9 +113,10 @@ def fraction(ratio: Any) -> float:
     check_numeric(ratio, "ratio")
     if is_traced(ratio):
         raise TypeError(f"ratio must be a Python number; got {show(ratio)}")
+    ratio = float(ratio)  # a known array would be compared as a traced one inside jit
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
-    return float(ratio)
+    return ratio
 
 
 def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:

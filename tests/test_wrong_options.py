@@ -366,6 +366,7 @@ KNOWN = {
     "unitize": lambda x: jaxnorm.unitize(x, HALF),
     "std_equivalence": lambda x: weight_tests.std_equivalence(x, margin=HALF).p_value,
     "ks_normal": lambda x: weight_tests.ks_normal(x[0], scale=TWO).p_value,
+    "expected_overlap": lambda x: gaussian.expected_overlap(8, 9, ("l1", "l2"), ratio=HALF),
     "gaussian_filter_geometry": lambda x: filters.gaussian_filter_geometry(9, std=TWO),
 }
 
