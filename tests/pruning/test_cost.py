@@ -11,6 +11,7 @@ from flax import nnx
 
 import pruning
 from jaxnorm import models
+from pruning.channels import cost_at
 from pruning.channels._cost import cost as module
 from tests.support import prunable
 
@@ -119,3 +120,76 @@ def test_one_batch_size_is_a_list_of_one():
         pruning.cost(
             lambda params, x: x @ params, np.ones((2, 3)), np.ones((1, 2)), batch_sizes=size
         )
+
+
+# each number of rows is 4; branches are numbered as they stand, so the dearest is at each place
+SWITCHES = {
+    "first": ("b", "few", "none"),
+    "middle": ("few", "b", "none"),
+    "last": ("none", "few", "b"),
+}
+
+
+@pytest.mark.parametrize("place", SWITCHES)
+def test_the_dearest_branch_counts_wherever_it_stands(place):
+    """8 channels into 3 outputs, in place of 2 channels or none; a loop in a branch counts, too."""
+
+    def apply(params, x):
+        branches = {
+            "b": lambda h: jax.lax.scan(lambda s, _: (s + h @ params["b"], None), s0, length=5)[0],
+            "few": lambda h: h[:, :2] @ params["few"],
+            "none": lambda h: jnp.zeros((4, 3)),
+        }
+        s0 = jnp.zeros((4, 3))
+        h = jax.nn.relu(x @ params["a"])
+        index = jnp.argmax(x[0])
+        return jax.lax.switch(index, [branches[name] for name in SWITCHES[place]], h)
+
+    params = {"a": np.ones((3, 8)), "b": np.ones((8, 3)), "few": np.ones((2, 3))}
+    x = np.ones((4, 3))
+    expected = 4 * 3 * 8 + 5 * 4 * 8 * 3
+    assert pruning.cost(apply, params, x).macs == expected
+    assert cost_at(apply, params, (), x)(()).macs == expected
+
+
+def test_bytes_are_those_of_each_array_s_own_type():
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["b"].astype(float)[None])
+        return h @ p["c"].astype(float) * p["d"].astype(float)[None]
+
+    params = {
+        "a": jnp.ones((2, 8)),
+        "b": jnp.ones(8, "bfloat16"),
+        "c": jnp.ones((8, 3), "float32"),
+        "d": jnp.ones(3, "int8"),
+    }
+    x = jnp.ones((1, 2))
+    groups = pruning.coupled_channels(apply, params, x)
+    at = cost_at(apply, params, groups, x)
+    for n in (8, 5):
+        found = at([n])
+        assert (found.parameters, found.size) == (
+            2 * n + n + 3 * n + 3,
+            16 * n + 2 * n + 12 * n + 3,
+        )
+    assert pruning.cost(apply, params, x) == at([8])
+
+
+def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
+    """By bytes: weights, results and the hidden values between two products."""
+
+    def apply(p, x, y):
+        return jnp.tanh(x @ p["a"]) @ p["b"] + y
+
+    params = {"a": np.ones((2, 4096)), "b": np.ones((4096, 2))}
+    x, y = np.ones((3, 2)), np.ones((3, 2))
+    groups = pruning.coupled_channels(apply, params, x, y)
+    at = cost_at(apply, params, groups, x, y, batch_sizes=[2, 65])
+    memory = {n: {k: t.memory for k, t in at([n]).timings.items()} for n in (4096, 1024)}
+    for n, of_width in memory.items():
+        for size, found in of_width.items():
+            inputs = 8 * (2 * 2 * n + 3 * 2 * size)  # weights, x, y and the result
+            hidden = 8 * size * n
+            assert inputs + hidden <= found <= inputs + 3 * hidden + 2**16
+    whole = pruning.cost(apply, params, x, y, batch_sizes=[2, 65]).timings
+    assert {k: t.memory for k, t in whole.items()} == memory[4096]

@@ -171,3 +171,73 @@ def test_scores_are_averaged_over_batches():
     assert pruning.prune(apply, params, x, ratios=[0.3, 0.5], score=score).keep[0].sum() == 3
     with pytest.raises(ValueError, match="batches must hold at least one batch; got none"):
         mean_scores(params, groups, score=of_batch, batches=[])
+
+
+def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
+    """Channels read from the last to the first: five of them, on four pixels each."""
+    rng = np.random.default_rng(5)
+    params = {"a": rng.normal(3, 1, size=(2, 5)), "b": rng.normal(size=(20, 3))}
+    x = rng.normal(3, 5, size=(6, 2, 2, 2))
+
+    def apply(params, x):
+        return jnp.tanh(x @ params["a"])[..., ::-1].reshape(len(x), -1) @ params["b"]
+
+    (group,) = pruning.coupled_channels(apply, params, x)
+    (found,) = wanda_scores(params, [group], apply=apply, inputs=[x])
+    h = np.tanh(x @ params["a"])
+    expected = [
+        sum(
+            np.linalg.norm(h[:, i, j, c]) * np.abs(params["b"][(2 * i + j) * 5 + 4 - c]).sum()
+            for i in range(2)
+            for j in range(2)
+        )
+        for c in range(5)
+    ]
+    of_a = next(p for p in group.positions if p.path == "a")
+    np.testing.assert_allclose(found, np.array(expected)[of_a.indices[:, 0]], rtol=1e-10)
+
+
+def test_wanda_of_a_grouped_convolution_by_loops():
+    """Channel c of each of two groups is removed together, and each has filters of its own."""
+    rng = np.random.default_rng(6)
+    params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
+    x = rng.normal(3, 5, size=(5, 4, 4, 3))
+
+    def apply(params, x):
+        return jax.lax.conv_general_dilated(
+            jnp.tanh(x @ params["a"]), params["w"], (1, 1), "SAME", feature_group_count=2,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )  # fmt: skip
+
+    (group,) = pruning.coupled_channels(apply, params, x)
+    (found,) = wanda_scores(params, [group], apply=apply, inputs=[x])
+    norms = np.sqrt(np.square(np.tanh(x @ params["a"])).sum((0, 1, 2)))
+    expected = [
+        sum(
+            norms[2 * g + c] * np.abs(params["w"][:, :, c, 3 * g : 3 * g + 3]).sum()
+            for g in range(2)
+        )
+        for c in range(2)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_taylor_of_unequal_batches_by_hand_beside_whole_numbers():
+    rng = np.random.default_rng(7)
+    params = {"a": rng.normal(3, 1, size=(3, 4)), "b": rng.normal(size=(4, 2))}
+    batches = [rng.normal(1, 2, size=(n, 3)) for n in (3, 5, 1)]
+
+    def loss(params, x):
+        y = jax.nn.relu(x @ params["a"]) @ params["b"]
+        return jnp.square(y).sum() * params["n"].astype(y.dtype)
+
+    def squares(x):
+        h = x @ params["a"]
+        slope = x.T @ (2 * (np.maximum(h, 0) @ params["b"]) @ params["b"].T * (h > 0))
+        return np.square((params["a"] * slope).sum(0))
+
+    tree = params | {"n": jnp.array(1)}
+    apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
+    groups = pruning.coupled_channels(apply, tree, batches[0])
+    (found,) = taylor_scores(tree, groups, loss=loss, batches=batches)
+    np.testing.assert_allclose(found, np.mean(list(map(squares, batches)), 0), rtol=1e-10)

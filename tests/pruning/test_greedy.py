@@ -220,3 +220,29 @@ def test_bad_arguments_are_refused(message):
     keep = [np.arange(group.size) > 0 for group in groups]
     with pytest.raises(ValueError, match=message):
         swap_channels(apply, params, groups, keep, **({"batches": [(x,)]} | options))
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
+    """Nor which channels are swapped: the penalty is in the unit of the inputs that there are."""
+    rng = np.random.default_rng(9)
+    params = {"a": rng.normal(size=(3, 5)), "b": rng.normal(size=(5, 2)), "c": np.zeros(2)}
+    dead = [1, 6]
+    wider = {
+        "a": np.insert(params["a"], [1, 5], 0.0, axis=1),
+        "b": np.insert(params["b"], [1, 5], 0.0, axis=0),
+        "c": np.zeros(2),
+    }
+    x = rng.normal(3, 1, size=(30, 3))
+    scores, kept = [], []
+    for tree in (params, wider):
+        groups = pruning.coupled_channels(mlp, tree, x)
+        options = {"batches": [(part,) for part in np.split(x, batches)], "ridge": 0.5}
+        scores += reconstruction_scores(tree, groups, apply=mlp, **options)
+        start = np.arange(5) < 2
+        start = np.insert(start, [1, 5], False) if tree is wider else start
+        (found,) = swap_channels(mlp, tree, groups, [start], **options)
+        kept.append(np.delete(found, dead) if tree is wider else found)
+    np.testing.assert_allclose(scores[1][jnp.array(dead)], 0, atol=1e-12)
+    np.testing.assert_allclose(np.delete(scores[1], dead), scores[0], rtol=1e-9)
+    np.testing.assert_array_equal(kept[1], kept[0])

@@ -663,3 +663,105 @@ def test_what_retrains_must_return_the_smaller_tree(name, whole):
         match=rf"^{name} must return a tree with the shapes of its argument, .*; got {got}$",
     ):
         pruning.prune(mlp, params, np.ones((1, 2)), ratios=[0.5], **retrain)
+
+
+def centred(params, x):
+    """A mean over all channels, the removed ones of a smaller network among them."""
+    h = jax.nn.relu(x @ params["a"] + params["b"][None])
+    h = h - h.mean(-1, keepdims=True)
+    return h @ params["c"] + params["d"][None]
+
+
+def centred_in_numpy(params, x):
+    """The same, of six channels of which some are zero."""
+    h = np.maximum(x @ params["a"] + params["b"], 0)
+    return (h - h.sum(-1, keepdims=True) / 6) @ params["c"] + params["d"]
+
+
+def centred_network():
+    shapes = {"a": (2, 6), "b": (6,), "c": (6, 3), "d": (3,)}
+    rng = np.random.default_rng(0)
+    params = {name: rng.normal(1, 2, size=shape) for name, shape in shapes.items()}
+    return params, rng.normal(3, 5, size=(4, 2))
+
+
+def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
+    """In two steps of a network that runs resized, of six, four and two channels."""
+    params, x = centred_network()
+    calls: list[Any] = []
+
+    def runs(run, tree):
+        np.testing.assert_allclose(run(tree, x), centred_in_numpy(tree, x), rtol=1e-12)
+        return tree["a"].shape[1]
+
+    def score(tree, groups):
+        calls.append(("score", tree["a"].shape[1], [g.size for g in groups]))
+        return [jnp.arange(5.0, 5 + tree["a"].shape[1])[::-1]]
+
+    def select(scores, *, ratio):
+        left = np.isfinite(np.asarray(scores[0]))
+        calls.append(("select", left.tolist(), round(6 * ratio)))
+        return select_layerwise(scores, ratio=ratio)
+
+    def refine(run, tree, groups, keep):
+        calls.append(("refine", runs(run, tree), keep[0].tolist()))
+        return [keep[0][::-1].copy()]  # the first are removed, in place of the last
+
+    def repair(run, tree, groups, keep):
+        calls.append(("repair", runs(run, tree), keep[0].tolist()))
+        return tree | {"d": tree["d"] + 10}
+
+    def recalibrate(tree, pruned):
+        calls.append(("recalibrate", runs(pruned.apply, tree), pruned.keep[0].tolist()))
+        return tree | {"d": 2 * tree["d"]}
+
+    def fine_tune(tree, step, pruned):
+        calls.append(("fine_tune", step, runs(pruned.apply, tree), pruned.keep[0].tolist()))
+        return tree | {"d": tree["d"] + 1}
+
+    def callback(step, pruned):
+        calls.append(("callback", step, runs(pruned.apply, pruned.params)))
+        saved = load_pruned(tmp_path, centred)
+        same(saved.params, pruned.params)
+        same(saved.keep, pruned.keep)
+        runs(saved.apply, saved.params)
+
+    functions = (score, select, refine, repair, recalibrate, fine_tune, callback)
+    options: Any = {function.__name__: function for function in functions}
+    options |= {"ratios": [1 / 3, 2 / 3], "resize": True, "checkpoint_dir": tmp_path}
+    pruned = prune(centred, params, x, **options)
+    six, four, two = ([True] * 6, [False] * 2 + [True] * 4, [False] * 4 + [True] * 2)
+    last = [[True] * 4 + [False] * 2, [True] * 2 + [False] * 2]
+    assert calls == [
+        *(("score", 6, [6]), ("select", six, 2), ("refine", 6, last[0]), ("repair", 6, four)),
+        *(("recalibrate", 4, four), ("fine_tune", 0, 4, four), ("callback", 0, 4)),
+        *(("score", 4, [4]), ("select", four, 4), ("refine", 4, last[1]), ("repair", 4, four[:4])),
+        *(("recalibrate", 2, two), ("fine_tune", 1, 2, two), ("callback", 1, 2)),
+    ]
+    np.testing.assert_allclose(pruned.params["d"], 2 * (2 * (params["d"] + 10) + 1 + 10) + 1)
+    np.testing.assert_array_equal(pruned.params["a"], params["a"][:, 4:])
+    calls.clear()
+    again = prune(centred, params, x, **options)  # all steps are in the checkpoint
+    assert calls == []
+    same(again.params, pruned.params)
+    assert again.kept_indices() == pruned.kept_indices()
+    runs(again.apply, again.params)
+
+
+def test_no_step_folds_a_constant_under_a_norm():
+    params, x = centred_network()
+    pruned = prune(centred, params, x, ratios=[1 / 3, 2 / 3], resize=True)
+    np.testing.assert_array_equal(pruned.params["d"], params["d"])
+    assert [group.normed for group in pruned.groups] == [True]
+
+
+def test_a_checkpoint_of_other_widths_is_not_resumed(tmp_path):
+    params, x = centred_network()
+    options: Any = {"ratios": [1 / 3], "resize": True, "checkpoint_dir": tmp_path}
+    prune(centred, params, x, **options)
+    wider = params | {"a": params["a"].repeat(2, 1), "b": params["b"].repeat(2)}
+    wider |= {"c": params["c"].repeat(2, 0)}
+    with pytest.raises(ValueError, match=r"like must have the widths .*; a must have shape \(2, 4"):
+        prune(centred, wider, x, **options)
+    with pytest.raises(ValueError, match="like must have the arrays that were saved; e is"):
+        prune(centred, params | {"e": np.ones(1)}, x, **options)

@@ -66,3 +66,34 @@ def test_channels_go_by_the_score_that_is_given():
     )
     left = np.asarray(masked[0]["0"]["w1"]).any(0)
     np.testing.assert_array_equal(left, [True, True, True, False, False, False])
+
+
+def test_the_error_is_of_all_outputs_and_each_group_is_scanned_alone():
+    """Two outputs, one of them complex; and only the second group, at falling ratios."""
+    rng = np.random.default_rng(8)
+    shapes = {"a": (3, 6), "b": (6, 8), "c": (8, 2), "d": (6, 2)}
+    params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}
+    x = rng.normal(3, 1, size=(4, 3))
+
+    def apply(p, x):
+        h = jnp.sin(x @ p["a"])
+        real, imaginary = h @ p["d"], 9 * jnp.cos(h @ p["d"])
+        return jnp.cos(h @ p["b"]) @ p["c"], {"other": jax.lax.complex(real, imaginary)}
+
+    def relative(a, b):
+        a, b = (np.concatenate([y.ravel(), z["other"].ravel()]) for y, z in (a, b))
+        return np.linalg.norm(a - b) / np.linalg.norm(b)
+
+    other = {name: value + 0.1 for name, value in params.items()}
+    measure = output_error(apply, params, x)
+    expected = relative(apply(other, x), apply(params, x))
+    np.testing.assert_allclose(measure(other), expected, rtol=1e-10)
+    groups = pruning.coupled_channels(apply, params, x)
+    second = next(group for group in groups if group.size == 8)
+    found = sensitivity(params, [second], measure=measure, ratios=[0.5, 0.25])
+    order = np.argsort(np.linalg.norm(params["b"], axis=0))
+    for error, count in zip(found[0], (4, 2), strict=True):
+        masked = params | {"c": params["c"].copy()}
+        masked["c"][order[:count]] = 0
+        expected = relative(apply(masked, x), apply(params, x))
+        np.testing.assert_allclose(error, expected, rtol=1e-10)

@@ -1,0 +1,134 @@
+"""Scores and choices of channels by hand: unequal groups, several makers, negative scores."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pruning import coupled_channels, prune
+from pruning.channels import (
+    channel_scores,
+    select_globally,
+    select_layerwise,
+    select_within,
+)
+
+RNG = np.random.default_rng(4)
+
+
+def lists(masks):
+    return [np.flatnonzero(mask).tolist() for mask in masks]
+
+
+def vectors(*rows):
+    return [jnp.array(row, "float64") for row in rows]
+
+
+def partly_fixed(params, x):
+    """The first two filters of `a` are outputs; the others are read from the last to the first."""
+    h = x @ params["a"]
+    return h[:, :2], jax.nn.relu(h[:, :1:-1]) @ params["b"]
+
+
+def test_filters_are_scored_beside_those_of_their_layer_that_stay():
+    params = {"a": 3 + RNG.normal(size=(4, 7)), "b": RNG.normal(size=(5, 2))}
+    (group,) = coupled_channels(partly_fixed, params, RNG.normal(size=(3, 4)))
+    of_a, of_b = (next(p for p in group.positions if p.path == path) for path in "ab")
+    np.testing.assert_array_equal(of_a.indices + of_b.indices, np.full((5, 1), 6))
+    criterion = lambda filters: jnp.linalg.norm(filters, axis=1) - filters.mean()  # noqa: E731
+    (found,) = channel_scores(params, [group], criterion=criterion)
+    expected = np.linalg.norm(params["a"], axis=0) - params["a"].mean()
+    np.testing.assert_allclose(found, expected[of_a.indices[:, 0]], rtol=1e-12)
+
+
+def gated(params, x):
+    """Two blocks, each of a group that two layers make, and of another group."""
+    for block in (params["0"], params["1"]):
+        x = x + (jnp.tanh(x @ block["in"]) * (x @ block["gate"])) @ block["out"]
+        x = x + jnp.sin(x @ block["up"]) @ block["down"]
+    return x @ params["head"]
+
+
+def gated_params():
+    shapes = {"in": (4, 12), "gate": (4, 12), "out": (12, 4), "up": (4, 16), "down": (16, 4)}
+    blocks = {i: {k: RNG.normal(size=s) for k, s in shapes.items()} for i in "01"}
+    return blocks | {"head": RNG.normal(size=(4, 2))}, RNG.normal(size=(3, 4))
+
+
+def widths(params):
+    return [params[i][name].shape[1] for i in "01" for name in ("in", "gate", "up")]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # 12 − 4 and 16 − 5 channels are left, and at multiples more of them
+        ({}, [8, 8, 11, 8, 8, 11]),
+        ({"round_to": {"in": 2, "gate": 3}}, [12, 12, 11, 12, 12, 11]),
+        ({"round_to": {"0/gate": 3, "1/up": 4}}, [9, 9, 11, 8, 8, 12]),
+        ({"exclude": ["0/gate"]}, [12, 12, 11, 8, 8, 11]),
+        ({"exclude": ["in"]}, [12, 12, 11, 12, 12, 11]),
+        ({"exclude": ["1/in", "0/up"]}, [8, 8, 16, 12, 12, 11]),
+        ({"round_to": 3, "select": partial(select_layerwise, round_to=5)}, [10, 10, 15] * 2),
+        ({"round_to": 3, "select": partial(select_layerwise, min_channels=10)}, [12, 12, 12] * 2),
+    ],
+)
+def test_names_concern_all_layers_that_make_a_group_and_a_partial_wins(options, expected):
+    params, x = gated_params()
+    pruned = prune(gated, params, x, ratios=[0.35], fold=False, **options)
+    assert widths(pruned.params) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ({}, [[5], [0, 1, 2], [0, 1]]),
+        ({"min_channels": 2}, [[4, 5], [0, 1, 2], [0, 1]]),
+        ({"min_channels": 3}, [[3, 4, 5], [0, 1, 2], [0, 1]]),
+        ({"round_to": [4, 1, 1]}, [[2, 3, 4, 5], [0, 1, 2], [0, 1]]),
+        ({"round_to": [1, 4, 1]}, [[5], [0, 1, 2], [0, 1]]),
+    ],
+)
+def test_the_lowest_of_all_go_but_for_what_each_group_must_keep(options, left):
+    """The six lowest of eleven scores are those of the first group."""
+    scores = vectors(range(6), [20, 30, 25], [40, 35])
+    assert lists(select_globally(scores, ratio=0.56, normalize=False, **options)) == left
+
+
+def test_layers_have_multiples_of_their_own():
+    scores = vectors(range(9), range(12), range(10))
+    found = select_layerwise(scores, ratio=0.6, round_to=[2, 4, 7])
+    assert [mask.sum() for mask in found] == [4, 8, 7]  # of 4, 5 and 4: 9 − 5, 12 − 7, 10 − 6
+    found = select_layerwise(scores, ratio=0.5, round_to=[2, 4, 7], min_channels=8)
+    assert [mask.sum() for mask in found] == [8, 8, 10]
+
+
+def test_negative_scores_are_divided_by_their_mean_size():
+    """The shares are −2/3 and −4/3, and −1/2 and −3/2."""
+    scores = vectors([-10, -20], [-1, -3])
+    assert lists(select_globally(scores, ratio=0.25)) == [[0, 1], [0]]
+    assert lists(select_globally(scores, ratio=0.5)) == [[0], [0]]
+
+
+def test_widths_multiples_and_least_numbers_are_those_of_each_group():
+    """By hand, at prices of 1: from 9 and 12 channels, one width each but the whole."""
+    scores = vectors(range(1, 10), range(1, 13))
+    sizes = lambda **o: [int(m.sum()) for m in select_within(scores, cost=sum, **o)]  # noqa: E731
+    assert sizes(budget=8, widths=[[3], [5]]) == [3, 5]
+    assert sizes(budget=8, widths=[[5], [3]]) == [5, 3]
+    assert sizes(budget=7, round_to=[3, 4]) == [3, 4]
+    assert sizes(budget=7, round_to=[4, 3]) == [4, 3]
+    few = vectors([9, 1], range(1, 10))
+    masks = select_within(few, budget=6, cost=sum, min_channels=4)
+    assert lists(masks) == [[0, 1], [5, 6, 7, 8]]
+
+
+def test_of_the_steps_that_fit_again_the_largest_is_undone():
+    """Of 36, 18 are left; 4 more fit, so the loss of 1 or of 1.5 is undone, not both."""
+    scores = vectors([1, 50], [1.5, 50], [9, 60])
+    cost = lambda widths: 4 * widths[0] + 4 * widths[1] + 10 * widths[2]  # noqa: E731
+    options = {"budget": 22, "cost": cost, "normalize": False}
+    assert lists(select_within(scores, **options)) == [[1], [0, 1], [1]]
+    assert lists(select_within(scores, price=cost, **options)) == [[1], [1], [1]]
