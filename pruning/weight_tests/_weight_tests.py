@@ -179,11 +179,13 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, standardized by their exact means and variances.
 
     Let n be the number of filters, ν = dims − 1 and c² the mean variance. For independent Gaussian
-    filters, νCᵢᵢ/c² is χ² with ν degrees of freedom. The squared correlations have mean 1/ν and are
-    pairwise independent, so their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n − 1)/2. For U
-    = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002).
-    Orthogonal filters have `off_diagonal` far below 0. A constant filter has no correlations and
-    gives NaN.
+    filters, the shares Cᵢᵢ/(n c²) of the variances have a Dirichlet distribution with n parameters
+    ν/2. With m = nν, the sum ν/2 Σ (Cᵢᵢ/c² − 1)² then has the mean (n − 1)m/(m + 2) and the
+    variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The squared correlations have mean 1/ν
+    and are pairwise independent, so their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n −
+    1)/2. Both z-scores therefore have mean 0 and variance 1 for any n and dims. For U = tr (C/c² −
+    I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002). Orthogonal
+    filters have `off_diagonal` far below 0. A constant filter has no correlations and gives NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.
@@ -194,6 +196,10 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     c = c / variances.mean()
     relative = jnp.diagonal(c)
     spread = nu / 2 * jnp.square(relative - 1).sum()
+    freedom = n * nu  # of the mean variance, which is known only from the filters
+    mean = (n - 1) / (1 + 2 / freedom)
+    variance = 2 * (n - 1) * (1 + 2 / nu) / (1 + 2 / freedom) ** 2
+    variance = variance / ((1 + 4 / freedom) * (1 + 6 / freedom))
     others = ~jnp.eye(n, dtype=bool)
     square = jnp.where(others, jnp.square(c), 0)
     inverse = 1 / relative
@@ -203,7 +209,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     values = jnp.linalg.eigvalsh(c)
     edge = (n / nu) ** 0.5
     return Covariance(
-        diagonal=(spread - (n - 1)) / ((n - 1) * (2 + 12 / nu)) ** 0.5,
+        diagonal=(spread - mean) / variance**0.5,
         off_diagonal=(correlation - 1 / nu) / stderr,
         sphericity=(nu * u - n - 1) / 2,
         off_diagonal_mass=square.sum() / jnp.square(relative).sum(),

@@ -191,3 +191,66 @@ def test_a_folded_network_is_pruned_as_any_other():
     sizes = [group.size for group in pruning.coupled_channels(apply, params, x)]
     assert [group.size for group in pruning.coupled_channels(run, arrays, x)] == sizes
     assert pruning.cost(run, arrays, x).macs == pruning.cost(apply, params, x).macs
+
+
+def convolved(x, w, numbers, **options):
+    strides = options.pop("strides", (1, 2))
+    padding = [(1, 0), (1, 1)]
+    return lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=numbers, **options)
+
+
+NCHW, NHWC, CHWN = (("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("CHWN", "IHWO", "CHWN"))
+# the shape of the inputs and of the kernel, the product, and the shape of a scale
+KERNELS: dict[str, tuple] = {
+    "kernel first": ((5, 3), (3, 4), lambda x, w: w.T @ x.T, (4, 1)),
+    "kernel first, outputs last": (
+        (5, 3),
+        (3, 4),
+        lambda x, w: jnp.einsum("io,ni->on", w, x).T,
+        (1, 4),
+    ),
+    "outputs first": ((5, 3), (4, 3), lambda x, w: x @ w.T, (1, 4)),
+    "NCHW": ((2, 3, 5, 6), (4, 3, 2, 3), lambda x, w: convolved(x, w, NCHW), (1, 4, 1, 1)),
+    "CHWN": ((3, 5, 6, 2), (3, 2, 3, 4), lambda x, w: convolved(x, w, CHWN), (4, 1, 1, 1)),
+    "grouped": (
+        (2, 5, 6, 4),
+        (2, 3, 2, 6),
+        lambda x, w: convolved(x, w, NHWC, feature_group_count=2),
+        (1, 1, 1, 6),
+    ),
+    "depthwise, NCHW": (
+        (2, 3, 5, 6),
+        (6, 1, 2, 3),
+        lambda x, w: convolved(x, w, NCHW, feature_group_count=3),
+        (1, 6, 1, 1),
+    ),
+    "transposed convolution": (
+        (2, 5, 6, 3),
+        (2, 3, 3, 4),
+        lambda x, w: lax.conv_transpose(x, w, (2, 1), "SAME"),
+        (1, 1, 1, 4),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_norms_behind_every_kind_of_kernel_are_folded(name):
+    inputs, weights, function, shape = KERNELS[name]
+    rng = np.random.default_rng(1)
+    params = {"w": rng.normal(size=weights)}
+    params |= {key: rng.normal(3, 2, size=shape) for key in ("mean", "scale", "bias")}
+    params["var"] = rng.uniform(3, 5, size=shape)
+    params = jax.tree.map(jnp.asarray, params)
+    x = jnp.asarray(rng.normal(3, 5, size=inputs))
+
+    def apply(p, x):
+        y = (function(x, p["w"]) - p["mean"]) * lax.rsqrt(p["var"] + 1e-3)
+        return jnp.tanh(y * p["scale"] + p["bias"])
+
+    run, arrays = fold_batch_norms(apply, params, x)
+    assert set(arrays) == {"w", "w_shift"}
+    assert sorted(arrays["w"].shape) == sorted(weights)
+    np.testing.assert_allclose(run(arrays, 2 * x), apply(params, 2 * x), rtol=1e-9, atol=1e-12)
+    gain = (params["scale"] / jnp.sqrt(params["var"] + 1e-3)).ravel()
+    shift = params["bias"].ravel() - params["mean"].ravel() * gain
+    np.testing.assert_allclose(arrays["w_shift"], shift, rtol=1e-12)

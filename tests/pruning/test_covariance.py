@@ -65,3 +65,44 @@ def test_correlated_filters_are_seen(key):
 def test_too_few_filters_or_dims_are_refused():
     with pytest.raises(ValueError, match=r"2 filters and 3 dims; got .* = \(4, 2\)"):
         covariance_report(jnp.ones((4, 2)))
+
+
+def in_numpy(filters):
+    """The diagnostics from Pearson's correlations and the eigenvalues of NumPy's covariance."""
+    n, dims = filters.shape
+    nu, c = dims - 1, np.cov(filters)
+    c = c / np.trace(c) * n
+    pairs = np.corrcoef(filters)[np.triu_indices(n, 1)] ** 2
+    variance = 2 * (nu - 1) / (nu**2 * (nu + 2)) / len(pairs)
+    u = np.trace((c - np.eye(n)) @ (c - np.eye(n))) / n
+    mass = np.sum(c**2) - np.sum(np.diag(c) ** 2)
+    values = np.sort(np.linalg.eigvalsh(c))
+    return {
+        "off_diagonal": (pairs.mean() - 1 / nu) / variance**0.5,
+        "sphericity": (nu * u - n - 1) / 2,
+        "off_diagonal_mass": mass / np.sum(np.diag(c) ** 2),
+        "smallest": values[n - min(n, nu)],
+        "largest": values[-1],
+        "low": (1 - (n / nu) ** 0.5) ** 2,
+        "high": (1 + (n / nu) ** 0.5) ** 2,
+    }
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 7)])
+def test_diagnostics_of_filters_of_unequal_lengths_are_those_of_numpy(shape):
+    rng = np.random.default_rng(6)
+    filters = 3 + 5 * rng.normal(size=shape) * np.linspace(1, 4, shape[0])[:, None]
+    filters = filters + 2 * rng.normal(size=shape[1])
+    found = covariance_report(jnp.asarray(filters))
+    for name, expected in in_numpy(filters).items():
+        np.testing.assert_allclose(getattr(found, name), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (5, 30), (10, 4)])
+def test_z_scores_have_mean_zero_and_variance_one_for_few_filters_and_dims(shape):
+    """Of 10,000 draws about a mean of 3: c² is known only from the filters themselves."""
+    drawn = np.random.default_rng(7).normal(3, 5, (10_000, *shape))
+    found = jax.jit(jax.vmap(weight_tests.covariance_report))(drawn)
+    for z in (np.asarray(found.diagonal), np.asarray(found.off_diagonal)):
+        assert abs(z.mean()) < 4 * z.std() / len(z) ** 0.5
+        assert abs(np.square(z).mean() - 1) < 4 * np.square(z).std() / len(z) ** 0.5

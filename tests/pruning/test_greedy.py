@@ -246,3 +246,34 @@ def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
     np.testing.assert_allclose(scores[1][jnp.array(dead)], 0, atol=1e-12)
     np.testing.assert_allclose(np.delete(scores[1], dead), scores[0], rtol=1e-9)
     np.testing.assert_array_equal(kept[1], kept[0])
+
+
+def test_of_two_groups_each_is_scored_by_the_kernels_that_read_it():
+    """Four channels and three, the second group read by two kernels whose errors add up."""
+
+    def apply(p, x):
+        h = jnp.tanh(x @ p["a"])
+        g = jnp.sin(h @ p["b"])
+        return g @ p["c"], g @ p["d"]
+
+    rng = np.random.default_rng(10)
+    shapes = {"a": (3, 4), "b": (4, 3), "c": (3, 2), "d": (3, 5)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x = rng.normal(3, 5, size=(24, 3))
+    groups = pruning.coupled_channels(apply, params, x)
+    batches = [(part,) for part in np.split(x, 3)]
+    h = np.tanh(x @ params["a"])
+    g = np.sin(h @ params["b"])
+    read_by = {4: [(h, params["b"])], 3: [(g, params["c"]), (g, params["d"])]}
+    for order in (groups, groups[::-1]):
+        found = reconstruction_scores(params, order, apply=apply, batches=batches, ridge=RIDGE)
+        for group, scores in zip(order, found, strict=True):
+            n = group.size
+            parts = [solved(design, kernel, np.arange(n)) for design, kernel in read_by[n]]
+            expected, removed = np.zeros(n), []
+            while len(removed) < n:
+                left = np.setdiff1d(np.arange(n), removed)
+                sums = [sum(part([*removed, c]) for part in parts) for c in left]
+                removed.append(left[np.argmin(sums)])
+                expected[removed[-1]] = min(sums)
+            np.testing.assert_allclose(scores, expected, rtol=1e-7)

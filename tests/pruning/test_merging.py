@@ -338,3 +338,40 @@ def test_bad_plans_and_masks_are_refused():
             merge(keep, plan=lambda features, keep, other=other: other)
     with pytest.raises(ValueError, match="at least one channel of a; got none"):
         merge([np.zeros(3, bool)])
+
+
+def test_channels_are_compared_by_all_that_makes_them_and_nothing_that_reads_them():
+    """Two kernels and a bias, one of the kernels turned round; distances are of all together."""
+
+    def apply(p, x):
+        h = jnp.tanh(x @ p["a"] + x @ p["b"].T + p["c"][None])
+        return h @ p["read"], jnp.sin(x @ p["u"]) @ p["v"]
+
+    shapes = {"a": (5, 6), "b": (6, 5), "c": (6,), "read": (6, 4), "u": (5, 3), "v": (3, 2)}
+    params = {name: RNG.normal(3, 2, size=shape) for name, shape in shapes.items()}
+    x, seen = RNG.normal(size=(7, 5)), []
+    groups = [g for g in pruning.coupled_channels(apply, params, x) if g.size in (6, 3)]
+
+    def plan(features, keep):
+        seen.append(features)
+        return clusters(features, keep)
+
+    keep = [np.arange(group.size) % 3 > 0 for group in groups]
+    tree = merge_channels(apply, params, groups, keep, inputs=(x,), plan=plan)
+    expected = {
+        6: params["a"].T @ params["a"] + params["b"] @ params["b"].T
+        + np.outer(params["c"], params["c"]),
+        3: params["u"].T @ params["u"],
+    }  # fmt: skip
+    for group, features, mask in zip(groups, seen, keep, strict=True):
+        np.testing.assert_allclose(features @ features.T, expected[group.size], rtol=1e-12)
+        weights = clusters(features, mask)
+        means = weights / weights.sum(0)
+        if group.size == 6:
+            np.testing.assert_allclose(tree["a"][:, mask], params["a"] @ means, rtol=1e-12)
+            np.testing.assert_allclose(tree["b"][mask], means.T @ params["b"], rtol=1e-12)
+            np.testing.assert_allclose(tree["c"][mask], params["c"] @ means, rtol=1e-12)
+            np.testing.assert_allclose(tree["read"][mask], weights.T @ params["read"], rtol=1e-12)
+        else:
+            np.testing.assert_allclose(tree["u"][:, mask], params["u"] @ means, rtol=1e-12)
+            np.testing.assert_allclose(tree["v"][mask], weights.T @ params["v"], rtol=1e-12)

@@ -375,3 +375,56 @@ def test_moments_of_parts_of_unequal_rows_are_those_of_all_rows():
     parts = (of(x[:, a:b], y[:, a:b]) for a, b in itertools.pairwise(edges))
     for found, expected in zip(merge(parts), of(x, y), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def solved_by_hand(h, y, kernel, ridge, center):
+    """The kernel by the normal equations, about the means of `center`."""
+    h, y = h - center[0].mean(0), y - center[1].mean(0)
+    penalty = ridge * np.square(h).sum(0).mean() * np.eye(h.shape[1])
+    return np.linalg.solve(h.T @ h + penalty, h.T @ y + penalty @ kernel)
+
+
+@pytest.mark.parametrize("ridges", [(0.2,), (30.0, 0.3, 1e-6), tuple(np.geomspace(1e-4, 1e3, 29))])
+@pytest.mark.parametrize("further", [0.0, 2.0, -1.0])
+def test_the_last_batch_chooses_the_ridge_and_all_batches_give_the_kernel(ridges, further):
+    """By hand, of four batches with a mean of three, the last one's `further` away.
+
+    Each ridge is tried on the first three.
+    """
+    rng = np.random.default_rng(2)
+    shapes = {"a": (5, 7), "b": (7,), "c": (7, 3), "d": (3,), "e": (3, 2)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x = rng.normal(3, 5**0.5, size=(4, 5, 5))
+    x[3] += further
+    group = pruning.coupled_channels(mlp, params, x[0])[0]
+    keep = np.arange(7) % 3 > 0
+    found = least_squares(mlp, params, [group], [keep], [(part,) for part in x], ridge=ridges)
+    h = np.maximum(x @ params["a"] + params["b"], 0)
+    y, h, w = h @ params["c"], h[..., keep], params["c"][keep]
+    first, last = (h[:3].reshape(-1, len(w)), y[:3].reshape(-1, 3)), (h[3], y[3])
+    errors = []
+    for ridge in ridges:
+        kernel = solved_by_hand(*first, w, ridge, first)
+        rest = last[1] - first[1].mean(0) - (last[0] - first[0].mean(0)) @ kernel
+        errors.append(np.square(rest).sum())
+    every = h.reshape(-1, len(w)), y.reshape(-1, 3)
+    kernel = solved_by_hand(*every, w, ridges[int(np.argmin(errors))], every)
+    np.testing.assert_allclose(found["c"][keep], kernel, rtol=1e-6, atol=1e-9)
+    constant = every[1].mean(0) - every[0].mean(0) @ kernel
+    np.testing.assert_allclose(found["d"], params["d"] + constant, rtol=1e-6, atol=1e-9)
+
+
+def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
+    """Inputs are those of the network repaired so far, and outputs those of the whole network."""
+    keep = {10: np.arange(10) % 4 > 0, 7: np.arange(7) % 3 > 0}
+    groups = [g for g in pruning.coupled_channels(mlp, MLP, X) if g.size in keep]
+    masks = [keep[group.size] for group in groups]
+    found = EXACT(mlp, MLP, groups, masks, halves(X))
+    h = np.maximum(X @ MLP["a"] + MLP["b"], 0)
+    design = np.column_stack([h[:, keep[10]], np.ones(len(X))])
+    whole = h @ MLP["c"] + MLP["d"]
+    solution = np.linalg.lstsq(design, whole)[0]
+    np.testing.assert_allclose(found["c"][keep[10]][:, keep[7]], solution[:-1, keep[7]], rtol=1e-7)
+    small = np.maximum(design @ solution, 0)[:, keep[7]]
+    last = np.linalg.lstsq(small, np.maximum(whole, 0) @ MLP["e"])[0]
+    np.testing.assert_allclose(found["e"][keep[7]], last, rtol=1e-7)

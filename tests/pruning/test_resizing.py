@@ -342,3 +342,132 @@ def test_what_was_read_of_a_program_is_kept_by_shapes():
     assert len(traces) == 1
     pruned.apply(pruned.params, jnp.ones((5, 3)))
     assert len(traces) == 2
+
+
+def by_second_branch(p, x):
+    """The last of three branches has a number that follows from a width."""
+    gain = 2.0 if p["w0"].shape[1] > 6 else 1.0
+    branches = [lambda y: y, lambda y: 3 * y, lambda y: gain * y]
+    return lax.switch(jnp.argmax(x[0]) % 3, branches, hidden(p, x) @ p["o"])
+
+
+def by_second_stride(p, x):
+    """A stride along an axis of one pixel changes no shape."""
+    strides = (1, 2 if p["w0"].shape[1] > 6 else 1)
+    h = hidden(p, x)[:, None, None, :]
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(
+        h, p["o"][None, None], strides, "VALID", dimension_numbers=numbers
+    )
+
+
+def by_inner_loop(p, x):
+    """A loop in the body of a loop runs as often as a width says."""
+
+    def body(_, y):
+        return lax.fori_loop(0, p["w0"].shape[1], lambda _, z: z / 2, y)
+
+    return lax.fori_loop(0, 3, body, hidden(p, x) @ p["o"])
+
+
+@pytest.mark.parametrize(
+    ("apply", "message"),
+    [
+        (by_second_branch, "2.0 becomes 1.0"),
+        (by_second_stride, r"\(1, 2\) becomes \(1, 1\), window_strides"),
+        (by_inner_loop, "8 becomes 3"),
+    ],
+)
+def test_a_change_behind_the_first_place_is_seen(apply, message):
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+    small = remove_channels(MLP, groups, keep)
+    with pytest.raises(ValueError, match=rf"^apply must compute the same .*{message}"):
+        check_program(apply, small, groups, keep, X)
+    check_program(apply, MLP, groups, [np.arange(8) >= 0], X)
+
+
+@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_branches_and_loops_of_unknown_length_run_resized(index, count):
+    """Each branch has kernels of its own, and the loop a kernel and a limit from outside."""
+
+    def apply(p, x, index, count):
+        h = jnp.tanh(x @ p["a"])
+        branches = [
+            lambda h: jnp.sin(h @ p["b"]) @ p["c"],
+            lambda h: h * 3 - 5,
+            lambda h: h[:, ::-1] @ p["d"],
+        ]
+        h = lax.switch(index, branches, h)
+
+        def body(state):
+            h, i = state
+            return h + jnp.tanh(h @ p["e"]) @ p["f"] + i, i + 1
+
+        h, _ = lax.while_loop(lambda state: state[1] < count, body, (h, jnp.zeros(())))
+        return h @ p["g"]
+
+    rng = np.random.default_rng(3)
+    shapes = {"a": (3, 6), "b": (6, 7), "c": (7, 6), "d": (6, 6)}
+    shapes |= {"e": (6, 5), "f": (5, 6), "g": (6, 2)}
+    params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}
+    inputs = (rng.normal(size=(4, 3)), jnp.array(index), jnp.array(1.0 * count))
+    groups = coupled_channels(apply, params, *inputs, resize=True)
+    assert sorted(group.size for group in groups) == [5, 6, 7]
+    keep = drawn(groups, seed=1)
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    found, expected = resized(apply, groups, keep)(small, *inputs), apply(masked, *inputs)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_what_is_rematerialized_stays_so_by_the_same_policy():
+    """All residuals are saved by one policy, and none by another; the rule is kept by each."""
+    policies = jax.checkpoint_policies
+
+    def saved(policy, resize):
+        def apply(p, x):
+            layer = jax.checkpoint(lambda h: jnp.sin(h @ p["o"]), policy=policy)
+            return layer(hidden(p, x))
+
+        groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+        run = resized(apply, groups, keep) if resize else apply
+        small = remove_channels(MLP, groups, keep)
+        total = lambda p: run(p, X).sum()  # noqa: E731
+        return str(jax.make_jaxpr(jax.grad(total))(small)).count("dot_general")
+
+    for policy in (policies.everything_saveable, policies.nothing_saveable):
+        assert saved(policy, True) == saved(policy, False)
+    assert saved(policies.everything_saveable, True) < saved(policies.nothing_saveable, True)
+
+
+def test_of_several_states_each_may_be_whole_or_small():
+    """Of two widths, in a dictionary and beside it: removed channels of states count as zero."""
+
+    def step(p, state, memory, x):
+        h = jnp.tanh(x @ p["a"] + state["h"])
+        c = jnp.sin(h @ p["b"] + memory)
+        return {"h": h}, c, c @ p["c"]
+
+    rng = np.random.default_rng(4)
+    shapes = {"a": (3, 6), "b": (6, 5), "c": (5, 2)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x, h, c = rng.normal(3, 5, (4, 3)), rng.normal(3, 5, (4, 6)), rng.normal(3, 5, (4, 5))
+
+    def unrolled(p, x):
+        state, memory, y = step(p, {"h": jnp.zeros((4, 6))}, jnp.zeros((4, 5)), x)
+        return step(p, state, memory, x)[2] + y
+
+    groups = coupled_channels(unrolled, params, x)
+    assert sorted(group.size for group in groups) == [5, 6]
+    of_size = {6: np.arange(6) % 3 > 0, 5: np.arange(5) % 2 > 0}
+    keep = [of_size[group.size] for group in groups]
+    small = remove_channels(params, groups, keep)
+    run = resized(step, groups, keep, states=({"h": h}, c))
+    masked = mask_channels(params, groups, keep)
+    state, memory, y = step(masked, {"h": h * of_size[6]}, c * of_size[5], x)
+    expected = [np.asarray(state["h"])[:, of_size[6]], np.asarray(memory)[:, of_size[5]], y]
+    for first in (h, h[:, of_size[6]]):
+        for second in (c, c[:, of_size[5]]):
+            found = jax.tree.leaves(run(small, {"h": first}, second, x))
+            for a, b in zip(found, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-10)

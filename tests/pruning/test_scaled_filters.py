@@ -159,3 +159,19 @@ def test_parallel_filters_have_one_effective_dimension(dtype):
     np.testing.assert_allclose(fit.effective_dims, 1, rtol=1e-6)
     assert fit.effective_dims >= 1
     assert np.isfinite(scaled_l1_l2_correlation(7, effective_dims=fit.effective_dims))
+
+
+@pytest.mark.parametrize("correlated", [True, False])
+def test_the_spread_is_in_excess_of_the_noise_of_as_many_dims(correlated):
+    """Of correlated weights, the noise of log l2 is (κ + 2)/4 over the dims that there are."""
+    lag = np.abs(np.subtract.outer(np.arange(60), np.arange(60)))
+    rng = np.random.default_rng(3)
+    root = np.linalg.cholesky(0.7**lag).T
+    x = rng.standard_normal((300, 60)) @ root * np.exp(0.3 * rng.standard_normal((300, 1)))
+    fit = fit_filter_model(jnp.asarray(5 * x), correlated=correlated)
+    dims = float(fit.effective_dims)
+    assert (dims == 60) is not correlated
+    noise = (kurtosis(float(fit.shape)) + 2) / (4 * dims)
+    expected = np.log(np.linalg.norm(x, axis=1)).var(ddof=1) - noise
+    np.testing.assert_allclose(fit.spread**2, expected, rtol=0.02)
+    assert noise > 0.04 * expected

@@ -94,3 +94,34 @@ def test_likeness_is_transitive_only_as_an_inequality(triple, key):
     for a, b, c in itertools.permutations(triple):
         loss = np.sqrt((1 - r[a, b] ** 2) * (1 - r[b, c] ** 2) + 1e-12)
         assert r[a, c] >= r[a, b] * r[b, c] - loss
+
+
+@pytest.mark.parametrize("ratio", [0.25, 0.7])
+def test_pairs_are_compared_at_the_ratio_that_is_given(ratio, key):
+    """By sets: the lowest of 10 filters, of which 0.25 are 2 and 0.7 are 7."""
+    filters = jax.random.normal(key, (10, 4))
+    count = {0.25: 2, 0.7: 7}[ratio]
+    of_filters = scores(filters)
+    found = np.asarray(ranking.similarity(of_filters, ratio=ratio).overlap)
+    for share, pair in zip(found, PAIRS, strict=True):
+        a, b = ({*np.argsort(np.asarray(of_filters[name]))[:count].tolist()} for name in pair)
+        assert abs(share - len(a & b) / count) < 1e-12
+    drawn = gaussian_similarity(key, num_filters=10, dims=4, ratio=ratio, samples=5).overlap
+    np.testing.assert_allclose(drawn * count, np.round(drawn * count), atol=1e-9)
+    assert (np.asarray(drawn) >= max(0, 2 - 10 / count) - 1e-9).all()
+
+
+def test_scores_in_another_order_of_names_give_the_same_pairs(key):
+    of_filters = scores(jax.random.normal(key, (10, 4)))
+    turned = dict(reversed(of_filters.items())) | {"other": jnp.zeros(10)}
+    for a, b in zip(*(similarity(s, ratio=0.3) for s in (of_filters, turned)), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_z_score_is_of_each_pair_about_its_own_mean():
+    rng = np.random.default_rng(1)
+    gaussian = rng.normal([3.0, -1.0, 0.5], [5.0, 0.1, 1.0], size=(8, 3))
+    observed = np.array([2.0, 1.0, 0.0])
+    expected = (observed - gaussian.mean(0)) / np.sqrt(gaussian.var(0) * 8 / 7)
+    found = spearman_z_score(jnp.asarray(observed), jnp.asarray(gaussian))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)

@@ -138,3 +138,33 @@ def test_holms_p_values_are_those_of_a_loop():
 def test_one_filter_or_one_dim_has_no_spread(shape):
     with pytest.raises(ValueError, match="at least 2 filters and 2 dims"):
         std_homogeneity(jnp.ones(shape))
+
+
+def test_stds_of_filters_with_means_of_three_are_numpys_and_their_spread_by_hand():
+    """Variances from 5 up, each filter about its own mean; no filter is as long as another."""
+    rng = np.random.default_rng(4)
+    filters = rng.normal(3, 5**0.5, size=(7, 11)) * np.linspace(1, 3, 7)[:, None]
+    filters += np.arange(7)[:, None]
+    stds = filters.std(1, ddof=1)
+    np.testing.assert_allclose(filter_stds(jnp.asarray(filters)), stds, rtol=1e-12)
+    for margin in (0.2, 0.7):
+        found = std_equivalence(jnp.asarray(filters), margin=margin)
+        statistic = np.sum((stds - stds.mean()) ** 2) / (margin * stds.mean()) ** 2
+        np.testing.assert_allclose(found.statistic, statistic, rtol=1e-12)
+        expected = scipy.stats.chi2.cdf(statistic, 6)
+        np.testing.assert_allclose(found.p_value, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("mean", [3.0, -3.0])
+def test_the_statistic_of_mean_equivalence_by_hand(mean):
+    x = np.random.default_rng(5).normal(mean, 5, size=(4, 9))
+    found = mean_equivalence(jnp.asarray(x), margin=0.7)
+    statistic = 36**0.5 * (0.7 - abs(x.mean()) / x.std(ddof=1))
+    np.testing.assert_allclose(found.statistic, statistic, rtol=1e-12)
+    np.testing.assert_allclose(found.p_value, scipy.stats.t.sf(statistic, 35), rtol=1e-9)
+
+
+def test_holms_p_values_with_ties_ones_and_a_nan():
+    found = np.array([0.2, np.nan, 0.01, 0.2, 1.0])
+    expected = [0.8, np.nan, 0.05, 0.8, 1.0]
+    np.testing.assert_allclose(holm(jnp.asarray(found)), expected, rtol=1e-12)

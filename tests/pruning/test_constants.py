@@ -1,0 +1,70 @@
+"""Constants of removed channels by hand: two layers at once, and the mean over padded images."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pruning import coupled_channels
+from pruning.channels import fold_constants
+
+RNG = np.random.default_rng(11)
+
+
+def drawn(**shapes):
+    """All positive or not, biases of about three."""
+    return {n: RNG.normal(3 if n.startswith("bias") else 0, 1, s) for n, s in shapes.items()}
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_constants_of_two_layers_are_folded_at_once(abstract):
+    """The constant of the second layer is that of its own bias, whatever the first one adds."""
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"] + p["bias a"][None])
+        h = jnp.square(h @ p["b"] + p["bias b"][None])
+        return h @ p["c"] - p["bias c"][None]
+
+    shapes = {"a": (3, 6), "bias a": 6, "b": (6, 5), "bias b": 5, "c": (5, 2), "bias c": 2}
+    params, x = drawn(**shapes), RNG.normal(3, 5, (4, 3))
+    groups = coupled_channels(apply, params, x)
+    by_size = {6: np.array([0, 1, 0, 1, 1, 0], bool), 5: np.array([1, 0, 0, 1, 1], bool)}
+    first, second = ~by_size[6], ~by_size[5]
+    inputs = jax.ShapeDtypeStruct((7, 3), x.dtype) if abstract else x
+    keep = [by_size[group.size] for group in groups]
+    found = fold_constants(apply, params, groups, keep, inputs)
+    of_first = np.maximum(params["bias a"], 0)[first] @ params["b"][first]
+    expected = np.where(second, params["bias b"], params["bias b"] + of_first)
+    np.testing.assert_allclose(found["bias b"], expected, rtol=1e-12)
+    of_second = np.square(params["bias b"])[second] @ params["c"][second]
+    np.testing.assert_allclose(found["bias c"], params["bias c"] - of_second, rtol=1e-12)
+    for name in ("a", "b", "c", "bias a"):
+        np.testing.assert_array_equal(found[name], params[name])
+
+
+def test_on_padded_images_the_mean_of_the_constant_is_added():
+    """By loops over pixels: along the edges, fewer weights see the constant."""
+
+    def apply(p, x):
+        h = jnp.exp(x @ p["a"] + p["bias a"])
+        y = jax.lax.conv_general_dilated(
+            h, p["w"], (2, 1), [(1, 1), (1, 0)], dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+        return jnp.tanh(y + p["bias w"])
+
+    params = drawn(**{"a": (2, 4), "bias a": (1, 1, 1, 4), "w": (3, 2, 4, 5)})
+    params["bias w"] = RNG.normal(3, 1, (1, 1, 1, 5))
+    x = RNG.normal(3, 5, (2, 4, 3, 2))
+    (group,) = coupled_channels(apply, params, x)
+    keep = np.array([False, True, True, False])
+    found = fold_constants(apply, params, [group], [keep], x)
+    height, width, sums = 2, 3, np.zeros(5)
+    for i in range(height):
+        for j in range(width):
+            for k in range(3):
+                for m in range(2):
+                    if 0 <= 2 * i + k - 1 < 4 and 0 <= j + m - 1 < 3:
+                        constant = np.exp(params["bias a"][0, 0, 0, ~keep])
+                        sums += constant @ params["w"][k, m, ~keep]
+    expected = params["bias w"] + sums / (height * width)
+    np.testing.assert_allclose(found["bias w"], expected, rtol=1e-12)
