@@ -36,7 +36,7 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
        [6. 9.]]
     """
     h = as_samples(x)
-    return rows_times(h, _gather_rows(h).T).astype(x.dtype)
+    return rows_times(h, _gather_rows(h).T).astype(jnp.result_type(x))
 
 
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
@@ -57,7 +57,7 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     half = jnp.arctan2(_pairs(jnp.subtract, u), _pairs(jnp.add, u))
     zero = jnp.all(h == 0, axis=1)
     undefined = replicate(zero)[:, None] | zero[None]
-    return jnp.where(undefined, jnp.nan, 2 * half).astype(x.dtype)
+    return jnp.where(undefined, jnp.nan, 2 * half).astype(jnp.result_type(x))
 
 
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
@@ -71,7 +71,7 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
       [[0. 5.]
        [5. 0.]]
     """
-    return _pairs(jnp.subtract, as_samples(x)).astype(x.dtype)
+    return _pairs(jnp.subtract, as_samples(x)).astype(jnp.result_type(x))
 
 
 def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "n m"]:

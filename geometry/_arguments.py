@@ -18,6 +18,7 @@ from jaxnorm.internal import (
 # The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element; bfloat16 rounds
 # by 0.004.
 _ASYMMETRY = 0.01
+_ROUNDED = 0.01  # the most by which rounding may lead a cosine beyond 1, as in bfloat16
 
 
 def as_samples(
@@ -51,6 +52,12 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
         raise ValueError(f"x must have shape (samples,); got {x.shape}")
     check_finite(x, "x")
     return promote_to_float32(x)
+
+
+def as_cosine(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`x` in at least float32; NaN outside of [−1, 1], by more than what rounding explains."""
+    rho = promote_to_float32(x)
+    return jnp.where(jnp.abs(rho) > 1 + _ROUNDED, jnp.nan, rho)
 
 
 def whole_number(n: Any, name: str) -> int:

@@ -122,7 +122,9 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     _, cell = jnp.unique(patterns, axis=0, size=cells, return_inverse=True)
     excess = jax.ops.segment_sum(jnp.concatenate(angles) - math.pi, cell.ravel(), cells)
     volumes = 0.5 + excess / (4 * math.pi)
-    return jnp.where(undecided | ~jnp.any(h != 0, axis=1).all(), jnp.nan, volumes).astype(x.dtype)
+    return jnp.where(undecided | ~jnp.any(h != 0, axis=1).all(), jnp.nan, volumes).astype(
+        jnp.result_type(x)
+    )
 
 
 def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
@@ -169,9 +171,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     _, counts = jnp.unique(
         same.astype(jnp.int8), axis=0, size=pairs, fill_value=2, return_counts=True
     )
-    volumes = (counts / (2 * samples)).astype(x.dtype)
+    volumes = (counts / (2 * samples)).astype(jnp.result_type(x))
     volumes = jnp.where(jnp.isnan(u).any(), jnp.nan, volumes)
-    gamma = jnp.min(volumes, where=counts > 0, initial=0.5).astype(x.dtype)
+    gamma = jnp.min(volumes, where=counts > 0, initial=0.5).astype(jnp.result_type(x))
     return SampledCells(volumes, jnp.sum(counts > 0), gamma)
 
 

@@ -82,7 +82,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
         distance.mean(),
         distance.var(),
     )
-    return FilterGeometry(*(moment.astype(filters.dtype) for moment in moments))
+    return FilterGeometry(*(moment.astype(jnp.result_type(filters)) for moment in moments))
 
 
 @host_only()

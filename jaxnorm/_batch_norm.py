@@ -114,7 +114,7 @@ def batch_norm(
         # y = gain (h − mean of h) + bias; without recentering, y = gain (h + shift) + bias
         offset = gain * (-batch.mean if recentering else batch.shift) + bias
         y = channels(gain, x) * batch.h + channels(offset, x)
-        return y.astype(x.dtype), batch.statistics
+        return y.astype(jnp.result_type(x)), batch.statistics
 
     return by_group(normalize, x, where, groups if statistics is None else 1)
 
@@ -144,7 +144,7 @@ def per_channel(name: str, value: PerChannel, x: Array) -> Float[Array, " c"]:
         check_array(value, name)
         if not jnp.isrealobj(value):
             raise TypeError(f"{name} must be real; got {value.dtype}")
-    value = jnp.asarray(value, np.promote_types(x.dtype, np.float32))
+    value = jnp.asarray(value, np.promote_types(jnp.result_type(x), np.float32))
     if value.shape not in ((), x.shape[-1:]):
         raise ValueError(
             f"{name} must be a number or have shape {x.shape[-1:]}, one number per channel; "

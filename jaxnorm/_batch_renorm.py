@@ -105,7 +105,7 @@ def batch_renorm(
             r, d = _corrections(batch, running, x, eps, r_max, d_max)
             gain, offset = gain * r, bias + scale * d
         y = channels(gain, x) * batch.h + channels(offset - gain * batch.mean, x)
-        return y.astype(x.dtype), batch.statistics
+        return y.astype(jnp.result_type(x)), batch.statistics
 
     return by_group(normalize, x, where, groups if statistics is None else 1)
 

@@ -31,7 +31,7 @@ def recenter(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Float[Array, "*sha
       >>> print(recenter(jnp.array([1.0, 2.0, 6.0])))
       [-2. -1.  3.]
     """
-    return center(promote_to_float32(x), axis).astype(x.dtype)
+    return center(promote_to_float32(x), axis).astype(jnp.result_type(x))
 
 
 def rescale(
@@ -50,7 +50,7 @@ def rescale(
       [1. 3.]
     """
     h = promote_to_float32(x)
-    return _divide(h, center(h, axis), axis, eps).astype(x.dtype)
+    return _divide(h, center(h, axis), axis, eps).astype(jnp.result_type(x))
 
 
 def rescale_rms(
@@ -66,7 +66,7 @@ def rescale_rms(
       [ 1. -1.]
     """
     h = promote_to_float32(x)
-    return _divide(h, h, axis, eps).astype(x.dtype)
+    return _divide(h, h, axis, eps).astype(jnp.result_type(x))
 
 
 def standardize(
@@ -79,7 +79,7 @@ def standardize(
       [-1.  1. -1.  1.]
     """
     h = center(promote_to_float32(x), axis)
-    return _divide(h, h, axis, eps).astype(x.dtype)
+    return _divide(h, h, axis, eps).astype(jnp.result_type(x))
 
 
 def _divide(

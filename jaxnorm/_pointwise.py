@@ -41,7 +41,7 @@ def dyt(
     """
     check_features(x)
     h = promote_to_float32(x) * _along("alpha", alpha, x)
-    return affine(jnp.tanh(h), scale, bias).astype(x.dtype)
+    return affine(jnp.tanh(h), scale, bias).astype(jnp.result_type(x))
 
 
 def derf(
@@ -74,7 +74,7 @@ def derf(
     """
     check_features(x)
     h = promote_to_float32(x) * _along("alpha", alpha, x) + _along("offset", offset, x)
-    return affine(jax.scipy.special.erf(h), scale, bias).astype(x.dtype)
+    return affine(jax.scipy.special.erf(h), scale, bias).astype(jnp.result_type(x))
 
 
 def affine(
@@ -83,7 +83,7 @@ def affine(
     """scale x + bias; by default the scale is 1 and the bias 0."""
     h = promote_to_float32(x)
     h = h if scale is None else h * _along("scale", scale, x)
-    return (h if bias is None else h + _along("bias", bias, x)).astype(x.dtype)
+    return (h if bias is None else h + _along("bias", bias, x)).astype(jnp.result_type(x))
 
 
 def _along(name: str, value: PerChannel, x: Array) -> Array:

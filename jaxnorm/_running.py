@@ -78,7 +78,7 @@ def apply(
     given = BatchStatistics(running.mean, running.var, jnp.ones((), running.mean.dtype))
     last = jnp.moveaxis(x, axis, -1)
     y, batch = normalize(last, statistics=given if use else None, where=mask)
-    y = jnp.moveaxis(y, -1, axis).astype(x.dtype if dtype is None else dtype)
+    y = jnp.moveaxis(y, -1, axis).astype(jnp.result_type(x) if dtype is None else dtype)
     if use and update:
         _, batch = normalize(last, statistics=None, where=mask)
     return y, batch if update else None

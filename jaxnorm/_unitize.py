@@ -44,7 +44,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
     h = h / jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
-    return jnp.where(nonzero, unit, _first_axis(h, axis)).astype(x.dtype)
+    return jnp.where(nonzero, unit, _first_axis(h, axis)).astype(jnp.result_type(x))
 
 
 def unitize_bounded(
@@ -77,7 +77,7 @@ def unitize_bounded(
     y = jnp.where(undefined, 0, h / jnp.where(undefined, 1, divisor))
     if jnp.ndim(alpha) == 0:
         y = jnp.where(undefined, _first_axis(h, axis), y)
-    return y.astype(x.dtype)
+    return y.astype(jnp.result_type(x))
 
 
 def unitize(
@@ -105,7 +105,7 @@ def unitize(
     a = _along(alpha, h, axis)
     square = jnp.sum(jnp.square(h), axis, keepdims=True) + eps
     inverse = jax.lax.rsqrt(jnp.where(square != 0, square, 1))
-    return ((a * inverse + (1 - a)) * h).astype(x.dtype)
+    return ((a * inverse + (1 - a)) * h).astype(jnp.result_type(x))
 
 
 def _one_axis(h: Array, axis: int) -> int:

@@ -175,7 +175,7 @@ def unitized_batch_norm(
             y = _unitized_vectors(batch, affine, eps, pixels or 1)
         else:
             y = _unitized_images(batch, keep, affine, eps, pixels or math.prod(x.shape[1:-1]))
-        return y.astype(x.dtype), batch.statistics
+        return y.astype(jnp.result_type(x)), batch.statistics
 
     return by_group(normalize, x, where, groups if statistics is None else 1)
 

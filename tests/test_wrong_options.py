@@ -297,6 +297,9 @@ RAW = {
     "shape must be positive": lambda: gaussian.scaled_l1_l2_correlation(9, shape=0),
     "kernel must be a KernelMap": lambda: mean_field.cubic_term(jnp.tanh),
     "activation must be a function of JAX": lambda: mean_field.kernel_map(np.tanh),
+    "activation must map each number by itself": lambda: jax.jit(
+        lambda: mean_field.kernel_map(jax.nn.softmax).mean_square
+    )(),
     "activation must return an array": lambda: mean_field.kernel_map(lambda x: None),
     "kinks must be a tuple": lambda: mean_field.kernel_map(jax.nn.relu, 0.0),
     "normalization must return an array": lambda: networks.random_network(
@@ -375,3 +378,17 @@ KNOWN = {
 def test_numbers_may_be_arrays_that_are_known_inside_jit(name, key):
     x = jax.random.normal(key, (8, 5))
     np.testing.assert_allclose(jax.jit(KNOWN[name])(x), KNOWN[name](x), rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        *(mean_field.cosine_step, mean_field.rms_cosine_step),
+        *(mean_field.kernel_map(jnp.tanh), mean_field.kernel_map(jax.nn.relu, (0.0,))),
+    ],
+    ids=["relu", "rms norm", "tanh", "relu as a series"],
+)
+def test_a_cosine_outside_of_its_range_gives_nan_and_a_rounded_one_does_not(step):
+    assert jnp.isnan(step(jnp.array([1.5, -1.5, 1.02, jnp.nan]))).all()
+    expected = jnp.nan if step is mean_field.rms_cosine_step else 1
+    np.testing.assert_allclose(step(jnp.array([1 + 1e-6])), [expected], rtol=1e-5)

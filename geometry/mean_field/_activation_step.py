@@ -47,7 +47,7 @@ def activation_step(
        [ 2.5 12. ]]
     """
     g = replicate(as_gram(gram))
-    return activation_kernel(g, activation, kinks, terms=terms).astype(gram.dtype)
+    return activation_kernel(g, activation, kinks, terms=terms).astype(jnp.result_type(gram))
 
 
 def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -60,7 +60,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """
     g = as_gram(gram)
     mean = jnp.trace(g) / len(g)
-    return (g / jnp.where(mean == 0, 1, mean)).astype(gram.dtype)
+    return (g / jnp.where(mean == 0, 1, mean)).astype(jnp.result_type(gram))
 
 
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -78,7 +78,7 @@ def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     g = replicate(as_gram(gram))
     std = safe_sqrt(jnp.diagonal(g))
     divisor = jnp.where(std == 0, 1, std)
-    return (g / divisor[:, None] / divisor[None]).astype(gram.dtype)
+    return (g / divisor[:, None] / divisor[None]).astype(jnp.result_type(gram))
 
 
 def activation_kernel(

@@ -9,9 +9,9 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_gram, whole_number
+from geometry._arguments import as_cosine, as_gram, whole_number
 from jaxnorm import recenter
-from jaxnorm.internal import floating, host_only, promote_to_float32, replicate, safe_sqrt
+from jaxnorm.internal import floating, host_only, replicate, safe_sqrt
 
 # Above this number of neurons, the series is more accurate than the sum, whose terms cancel.
 _LONG_SUM = 10_000
@@ -30,7 +30,7 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1.     0.3183]
        [0.3183 1.    ]]
     """
-    return relu_kernel(as_gram(gram)).astype(gram.dtype)
+    return relu_kernel(as_gram(gram)).astype(jnp.result_type(gram))
 
 
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -45,7 +45,7 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1. 0.]
        [0. 1.]]
     """
-    return relu_kernel(recenter_both(as_gram(gram))).astype(gram.dtype)
+    return relu_kernel(recenter_both(as_gram(gram))).astype(jnp.result_type(gram))
 
 
 def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -56,7 +56,7 @@ def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[ 1. -1.]
        [-1.  1.]]
     """
-    return recenter_both(as_gram(gram)).astype(gram.dtype)
+    return recenter_both(as_gram(gram)).astype(jnp.result_type(gram))
 
 
 @host_only()
@@ -95,19 +95,22 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    The function κ holds at infinite width. ρ is a number or an array in [−1, 1]. The slope of κ is
-    0 at −1 and 1 at 1. After t layers, angles are about 3π/t.
+    The function κ holds at infinite width. ρ is a number or an array in [−1, 1], and outside of it
+    the result is NaN. The slope of κ is 0 at −1 and 1 at 1. After t layers, angles are about 3π/t.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
       [0.     0.3183 1.    ]
     """
-    cosine = floating(cosine)
-    rho = promote_to_float32(cosine)
+    cosine = floating(cosine, "cosine")
+    return _after_relu(as_cosine(cosine)).astype(cosine.dtype)
+
+
+def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)
     value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi
-    return jnp.where(inside, value, jnp.where(rho <= 0, 0, rho)).astype(cosine.dtype)
+    return jnp.where(inside, value, jnp.where(rho <= 0, 0, rho))
 
 
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -118,7 +121,7 @@ def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     norm = safe_sqrt(squares)
     divisor = jnp.where(norm == 0, 1, norm)
     rho = g / divisor / replicate(divisor).T
-    kernel = norm * replicate(norm).T * cosine_step(jnp.where(diagonal, 1, rho))
+    kernel = norm * replicate(norm).T * _after_relu(jnp.where(diagonal, 1, rho))
     return jnp.where(diagonal, squares, kernel)
 
 

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from geometry._arguments import as_cosine
 from jaxnorm.internal import (
     check_function,
     check_numeric,
@@ -72,8 +73,9 @@ class KernelMap:
     tail: Float[Array, ""]
 
     def __call__(self, cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """κ of each cosine; NaN outside of [−1, 1]."""
         cosine = floating(cosine, "cosine")
-        rho = within(promote_to_float32(cosine).astype(self.powers.dtype))
+        rho = within(as_cosine(cosine).astype(self.powers.dtype))
 
         def value(rho: Array) -> Array:
             return _power_series(self.powers, rho) + ramp_kernel(self, self, rho)
@@ -407,6 +409,15 @@ def _check_shape(activation: Activation, x: Array) -> None:
         ) from error
     if getattr(made, "shape", None) != x.shape:
         raise TypeError(f"activation must return an array of its argument's shape; got {made}")
+    with jax.ensure_compile_time_eval():
+        probe = jnp.asarray([0.4, -0.7], x.dtype)
+        together, alone = activation(probe)[:1], activation(probe[:1])
+        differ = jnp.any(jnp.abs(together - alone) > 0.01 * jnp.abs(alone))
+    if not is_traced(differ) and differ.item():
+        raise ValueError(
+            "activation must map each number by itself, as jnp.tanh does; this one depends on the "
+            "other numbers, as a softmax or a norm does"
+        )
 
 
 @cache

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from geometry._arguments import as_gram
+from geometry._arguments import as_cosine, as_gram
 from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
-from jaxnorm.internal import floating, matmul, promote_to_float32, replicate, safe_sqrt
+from jaxnorm.internal import floating, matmul, replicate, safe_sqrt
 
 _STEP = 0.4  # with 0.4 as the step of log a, the error of the trapezoidal rule is 1e-9
 _BLOCK = 2**26  # memory in bytes for matrices, one matrix for each node
@@ -43,7 +43,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       [[1.    0.318]
        [0.318 1.   ]]
     """
-    return _about_zero(_unit_trace(gram)).astype(gram.dtype)
+    return _about_zero(_unit_trace(gram)).astype(jnp.result_type(gram))
 
 
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -57,7 +57,7 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
       [1.    0.109 0.109]
     """
-    return _about_zero(recenter_both(_unit_trace(gram))).astype(gram.dtype)
+    return _about_zero(recenter_both(_unit_trace(gram))).astype(jnp.result_type(gram))
 
 
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -81,7 +81,7 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     def covariance(a: Array, at_a: _Resolvent) -> Array:
         return g - a * matmul(half, matmul(at_a.inverse, half.T))
 
-    return _integral(centred, covariance).astype(gram.dtype)
+    return _integral(centred, covariance).astype(jnp.result_type(gram))
 
 
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -91,13 +91,13 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
     cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) +
     m φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64°
     after two layers, and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least
-    1 gives NaN.
+    1 or below −1 gives NaN.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
       71.44
     """
-    cosine = floating(cosine)
+    cosine = floating(cosine, "cosine")
     nodes, weights = (jnp.asarray(a) for a in np.polynomial.hermite_e.hermegauss(80))
 
     def one(rho: Array) -> Array:
@@ -108,7 +108,7 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
         means = jnp.square(m * cdf + pdf) / squares @ weights.astype(rho.dtype)
         return means / ((squares * cdf + m * pdf) / squares @ weights.astype(rho.dtype))
 
-    return jnp.vectorize(one)(promote_to_float32(cosine)).astype(cosine.dtype)
+    return jnp.vectorize(one)(as_cosine(cosine)).astype(cosine.dtype)
 
 
 def rms_angle() -> float:

@@ -34,7 +34,7 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
       >>> hull_vertices(square).tolist()
       [True, True, True, True, False]
     """
-    _, margins = _directions(np.asarray(as_samples(x), np.float64))
+    _, margins = _directions(_in_float64(x))
     return margins > _MIN_MARGIN
 
 
@@ -56,7 +56,7 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
        [0. 1. 0.]
        [0. 0. 1.]]
     """
-    h = np.asarray(as_samples(x), np.float64)
+    h = _in_float64(x)
     w, margins = _directions(h)
     inside = np.flatnonzero(margins <= _MIN_MARGIN)
     if inside.size:
@@ -68,7 +68,8 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
     own, next_one = _own_and_next(h, w)
     scale = 2 / (own - next_one)
     bias = -scale * (own + next_one) / 2
-    return jnp.asarray((scale[:, None] * w).T, x.dtype), jnp.asarray(bias, x.dtype)
+    dtype = jnp.result_type(x)
+    return jnp.asarray((scale[:, None] * w).T, dtype), jnp.asarray(bias, dtype)
 
 
 @host_only()
@@ -117,6 +118,11 @@ def point_initializers(
         return jnp.zeros(shape, dtype).at[:used].set(b[:used].astype(dtype))
 
     return kernel, bias
+
+
+def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
+    as_samples(x)  # for its checks: JAX's dtype may be narrower
+    return np.asarray(x, np.float64)
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -101,7 +101,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     gain = 1 / g[0, 0]
     radius = unit * (n / (n - 1) / jnp.sqrt(gain))
     layer = NextLayer(radius, gain / unit / unit, gain * relu_kernel(g))
-    return NextLayer(*(part.astype(x.dtype) for part in layer))
+    return NextLayer(*(part.astype(jnp.result_type(x)) for part in layer))
 
 
 def expected_entries(
@@ -131,4 +131,6 @@ def expected_entries(
     gain = promote_to_float32(floating(gain, "gain"), "gain")
     h = as_samples(x)
     norms = norm(h - h.mean(0, keepdims=True))[:, 0]
-    return (jnp.sqrt(gain / (math.pi * float(width))).astype(norms.dtype) * norms).astype(x.dtype)
+    return (jnp.sqrt(gain / (math.pi * float(width))).astype(norms.dtype) * norms).astype(
+        jnp.result_type(x)
+    )

@@ -62,7 +62,7 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
         jnp.mean(row_at(angle, index), where=other),
         jnp.mean(angle, where=pair),
     )
-    return OddPoint(index, *(part.astype(gram.dtype) for part in measures))
+    return OddPoint(index, *(part.astype(jnp.result_type(gram)) for part in measures))
 
 
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:

@@ -45,7 +45,7 @@ def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       2.0
     """
     g = _relative_gram(x)
-    return _quotient(jnp.square(_trace(g)), jnp.square(g).sum()).astype(x.dtype)
+    return _quotient(jnp.square(_trace(g)), jnp.square(g).sum()).astype(jnp.result_type(x))
 
 
 def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
@@ -60,7 +60,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
       1.5
     """
     g = _relative_gram(x)
-    return _quotient(_trace(g), jnp.linalg.eigvalsh(replicate(g))[-1]).astype(x.dtype)
+    return _quotient(_trace(g), jnp.linalg.eigvalsh(replicate(g))[-1]).astype(jnp.result_type(x))
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
@@ -77,7 +77,7 @@ def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     tolerance = len(gram) * float(jnp.finfo(values.dtype).eps) * values[-1]
     positive = values > tolerance
     logs = jnp.where(positive, jnp.log(jnp.where(positive, values, 1)), -jnp.inf)
-    return (jnp.log(values.mean()) - logs.mean()).astype(gram.dtype)
+    return (jnp.log(values.mean()) - logs.mean()).astype(jnp.result_type(gram))
 
 
 def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
@@ -93,7 +93,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """
     g = as_gram(gram)
     squares = jnp.square(g / _trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
-    return safe_sqrt(squares).astype(gram.dtype)
+    return safe_sqrt(squares).astype(jnp.result_type(gram))
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:

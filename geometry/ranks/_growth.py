@@ -136,7 +136,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     # the threshold below which a sum is zero up to rounding in float64
     breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
     probability = jnp.sum(cell_volumes_2d(h), where=breaks)
-    return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(x.dtype)
+    return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(jnp.result_type(x))
 
 
 @host_only()

@@ -74,7 +74,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
     ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
-    return ((n - 3) * steps).astype(x.dtype)
+    return ((n - 3) * steps).astype(jnp.result_type(x))
 
 
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
@@ -101,7 +101,7 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
     top, bottom = square[-1, -2], square[1, 0]
     tied = bottom == 0
     of_ties = jnp.where(top == 0, 1, jnp.where(top > 0, jnp.inf, top))
-    return jnp.where(tied, of_ties, top / jnp.where(tied, 1, bottom)).astype(x.dtype)
+    return jnp.where(tied, of_ties, top / jnp.where(tied, 1, bottom)).astype(jnp.result_type(x))
 
 
 def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
@@ -130,7 +130,7 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)
     norm_ratios = jnp.stack([jnp.sqrt(scale / smallest), jnp.sqrt(scale / largest)])
     angles = jnp.arccos(jnp.stack(cosines))
-    return TreeLimits(norm_ratios.astype(r.dtype), angles.astype(r.dtype))
+    return TreeLimits(norm_ratios.astype(jnp.result_type(r)), angles.astype(jnp.result_type(r)))
 
 
 @host_only("`limits` at r = 1")

@@ -45,7 +45,7 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
        [0. 1.]
        [3. 0.]]
     """
-    return _children(as_samples(x).astype(x.dtype))
+    return _children(as_samples(x).astype(jnp.result_type(x)))
 
 
 def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
@@ -63,7 +63,7 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
       (3, 8)
     """
     depth = _check_depth(depth)
-    x = _columns(x).astype(x.dtype)
+    x = _columns(x).astype(jnp.result_type(x))
     if depth > 30 or x.size << depth > 2**30:
         raise ValueError(
             f"x must have at most 2**30 / 2**depth numbers; x has {x.size} and depth is {depth}: "

@@ -19,7 +19,7 @@ Number = Any  # a Python number or an array of floats
 def promote_to_float32(x: Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
     """`x` in at least float32, the dtype in which sums are computed."""
     check_floating(x, name)
-    return x.astype(np.promote_types(x.dtype, np.float32))
+    return jnp.asarray(x).astype(np.promote_types(jnp.result_type(x), np.float32))
 
 
 def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[Array, "*shape"]:
