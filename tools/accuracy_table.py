@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 from scipy import stats
 
 LEVEL = 0.95  # confidence of all intervals of a table together, by Bonferroni's correction
@@ -21,7 +22,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     """
     found = {name: [100 * run[-1]["accuracy"] for run in r["seeds"]] for name, r in results.items()}
     seeds = len(found["batch_norm"])
-    yield "| layer | test accuracy of each seed, % | mean | minus batch norm, points |"
+    yield "| layer | test accuracy of each seed, % | mean | minus batch norm, points (interval) |"
     yield "| --- | --- | ---: | ---: |"
     for name, values in found.items():
         cells = [NAMES[name], ", ".join(f"{v:.2f}" for v in values), f"{sum(values) / seeds:.2f}"]
@@ -29,11 +30,16 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
-    """The mean difference over equal seeds, with a t interval; empty for batch norm itself."""
+    """The mean difference over equal seeds, its standard error and a t interval.
+
+    The text is empty for batch norm itself.
+    """
     if name == "batch_norm":
         return ""
     level = 1 - (1 - LEVEL) / (len(found) - 1)
     test = stats.ttest_rel(values, found["batch_norm"])
     low, high = test.confidence_interval(level)
-    mean = sum(values) / len(values) - sum(found["batch_norm"]) / len(values)
-    return f"{mean:+.2f} ({low:+.2f} to {high:+.2f})".replace("-", "−")
+    differences = np.subtract(values, found["batch_norm"])
+    stderr = stats.sem(differences)
+    text = f"{differences.mean():+.2f} ± {stderr:.2f} ({low:+.2f} to {high:+.2f})"
+    return text.replace("-", "−")

@@ -69,9 +69,9 @@ def training(_: str) -> str:
 
 
 def accuracies(preset: str) -> str:
-    """The table of the networks of a preset with several layers."""
-    names = accuracy_table.NAMES
-    found = {name: load_result(f"train/{preset}-{name}/results.json") for name in names}
+    """The table of a preset's networks, for each layer that was trained."""
+    files = {name: f"train/{preset}-{name}/results.json" for name in accuracy_table.NAMES}
+    found = {name: load_result(f) for name, f in files.items() if (RESULTS / f).exists()}
     return "\n\n" + "\n".join(accuracy_table.lines(found)) + "\n\n"
 
 
