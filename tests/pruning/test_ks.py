@@ -242,3 +242,19 @@ def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
     np.testing.assert_allclose(known.statistic, estimated.statistic, rtol=1e-6)
     assert known.p_value > 0.1
     assert estimated.p_value < 0.05
+
+
+@pytest.mark.parametrize("mean_known", [True, False])
+@pytest.mark.parametrize("test", [lilliefors, anderson_darling])
+def test_statistics_about_a_known_and_an_estimated_mean_are_scipys(test, mean_known, key):
+    """Of weights about 3 with a deviation of 5: about 0, the unit is the root mean square."""
+    x = np.random.default_rng(6).normal(3, 5, (4, 10))
+    z = x.ravel() if mean_known else x.ravel() - x.mean()
+    z = np.sort(z / np.sqrt(np.mean(z**2)))
+    if test is lilliefors:
+        expected = scipy.stats.kstest(z, "norm").statistic
+    else:
+        logs = scipy.stats.norm.logcdf(z) + scipy.stats.norm.logsf(z[::-1])
+        expected = -40 - np.sum((2 * np.arange(40) + 1) * logs) / 40
+    found = jitted(test)(key, jnp.asarray(x), mean_known=mean_known, samples=19)
+    np.testing.assert_allclose(found.statistic, expected, rtol=1e-9)

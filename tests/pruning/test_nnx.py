@@ -219,3 +219,44 @@ def test_a_function_is_no_model():
         TypeError, match=r"model must be a flax\.nnx\.Module; got builtin_function_or_method: give"
     ):
         pruning.nnx.prune(function, jnp.ones((1, 4)), ratios=[0.5])
+
+
+class Plain(nnx.Module):
+    def __init__(self, rngs):
+        self.a = nnx.Linear(3, 8, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+        self.b = nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x):
+        return self.b(self.dropout(nnx.relu(self.a(x))))
+
+
+def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result():
+    """In this order: recalibrated, tuned with the number of the step, and then shown."""
+    model: Any = Plain(nnx.Rngs(0))
+    x, seen = sequences(3)[:, 0], []
+
+    def change(name, factor):
+        def changed(small, *step):
+            seen.append((name, *step, small.a.out_features, float(small.b.bias[...][0])))
+            small.b.bias[...] = factor * small.b.bias[...] + 1
+
+        return changed
+
+    def show(step, small):
+        seen.append(("callback", step, small.a.out_features, float(small.b.bias[...][0])))
+        np.testing.assert_array_equal(small(x), small(x))  # in evaluation, without dropout
+
+    options: Any = {"recalibrate": change("recalibrate", 2), "fine_tune": change("fine_tune", 3)}
+    model.train()
+    small = pruning.nnx.prune(model, x, ratios=[0.25, 0.5], fold=False, callback=show, **options)
+    assert seen == [
+        *(("recalibrate", 6, 0), ("fine_tune", 0, 6, 1), ("callback", 0, 6, 4)),
+        *(("recalibrate", 4, 4), ("fine_tune", 1, 4, 9), ("callback", 1, 4, 28)),
+    ]
+    assert small.b.bias[...].tolist() == [28, 28]
+    assert model.b.bias[...].tolist() == [0, 0]
+    assert (model.a.out_features, small.a.out_features) == (8, 4)
+    lengths = np.linalg.norm(np.asarray(model.a.kernel[...]), axis=0)
+    kept = np.sort(np.argsort(lengths)[4:])
+    np.testing.assert_array_equal(small.a.kernel[...], model.a.kernel[...][:, kept])

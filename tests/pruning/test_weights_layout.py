@@ -244,3 +244,20 @@ def test_safetensors_of_numbers_of_layers_beyond_ten(tmp_path):
     arrays["layers.9.bias"] = BIAS
     (tmp_path / "a.safetensors").write_bytes(safetensors.numpy.save(arrays))
     assert [*shapes(tmp_path / "a.safetensors")] == [f"layers.{i}" for i in (1, 9, 10, 100)]
+
+
+@pytest.mark.parametrize("wrapper", ["state_dict", "model_state_dict", "model", "params", "state"])
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_wrappers_of_checkpoints_and_of_several_devices_are_no_part_of_a_name(wrapper, prefix):
+    """Running statistics are left out by their last name alone, biases and scales are read."""
+    names = {"conv.weight": WEIGHT, "norm.weight": 3 * BIAS, "norm.bias": 5 * BIAS}
+    names |= {"norm.running_mean": 7 * BIAS, "norm.running_var": 9 * BIAS, "mean.bias": 2 * BIAS}
+    tree = {wrapper: {prefix + name: array for name, array in names.items()}}
+    tree |= {"optimizer": {"conv.weight": -WEIGHT}, "epoch": 3}
+    found = load(tree, vectors=True)
+    expected = {"norm.weight": 3, "norm.bias": 5, "mean.bias": 2}
+    assert set(found) == {"conv", *expected}
+    np.testing.assert_array_equal(found["conv"], WEIGHT.transpose(2, 3, 1, 0))
+    for name, factor in expected.items():
+        np.testing.assert_array_equal(found[name], factor * BIAS)
+    assert set(load(tree)) == {"conv"}

@@ -75,3 +75,32 @@ def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(weights.WeightsError, match=r"must be a whole .safetensors of weights"):
         weights.restore(path, {"a": np.ones(1)})
+
+
+def test_a_smaller_network_is_restored_into_the_large_one_without_its_keys(tmp_path):
+    """Widths are those of the file; two layers have each their own numbers, and keys none."""
+
+    class Net(nnx.Module):
+        def __init__(self, hidden, seed):
+            rngs = nnx.Rngs(seed)
+            self.layers = nnx.List([nnx.Linear(n, n, rngs=rngs) for n in hidden])
+            self.dropout, self.norm = nnx.Dropout(0.5, rngs=rngs), nnx.BatchNorm(3, rngs=rngs)
+
+    small, large = Net((2, 5), 0), Net((4, 6), 1)
+    small.norm.mean[...] = jnp.full(3, 7.0, "float32")
+    weights.save(tmp_path / "net.safetensors", small)
+    saved = safetensors.numpy.load_file(tmp_path / "net.safetensors")
+    assert {n: a.shape for n, a in saved.items() if "norm" not in n} == {
+        "layers.0.kernel": (2, 2),
+        "layers.0.bias": (2,),
+        "layers.1.kernel": (5, 5),
+        "layers.1.bias": (5,),
+    }
+    assert {n for n in saved if "norm" in n} == {
+        f"norm.{k}" for k in ("mean", "var", "scale", "bias")
+    }
+    state = nnx.state(large, nnx.Any(nnx.Param, nnx.BatchStat))
+    nnx.update(large, weights.restore(tmp_path / "net.safetensors", state))
+    for i in (0, 1):
+        same(large.layers[i].kernel[...], small.layers[i].kernel[...])
+    same(large.norm.mean[...], small.norm.mean[...])
