@@ -10,6 +10,9 @@ import pytest
 from pruning import coupled_channels, prune
 from pruning.channels import (
     channel_scores,
+    mask_channels,
+    remove_channels,
+    resized,
     select_globally,
     select_layerwise,
     select_within,
@@ -132,3 +135,24 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
     options = {"budget": 22, "cost": cost, "normalize": False}
     assert lists(select_within(scores, **options)) == [[1], [0, 1], [1]]
     assert lists(select_within(scores, price=cost, **options)) == [[1], [1], [1]]
+
+
+def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
+    """And in the resized program: what is left of the output is the bias and the other layer."""
+
+    def apply(params, x):
+        h = jax.nn.relu(x @ params["a"]) @ params["b"] + jnp.sin(x @ params["c"]) @ params["d"]
+        return h + params["e"][None]
+
+    shapes = {"a": (3, 6), "b": (6, 2), "c": (3, 5), "d": (5, 2), "e": (2,)}
+    params = {name: RNG.normal(3, 1, size=shape) for name, shape in shapes.items()}
+    x = RNG.normal(3, 5, size=(4, 3))
+    groups = coupled_channels(apply, params, x)
+    keep = [np.full(group.size, group.size == 5) for group in groups]
+    masked = mask_channels(params, groups, keep)
+    expected = np.sin(x @ params["c"]) @ params["d"] + params["e"]
+    np.testing.assert_allclose(apply(masked, x), expected, rtol=1e-12)
+    small = params | {"a": params["a"][:, :0], "b": params["b"][:0]}
+    np.testing.assert_allclose(resized(apply, groups, keep)(small, x), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match="keep must hold at least one channel of a; got none"):
+        remove_channels(params, groups, keep)

@@ -197,17 +197,25 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
     np.testing.assert_allclose(found, np.array(expected)[of_a.indices[:, 0]], rtol=1e-10)
 
 
-def test_wanda_of_a_grouped_convolution_by_loops():
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
     """Channel c of each of two groups is removed together, and each has filters of its own."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))
 
     def apply(params, x):
+        h, w = jnp.tanh(x @ params["a"]), params["w"]
+        numbers = ("NHWC", "HWIO", "NHWC")
+        if channels_first:
+            h, w, numbers = (
+                h.transpose(0, 3, 1, 2),
+                w.transpose(3, 2, 0, 1),
+                ("NCHW", "OIHW", "NCHW"),
+            )
         return jax.lax.conv_general_dilated(
-            jnp.tanh(x @ params["a"]), params["w"], (1, 1), "SAME", feature_group_count=2,
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
-        )  # fmt: skip
+            h, w, (1, 1), "SAME", feature_group_count=2, dimension_numbers=numbers
+        )
 
     (group,) = pruning.coupled_channels(apply, params, x)
     (found,) = wanda_scores(params, [group], apply=apply, inputs=[x])

@@ -375,3 +375,39 @@ def test_channels_are_compared_by_all_that_makes_them_and_nothing_that_reads_the
         else:
             np.testing.assert_allclose(tree["u"][:, mask], params["u"] @ means, rtol=1e-12)
             np.testing.assert_allclose(tree["v"][mask], weights.T @ params["v"], rtol=1e-12)
+
+
+DIVIDED = {
+    "a root": lambda h, v: h / jnp.sqrt(v + EPS)[None],
+    "an inverse root": lambda h, v: h * jax.lax.rsqrt(v + EPS)[None],
+    "a power": lambda h, v: h * ((v + EPS) ** -0.5)[None],
+    "a power of a half": lambda h, v: h / ((v + EPS) ** 0.5)[None],
+    "the number first": lambda h, v: jax.lax.rsqrt(EPS + v)[None] * h,
+}
+
+
+@pytest.mark.parametrize("name", DIVIDED)
+def test_however_a_norm_divides_the_merged_network_is_the_same(name):
+    """Statistics of 5 and more, so that a wrong power of the variance would be seen."""
+
+    def apply(p, x):
+        h = DIVIDED[name](x @ p["w"] - p["mean"][None], p["var"])
+        return jax.nn.relu(h * p["scale"][None] + p["bias"][None]) @ p["u"]
+
+    rng = np.random.default_rng(12)
+    shapes = {"w": (5, 8), "mean": (8,), "scale": (8,), "bias": (8,), "u": (8, 3)}
+    params = {key: rng.normal(3, 2, size=shape) for key, shape in shapes.items()}
+    params["var"], x = rng.uniform(5, 50, 8), rng.normal(3, 5, size=(7, 5))
+    labels = np.array([0, 1, 2, 0, 0, 1, 2, 2])
+    plan = lambda features, keep: np.eye(3)[labels]  # noqa: E731
+    groups = pruning.coupled_channels(apply, params, x)
+    small = merged(apply, params, groups, [np.arange(8) < 3], (x,), plan=plan)
+    units = params["w"] / np.linalg.norm(params["w"], axis=0) * params["scale"]
+    for k in range(3):
+        own = labels == k
+        var, scale = params["var"][own].mean(), np.abs(params["scale"][own]).mean()
+        fused = (params["w"] * params["scale"] / np.sqrt(params["var"]))[:, own].mean(1)
+        length = np.linalg.norm(units[:, own].mean(1))
+        expected = fused * (scale / length) / (scale / np.sqrt(var))
+        np.testing.assert_allclose(small["w"][:, k], expected, rtol=1e-8)
+        np.testing.assert_allclose(small["var"][k], var, rtol=1e-12)

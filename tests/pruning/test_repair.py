@@ -428,3 +428,28 @@ def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
     small = np.maximum(design @ solution, 0)[:, keep[7]]
     last = np.linalg.lstsq(small, np.maximum(whole, 0) @ MLP["e"])[0]
     np.testing.assert_allclose(found["e"][keep[7]], last, rtol=1e-7)
+
+
+# where the outputs of each product are
+OUTPUTS = {"kernel first": (1,), "pixelwise": (3, 4), "grouped": (3,), "NCHW": (1,), "heads": (3,)}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_every_kind_of_product_is_scaled_output_by_output(name):
+    """By a regression through zero: the whole outputs on those of the remaining channels."""
+    apply, params, x = followed_by(name)
+    x = 3 + 2 * x
+    group = next(
+        g for g in pruning.coupled_channels(apply, params, x) if g.positions[0].path == "a"
+    )
+    keep = [np.arange(group.size) % 2 == 1]
+    tree = rescale(apply, params, [group], keep, [(part,) for part in np.split(x, 3)])
+    run = jax.jit(apply)
+    whole = np.asarray(run(params, x))
+    masked, found = (np.asarray(run(mask_channels(t, [group], keep), x)) for t in (params, tree))
+    others = tuple(k for k in range(whole.ndim) if k not in OUTPUTS[name])
+    slope = (whole * masked).sum(others, keepdims=True) / np.square(masked).sum(
+        others, keepdims=True
+    )
+    assert np.abs(slope - 1).max() > 0.01
+    np.testing.assert_allclose(found, slope * masked, rtol=1e-8, atol=1e-8)
