@@ -11,7 +11,13 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import pruning
-from pruning.channels import least_squares, mask_channels, remove_channels, rescale
+from pruning.channels import (
+    fold_constants,
+    least_squares,
+    mask_channels,
+    remove_channels,
+    rescale,
+)
 from pruning.channels._repair import least_squares as module
 from pruning.channels._repair.moments import Moments, merge
 from tests.support import prunable
@@ -453,3 +459,63 @@ def test_every_kind_of_product_is_scaled_output_by_output(name):
     )
     assert np.abs(slope - 1).max() > 0.01
     np.testing.assert_allclose(found, slope * masked, rtol=1e-8, atol=1e-8)
+
+
+KERNEL_FORMS = {  # the sign with which the parameter is in the kernel
+    "minus": (lambda c: -c, -1),
+    "subtracted from zero": (lambda c: 0.0 - c, -1),
+    "reshaped": (lambda c: c.reshape(-1).reshape(c.shape), 1),
+    "turned twice": (lambda c: c.T.T, 1),
+}
+BIAS_FORMS = {  # and the parameter in the sum
+    "y + d": (lambda y, d: y + d, 1),
+    "d + y": (lambda y, d: d + y, 1),
+    "y - d": (lambda y, d: y - d, -1),
+    "y - (-d)": (lambda y, d: y - (-d), 1),
+}
+
+
+@pytest.mark.parametrize("one_number", [False, True])
+@pytest.mark.parametrize("bias", BIAS_FORMS)
+@pytest.mark.parametrize("kernel", ["minus", "reshaped"])
+def test_signs_and_shapes_of_parameters_are_those_of_the_program(kernel, bias, one_number):
+    """Of the kernel and of the bias, which may be one number for all outputs."""
+    (of_kernel, sign), (add, plus) = KERNEL_FORMS[kernel], BIAS_FORMS[bias]
+
+    def apply(p, x):
+        y = jax.nn.relu(x @ p["a"] + p["b"][None]) @ of_kernel(p["c"])
+        return jnp.tanh(add(y, p["d"][None]))
+
+    rng = np.random.default_rng(13)
+    shapes = {"a": (3, 7), "b": (7,), "c": (7, 4), "d": (1 if one_number else 4,)}
+    params = {name: rng.normal(1, 2, size=shape) for name, shape in shapes.items()}
+    x = rng.normal(3, 5, size=(40, 3))
+    (group,) = pruning.coupled_channels(apply, params, x)
+    keep = np.arange(7) % 3 > 0
+    found = EXACT(apply, params, [group], [keep], halves(x))
+    h = np.maximum(x @ params["a"] + params["b"], 0)
+    y = h @ (sign * params["c"])
+    centred, target = (z - z.mean(0) for z in (h[:, keep], y))
+    solution = np.linalg.lstsq(centred, target)[0]
+    np.testing.assert_allclose(found["c"][keep], sign * solution, rtol=1e-7)
+    lacking = (y - h[:, keep] @ solution).mean(None if one_number else 0)
+    np.testing.assert_allclose(found["d"], params["d"] + plus * lacking, rtol=1e-7)
+
+
+@pytest.mark.parametrize("bias", BIAS_FORMS)
+@pytest.mark.parametrize("kernel", KERNEL_FORMS)
+def test_constants_are_folded_into_a_bias_by_its_sign(kernel, bias):
+    (of_kernel, sign), (add, plus) = KERNEL_FORMS[kernel], BIAS_FORMS[bias]
+
+    def apply(p, x):
+        y = jax.nn.relu(x @ p["a"] + p["b"][None]) @ of_kernel(p["c"])
+        return jnp.tanh(add(y, p["d"][None]))
+
+    rng = np.random.default_rng(14)
+    shapes = {"a": (3, 7), "b": (7,), "c": (7, 4), "d": (4,)}
+    params = {name: rng.normal(3, 2, size=shape) for name, shape in shapes.items()}
+    x, keep = rng.normal(size=(2, 3)), np.arange(7) % 3 > 0
+    groups = pruning.coupled_channels(apply, params, x)
+    found = fold_constants(apply, params, groups, [keep], x)
+    constant = np.maximum(params["b"], 0)[~keep] @ (sign * params["c"])[~keep]
+    np.testing.assert_allclose(found["d"], params["d"] + plus * constant, rtol=1e-10)

@@ -1,0 +1,65 @@
+"""What a checkpoint of a pruned network is read as: trees of other nodes, and no groups."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pruning import Pruned, prune
+from pruning.channels import load_pruned, save_pruned
+
+
+class Layer(NamedTuple):
+    weight: np.ndarray
+    bias: np.ndarray
+
+
+def apply(params, x):
+    first, (second,) = params["first"], params["rest"]
+    return jax.nn.relu(x @ first.weight + first.bias[None]) @ second.weight + second.bias[None]
+
+
+def network():
+    rng = np.random.default_rng(2)
+    first = Layer(rng.normal(size=(3, 6)), rng.normal(size=6))
+    second = Layer(rng.normal(size=(6, 2)), rng.normal(size=2))
+    return {"first": first, "rest": [second]}, rng.normal(size=(4, 3))
+
+
+@pytest.mark.parametrize("resize", [False, True])
+def test_a_tree_of_other_nodes_is_read_as_dictionaries_or_like_a_tree(tmp_path, resize):
+    params, x = network()
+    pruned = prune(apply, params, x, ratios=[0.5], resize=resize, checkpoint_dir=tmp_path)
+    first, second = pruned.params["first"], pruned.params["rest"][0]
+    found = load_pruned(tmp_path).params
+    expected = {
+        "first": {"weight": first.weight, "bias": first.bias},
+        "rest": {"0": {"weight": second.weight, "bias": second.bias}},
+    }
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    for like in (params, jax.eval_shape(lambda: pruned.params)):
+        loaded = load_pruned(tmp_path, apply, like=like)
+        assert isinstance(loaded.params["first"], Layer)
+        np.testing.assert_allclose(
+            loaded.apply(loaded.params, x), apply(pruned.params, x), rtol=1e-12
+        )
+    turned = {"first": Layer(first.bias, first.weight), "rest": [second]}
+    with pytest.raises(ValueError, match="first/weight must have shape"):
+        load_pruned(tmp_path, like=turned)
+
+
+def test_a_network_without_groups_and_the_number_of_its_step_are_read(tmp_path):
+    params = {"a": [np.arange(6.0).reshape(2, 3), np.array([1, 2], "int8")], "b": (np.ones((1, 4)), None)}
+    for step, factor in ((2, 1), (7, 3)):
+        pruned = Pruned(jax.tree.map(lambda p, k=factor: k * p, params), (), (), jnp.sum)
+        save_pruned(tmp_path, pruned, step=step)
+    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+    loaded = load_pruned(tmp_path, jnp.sum)
+    assert (loaded.groups, loaded.keep, loaded.kept_indices()) == ((), (), {})
+    assert jax.tree.structure(loaded.params) == jax.tree.structure(params)
+    for found, leaf in zip(*map(jax.tree.leaves, (loaded.params, params)), strict=True):
+        assert found.dtype == leaf.dtype
+        np.testing.assert_array_equal(found, 3 * leaf)
