@@ -346,3 +346,40 @@ def test_arrays_may_fill_32_mebibytes_and_four_times_the_file(tmp_path):
     path = tmp_path / "weights.npz"
     path.write_bytes(bytes(1000))
     assert _limits.default_max_bytes(path) == 33_554_432 + 4_000
+
+
+FLOATS = {
+    "FloatStorage": "float32",
+    "DoubleStorage": "float64",
+    "HalfStorage": "float16",
+    "BFloat16Storage": "bfloat16",
+}
+WHOLE = {
+    "LongStorage": "int64",
+    "IntStorage": "int32",
+    "ShortStorage": "int16",
+    "CharStorage": "int8",
+    "ByteStorage": "uint8",
+    "BoolStorage": "bool",
+}
+
+
+def test_each_storage_of_pytorch_has_its_own_type(tmp_path):
+    """Every tensor is the middle of its storage, turned round; whole numbers are no weights."""
+    numbers = np.random.default_rng(5).normal(3, 5, size=30)
+    tree, entries = {}, {}
+    for i, (storage, dtype) in enumerate((FLOATS | WHOLE).items()):
+        data = numbers.astype(jax.numpy.dtype(dtype))
+        of_file: Any = tensor(WEIGHT, f"t{i}")
+        pid = of_file.arguments[0].pid
+        of_file.arguments[0].pid = (pid[0], Name("torch", storage), *pid[2:4], data.size)
+        offset, shape, strides = 4, (4, 5), (1, 4)
+        of_file.arguments = (of_file.arguments[0], offset, shape, strides, False, {})
+        tree[f"{dtype}.weight"] = of_file
+        entries[f"data/t{i}"] = data.tobytes()
+    found = load(written(tmp_path, "a.pt", zipped(tree, **entries)), dense=True)
+    assert set(found) == set(FLOATS.values())
+    for dtype, array in found.items():
+        expected = numbers.astype(jax.numpy.dtype(dtype))[4:24].reshape(5, 4)
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)

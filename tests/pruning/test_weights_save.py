@@ -104,3 +104,30 @@ def test_a_smaller_network_is_restored_into_the_large_one_without_its_keys(tmp_p
     for i in (0, 1):
         same(large.layers[i].kernel[...], small.layers[i].kernel[...])
     same(large.norm.mean[...], small.norm.mean[...])
+
+
+def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
+    """In any layout of memory, of no element and of no axis; only floats are weights."""
+    numbers = np.random.default_rng(2).normal(3, 5, size=(3, 4))
+    names = [
+        "float64",
+        "float32",
+        "float16",
+        "bfloat16",
+        "int64",
+        "int32",
+        "uint32",
+        "uint8",
+        "bool",
+    ]
+    tree = {name: np.abs(numbers).astype(jnp.dtype(name)).T for name in names}
+    tree |= {"none": np.zeros((0, 3)), "one": np.float64(7.5), "layers": [numbers, 2 * numbers]}
+    weights.save(tmp_path / "a.safetensors", tree)
+    like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((), a.dtype), tree)
+    found = weights.restore(tmp_path / "a.safetensors", like)
+    for a, b in zip(*map(jax.tree.leaves, (found, tree)), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+    loaded = weights.load(tmp_path / "a.safetensors", dense=True)
+    assert set(loaded) == {*names[:4], "layers.0", "layers.1"}
+    np.testing.assert_array_equal(loaded["layers.1"], 2 * numbers)
