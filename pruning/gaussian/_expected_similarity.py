@@ -129,14 +129,14 @@ def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Pa
     fermat = spread * dims / (dims - 2 * chi_defect(dims))
     l1 = _l1_noise(dims)
     noises = {
-        frozenset(("l1", "l2")): l1,
+        frozenset(("l1", "l2")): jnp.where(jnp.isnan(num_filters), jnp.nan, l1),
         frozenset(("l2", "fermat")): fermat,
         frozenset(("l2", "gm")): jnp.where(jnp.isnan(dims), jnp.nan, spread),
         frozenset(("l1", "fermat")): l1 + fermat + l1 * fermat,
         frozenset(("l1", "gm")): l1 + spread + l1 * spread,
         frozenset(("fermat", "gm")): 1 / (2 * num_filters * dims),
     }
-    return noises.get(frozenset(pair), math.nan * spread)
+    return noises.get(frozenset(pair), math.nan * spread * dims)
 
 
 def _l1_noise(dims: Parameter) -> Parameter:

@@ -418,10 +418,13 @@ TOO_SMALL = {
     "chi_variance, std": (lambda x: gaussian.chi_variance(x, 3), 0),
     "chi_variance, dims": (lambda x: gaussian.chi_variance(1, x), 0),
     "expected_distance": (lambda x: gaussian.expected_distance(1, 1, x), 0),
-    "expected_overlap, filters": (
-        lambda x: gaussian.expected_overlap(x, 9, ("l2", "gm"), ratio=0.5),
-        2,
-    ),
+    **{
+        f"expected_overlap, filters of {a} and {b}": (
+            lambda x, p=(a, b): gaussian.expected_overlap(x, 9, p, ratio=0.5),
+            2,
+        )
+        for a, b in (("l2", "gm"), ("l1", "l2"))
+    },
     "expected_overlap, dims": (
         lambda x: gaussian.expected_overlap(9, x, ("l1", "l2"), ratio=0.5),
         1,
@@ -433,7 +436,6 @@ TOO_SMALL = {
             ("filters", lambda x, p=(a, b): gaussian.expected_spearman(x, 9, p), 2),
             ("dims", lambda x, p=(a, b): gaussian.expected_spearman(9, x, p), 1),
         )
-        if (a, b) != ("l1", "l2") or name == "dims"
     },
     "l1_l2_correlation": (gaussian.l1_l2_correlation, 1),
     "normal_spearman": (lambda x: gaussian.normal_spearman(0.5, x), 2),
@@ -461,3 +463,43 @@ def test_an_amoroso_moment_of_nan_is_nan(place, order):
     numbers[place] = jnp.array(jnp.nan)
     a, theta, alpha, beta = numbers
     assert jnp.isnan(amoroso_moment(a, theta, alpha, beta, order))
+
+
+COLUMN, ROW = np.array([[3.0], [5.5]]), np.array([[4.0, 9.0, 30.0]])
+BROADCAST: dict[str, Any] = {
+    "half_normal_moment": lambda a, b: half_normal_moment(a, b / 4),
+    "chi_moment": lambda a, b: chi_moment(a, b, 3),
+    "chi_moment, orders": lambda a, b: chi_moment(0.3, b, a),
+    "chi_variance": lambda a, b: chi_variance(a, b),
+    "amoroso_moment": lambda a, b: amoroso_moment(-a, b / 7, a / 2, 1.5, 3),
+    "amoroso_moment, shapes": lambda a, b: amoroso_moment(2.0, -0.5, b, a, 2),
+    "expected_distance": lambda a, b: expected_distance(b, a, 5),
+    "expected_distance, dims": lambda a, b: expected_distance(a, 2.5, b),
+    "l1_l2_correlation": lambda a, b: l1_l2_correlation(a * b),
+    "scaled_l1_l2_correlation": lambda a, b: gaussian.scaled_l1_l2_correlation(
+        3 * b, shape=a / 4, spread=b / 300, effective_dims=2 * b
+    ),
+    "normal_spearman": lambda a, b: gaussian.normal_spearman(a / 7, b),
+    "normal_overlap": lambda a, b: gaussian.normal_overlap(a / 7 - b / 60, ratio=0.3),
+    "normal_kendall": lambda a, b: gaussian.normal_kendall(a / 7 - b / 60),
+    **{
+        f"expected_{name} of {a} and {b}": partial(f, pair=(a, b))
+        for a, b in PAIRS
+        for name, f in (
+            ("spearman", lambda x, y, pair: expected_spearman(x, y, pair)),
+            ("overlap", lambda x, y, pair: expected_overlap(x, y, pair, ratio=0.3)),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", BROADCAST)
+def test_arrays_are_taken_element_by_element(name):
+    """A column of two and a row of three are six calls with two numbers each."""
+    function = BROADCAST[name]
+    found = function(jnp.asarray(COLUMN), jnp.asarray(ROW))
+    assert found.shape == (2, 3)
+    for i, j in np.ndindex(2, 3):
+        expected = function(float(COLUMN[i, 0]), float(ROW[0, j]))
+        np.testing.assert_allclose(found[i, j], expected, rtol=1e-10)
+    assert len(np.unique(np.asarray(found).round(12))) > 1

@@ -391,7 +391,7 @@ def test_a_change_behind_the_first_place_is_seen(apply, message):
 def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     """Each branch has kernels of its own, and the loop a kernel and a limit from outside."""
 
-    def apply(p, x, index, count):
+    def apply(p, x, index, count, limit):
         h = jnp.tanh(x @ p["a"])
         branches = [
             lambda h: jnp.sin(h @ p["b"]) @ p["c"],
@@ -404,16 +404,21 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
             h, i = state
             return h + jnp.tanh(h @ p["e"]) @ p["f"] + i, i + 1
 
-        h, _ = lax.while_loop(lambda state: state[1] < count, body, (h, jnp.zeros(())))
+        def goes_on(state):
+            h, i = state
+            return (i < count) & (jnp.square(h @ p["u"]).sum() < limit)
+
+        h, _ = lax.while_loop(goes_on, body, (h, jnp.zeros(())))
         return h @ p["g"]
 
     rng = np.random.default_rng(3)
     shapes = {"a": (3, 6), "b": (6, 7), "c": (7, 6), "d": (6, 6)}
-    shapes |= {"e": (6, 5), "f": (5, 6), "g": (6, 2)}
+    shapes |= {"e": (6, 5), "f": (5, 6), "g": (6, 2), "u": (6, 3)}
     params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}
-    inputs = (rng.normal(size=(4, 3)), jnp.array(index), jnp.array(1.0 * count))
+    limit = jnp.array(1e9 if count < 4 else 2e6)  # which the longest run does not reach
+    inputs = (rng.normal(size=(4, 3)), jnp.array(index), jnp.array(1.0 * count), limit)
     groups = coupled_channels(apply, params, *inputs, resize=True)
-    assert sorted(group.size for group in groups) == [5, 6, 7]
+    assert sorted(group.size for group in groups) == [3, 5, 6, 7]
     keep = drawn(groups, seed=1)
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
     found, expected = resized(apply, groups, keep)(small, *inputs), apply(masked, *inputs)
