@@ -193,3 +193,24 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
             assert inputs + hidden <= found <= inputs + 3 * hidden + 2**16
     whole = pruning.cost(apply, params, x, y, batch_sizes=[2, 65]).timings
     assert {k: t.memory for k, t in whole.items()} == memory[4096]
+
+
+def test_a_loop_of_unknown_length_counts_once_and_its_condition_too():
+    """Whatever the loop stands in: five times in a scan of five steps."""
+
+    def loop(params, h):
+        def goes_on(state):
+            return (state[0] @ params["c"]).sum() < 0
+
+        return jax.lax.while_loop(goes_on, lambda s: (s[0] @ params["b"], s[1] + 1), (h, 0))[0]
+
+    def apply(params, x):
+        h = jax.nn.relu(x @ params["a"])
+        h = jax.lax.scan(lambda h, _: (loop(params, h), None), loop(params, h), length=5)[0]
+        return h @ params["c"]
+
+    params = {"a": np.ones((3, 6)), "b": np.ones((6, 6)), "c": np.ones((6, 2))}
+    x = np.ones((4, 3))
+    expected = 4 * (3 * 6 + 6 * (6 * 6 + 6 * 2) + 6 * 2)
+    assert pruning.cost(apply, params, x).macs == expected
+    assert cost_at(apply, params, (), x)(()).macs == expected

@@ -145,3 +145,32 @@ def test_shapes_have_no_milliseconds():
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), params)
     with pytest.raises(ValueError, match="milliseconds must be measured on arrays; got shapes"):
         widths_for(apply, shapes, group, x, widths=[6])
+
+
+def test_programs_are_of_the_group_s_first_channels_and_of_the_whole_rest():
+    """In ascending order, each width once, at the inputs that are given and all their values."""
+    rng = np.random.default_rng(1)
+    shapes = {"a": (3, 8), "b": (8, 6), "c": (6, 2)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+    x, y = rng.normal(size=(5, 3)), rng.normal(size=(5, 2))
+    apply = lambda p, x, y: jax.nn.relu(jax.nn.relu(x @ p["a"]) @ p["b"]) @ p["c"] + y  # noqa: E731
+    group = next(g for g in pruning.coupled_channels(apply, params, x, y) if g.size == 6)
+    seen = []
+
+    def measure(programs):
+        for program in programs:
+            tree, *inputs = program.arguments
+            n = tree["c"].shape[0]
+            seen.append(n)
+            for found, given in zip(inputs, (x, y), strict=True):
+                np.testing.assert_array_equal(found, given)
+            expected = {"a": params["a"], "b": params["b"][:, :n], "c": params["c"][:n]}
+            jax.tree.map(np.testing.assert_array_equal, tree, expected)
+            whole = np.maximum(np.maximum(x @ params["a"], 0) @ expected["b"], 0)
+            result = program.compiled(tree, *inputs)
+            np.testing.assert_allclose(result, whole @ expected["c"] + y, rtol=1e-9)
+        return [10.0 * n for n in seen]
+
+    found = widths_for(apply, params, group, x, y, widths=[4, 2, 6, 4], measure=measure)
+    assert seen == [2, 4, 6]
+    assert [tuple(f) for f in found] == [(2, 20.0, True), (4, 40.0, True), (6, 60.0, True)]
