@@ -1,5 +1,6 @@
 """Channels merged without data: what is the same is merged without loss, and statistics by hand."""
 
+import itertools
 import re
 from functools import partial
 
@@ -411,3 +412,36 @@ def test_however_a_norm_divides_the_merged_network_is_the_same(name):
         expected = fused * (scale / length) / (scale / np.sqrt(var))
         np.testing.assert_allclose(small["w"][:, k], expected, rtol=1e-8)
         np.testing.assert_allclose(small["var"][k], var, rtol=1e-12)
+
+
+def ward(features, count):
+    """The clusters after merging, again and again, the two that add least to the squares inside."""
+    parts = [[i] for i in range(len(features))]
+
+    def within(part):
+        return np.square(features[part] - features[part].mean(0)).sum()
+
+    while len(parts) > count:
+        pairs = list(itertools.combinations(range(len(parts)), 2))
+        added = [
+            within(parts[i] + parts[j]) - within(parts[i]) - within(parts[j]) for i, j in pairs
+        ]
+        i, j = pairs[int(np.argmin(added))]
+        parts[i] = sorted(parts[i] + parts.pop(j))
+    return {tuple(part) for part in parts}
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
+    """A chain of near points, which other rules of clustering would keep together."""
+    rng = np.random.default_rng(seed)
+    steps = rng.uniform(0.8, 1.2, size=12)
+    features = np.stack([np.cumsum(steps), 0.3 * rng.normal(size=12)], 1)
+    features = np.concatenate([features, features[:2] + 9])[rng.permutation(14)]
+    for kept in (np.arange(14) < count, np.arange(14) >= 14 - count):
+        plan = clusters(features, kept)
+        assert plan.shape == (14, count)
+        np.testing.assert_array_equal(plan.sum(1), 1)
+        found = {tuple(np.flatnonzero(column).tolist()) for column in plan.T}
+        assert found == ward(features, count)

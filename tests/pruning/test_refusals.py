@@ -205,3 +205,33 @@ def test_pruning_again_compiles_nothing(caplog):
         prune(apply, PARAMS, X, ratios=[0.5], **options)
         assert compiled(prune, apply, PARAMS, X, ratios=[0.5], **options) == []
     assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # the log works
+
+
+AVERAGES = {
+    "weighted": lambda old, new: 0.9 * old + 0.1 * new,
+    "the new one first": lambda old, new: 0.1 * new + old * 0.9,
+    "moved by a difference": lambda old, new: old - 0.1 * (old - new),
+    "moved towards": lambda old, new: old + (new - old) / 10,
+}
+
+
+@pytest.mark.parametrize("returned", [False, True])
+@pytest.mark.parametrize("form", AVERAGES)
+def test_every_form_of_a_running_average_is_seen_unless_it_is_returned(form, returned):
+    """Only the average of the second layer is named: the first one's is the function's result."""
+
+    def apply(p, x):
+        h = x @ p["a"]
+        first = AVERAGES[form](p["mean a"], h.mean(0))
+        h = jax.nn.relu(h - h.mean(0)[None]) @ p["c"]
+        second = AVERAGES[form](p["mean c"], h.mean(0))
+        y = jax.nn.relu(h - h.mean(0)[None]) @ p["b"]
+        return (y, first, second) if returned else (y, first)
+
+    params = PARAMS | {"mean a": np.ones(8), "mean c": np.ones(8)}
+    if returned:
+        with pytest.raises(ValueError, match="apply must have channels that can be removed"):
+            prune(apply, params, X, ratios=[0.5])
+    else:
+        with pytest.raises(ValueError, match=r"this apply updates mean c by statistics of the bat"):
+            prune(apply, params, X, ratios=[0.5])
