@@ -52,7 +52,10 @@ def test_a_tree_of_other_nodes_is_read_as_dictionaries_or_like_a_tree(tmp_path, 
 
 
 def test_a_network_without_groups_and_the_number_of_its_step_are_read(tmp_path):
-    params = {"a": [np.arange(6.0).reshape(2, 3), np.array([1, 2], "int8")], "b": (np.ones((1, 4)), None)}
+    params = {
+        "a": [np.arange(6.0).reshape(2, 3), np.array([1, 2], "int8")],
+        "b": (np.ones((1, 4)), None),
+    }
     for step, factor in ((2, 1), (7, 3)):
         pruned = Pruned(jax.tree.map(lambda p, k=factor: k * p, params), (), (), jnp.sum)
         save_pruned(tmp_path, pruned, step=step)

@@ -434,11 +434,8 @@ def ward(features, count):
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
-    """A chain of near points, which other rules of clustering would keep together."""
-    rng = np.random.default_rng(seed)
-    steps = rng.uniform(0.8, 1.2, size=12)
-    features = np.stack([np.cumsum(steps), 0.3 * rng.normal(size=12)], 1)
-    features = np.concatenate([features, features[:2] + 9])[rng.permutation(14)]
+    """Of points without a gap between them, where each rule of clustering finds others."""
+    features = np.random.default_rng(seed).normal(3, 5, size=(14, 3))
     for kept in (np.arange(14) < count, np.arange(14) >= 14 - count):
         plan = clusters(features, kept)
         assert plan.shape == (14, count)
