@@ -1,0 +1,269 @@
+"""The atlas of normalizers: its training and its measurements, by numbers that are made by hand."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+from experiments.measures import atlas, atlas_findings
+
+pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
+
+
+def made_up_program(seen):
+    """Of one weight w, from 0 to 2w + 1 in a step, and an average r that grows by w in a step.
+
+    All outputs are at w + r, so that a distance is a difference; the whole set has r = 0.
+    """
+
+    def state_of(w, r):
+        scale = nnx.Param(jnp.array([w, -w / 2]))
+        return nnx.State({"norms": nnx.State({0: nnx.State({"scale": scale})})}), r, None
+
+    def weight(state):
+        return float(state[0]["norms"][0]["scale"][...][0])
+
+    def step(state, rows):
+        w = weight(state)
+        seen.append(np.asarray(rows).tolist())
+        return state_of(2 * w + 1, state[1] + w), w
+
+    def outputs(state):
+        return {"norms.0": jnp.full((5, 2), weight(state) + state[1]) * jnp.array([[0.6, 0.8]])}
+
+    return atlas.Program(
+        init=lambda key: state_of(0.0, 0.0),
+        step=step,
+        whole_set=lambda state: (state[0], 0.0),
+        evaluate=lambda state: (weight(state) + state[1], 0.25),
+        outputs=outputs,
+    )
+
+
+def epochs_of(seed, seen, monkeypatch):
+    monkeypatch.setattr(atlas, "FROZEN", 2)
+    own: Any = SimpleNamespace(epochs=2, x_train=range(11), batch_size=2, layers=("norms.0",))
+    return list(atlas.train(own, made_up_program(seen), "RMS norm", seed))
+
+
+def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
+    """After five steps w = 31 and r = 26, and after ten w = 1023 and r = 1013."""
+    first, second = epochs_of(0, [], monkeypatch)
+    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of each quarter of 0, 1, 3, 7, 15
+    assert second["loss"] == [47, 127, 255, 511]
+    assert [line["test_loss"] for line in (first, second)] == [31 + 26, 1023 + 1013]
+    assert [line["accuracy"] for line in (first, second)] == [0.25, 0.25]
+    layers = [line["layers"]["norms.0"] for line in (first, second)]
+    expected = {
+        "epoch": [31, 1023 - 31],
+        "step": [63 - 31, 2047 - 1023],
+        "floor": [2 * 31, 2 * 1023],  # two more batches move r twice by a weight that stays
+        "moment_bound": [31, 1023 - 31],  # the distance of the means where nothing spreads
+        "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],  # of the first and last weights
+        "spread": [0, 0],
+        "baseline": [0, 0],
+    }
+    for name, values in expected.items():
+        found = [layer[name] for layer in layers]
+        np.testing.assert_allclose(found, values, rtol=1e-4, atol=1e-3, err_msg=name)
+
+
+def test_an_epoch_has_whole_batches_in_an_order_of_its_own(monkeypatch):
+    orders = []
+    for seed in (0, 1, 0):
+        seen: list[list[int]] = []
+        epochs_of(seed, seen, monkeypatch)
+        # in an epoch five batches train, one makes a further step and two see frozen weights
+        assert len(seen) == 2 * 8
+        for epoch in (seen[:8], seen[8:]):
+            rows = sum(epoch[:5], [])
+            assert len(set(rows)) == 10
+            assert set(rows) < set(range(11))
+            assert epoch[5] == epoch[0]
+            assert epoch[6:] not in (epoch[:2], epoch[1:3])
+            orders.append(rows)
+    assert orders[4:] == orders[:2]
+    assert len(set(map(str, orders))) == 4
+
+
+def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
+    y = np.array([0, 0, 0, 5, 5, 5, 100.0])[:, None] * [[0.6, 0.8]]
+    parts = [jnp.asarray(y + 7), jnp.asarray(y), *[jnp.asarray(y - 1)] * 3]
+    found = atlas._measured("batch norm", parts, [{}, {}])
+    spread = np.sqrt(y.var(0).sum())  # of all features, around means that are not zero
+    np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
+    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # the last of seven is left out
+    np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
+    np.testing.assert_allclose(found["step"], 2**0.5, rtol=1e-5)
+    assert found["certificate"] is None
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "radii"),
+    [  # by hand, of four vectors of two channels
+        ("unitized, bounded", (2**0.5 * 3 / 0.5, 2**0.5 * 2 / 1)),
+        ("RMS norm", (2**0.5 * 3, 2**0.5 * 2)),
+        ("DyT", (10**0.5, 5**0.5)),  # tanh is at most 1
+        ("Derf", (10**0.5, 5**0.5)),
+    ],
+)
+def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, radii):
+    alphas = ([0.5], [7.0]) if "unitized" in normalizer else (2.0, 0.1)
+    before, after = (
+        {"scale": jnp.array(scale), "bias": jnp.array(bias), "alpha": jnp.array(alpha)}
+        for scale, bias, alpha in zip(
+            ([1.0, -3.0], [2.0, 1.0]), ([5.0, 1.0], [2.0, -3.0]), alphas, strict=True
+        )
+    )
+    found = atlas.certificate(normalizer, (9, 2, 2, 2), before, after)
+    np.testing.assert_allclose(found, 4**0.5 * (sum(radii) + 5), rtol=1e-6)
+
+
+class Small(nnx.Module):
+    """A normalization and a dense layer."""
+
+    def __init__(self, *, norm, rngs):
+        self.norms = nnx.List([norm(3, rngs=rngs)])
+        self.head = nnx.Linear(3, 4, rngs=rngs)
+
+    def __call__(self, x):
+        return self.head(self.norms[0](x))
+
+
+@pytest.fixture
+def small(monkeypatch):
+    monkeypatch.setattr(atlas, "PROBE", 3)
+    rng = np.random.default_rng(0)
+    x = rng.normal(3, 2, (1220, 3)).astype(np.float32)
+    x[1000:] += 4  # a thousand samples have other moments than all of them
+    y = rng.integers(0, 4, 1220)
+    return atlas.Task(Small, x[:1200], y[:1200], x[1200:], y[1200:], ("norms.0",), epochs=1)
+
+
+def flat(state):
+    return {"/".join(map(str, k)): np.array(v[...]) for k, v in nnx.to_flat_state(state)}
+
+
+def loss_by_hand(w, x, y, moments=None):
+    mean, var = moments or (x.mean(0), x.var(0))
+    h = (x - mean) / jnp.sqrt(var + 1e-5) * w["norms/0/scale"] + w["norms/0/bias"]
+    logits = h @ w["head/kernel"] + w["head/bias"]
+    log_p = logits - jax.scipy.special.logsumexp(logits, axis=1, keepdims=True)
+    return -log_p[jnp.arange(len(y)), y].mean(), logits
+
+
+@jax.numpy_rank_promotion("allow")
+def test_a_network_of_the_atlas_is_trained_by_adam_and_measured_with_running_averages(small):
+    ours = atlas.program(small, atlas.norms(per_pixel=False)["batch norm"])
+    state = ours.init(jax.random.key(5))
+    w = flat(state[0])
+    mean, var = small.x_train[:1000].mean(0), small.x_train[:1000].var(0)
+    first, second = ({name: 0 * leaf for name, leaf in w.items()} for _ in range(2))
+    for t, rows in enumerate((np.arange(1000, 1100), np.arange(50, 90)), 1):
+        x, y = small.x_train[rows], small.y_train[rows]
+        (value, _), g = jax.value_and_grad(loss_by_hand, has_aux=True)(w, x, y)
+        state, found = ours.step(state, jnp.asarray(rows))
+        np.testing.assert_allclose(found, value, rtol=1e-4)
+        for name in w:  # Kingma and Ba's Algorithm 1
+            first[name] = 0.9 * first[name] + 0.1 * g[name]
+            second[name] = 0.999 * second[name] + 0.001 * g[name] ** 2
+            m, v = first[name] / (1 - 0.9**t), second[name] / (1 - 0.999**t)
+            w[name] = w[name] - 3e-3 * m / (np.sqrt(v) + 1e-8)
+        n = len(rows)
+        mean, var = 0.9 * mean + 0.1 * x.mean(0), 0.9 * var + 0.1 * x.var(0) * n / (n - 1)
+    for name, leaf in flat(state[0]).items():
+        np.testing.assert_allclose(leaf, w[name], atol=3e-5, err_msg=name)
+    value, logits = loss_by_hand(w, small.x_test, small.y_test, (mean, var))
+    test_loss, accuracy = ours.evaluate(state)
+    np.testing.assert_allclose(test_loss, value, rtol=1e-3)
+    np.testing.assert_allclose(accuracy, np.mean(np.argmax(logits, 1) == small.y_test), rtol=1e-6)
+    moments = {False: (mean, var), True: (small.x_train.mean(0), small.x_train.var(0))}
+    for whole, (mean, var) in moments.items():
+        seen = ours.outputs(ours.whole_set(state) if whole else state)["norms.0"]
+        h = (small.x_test[:3] - mean) / np.sqrt(var + 1e-5)
+        np.testing.assert_allclose(seen, h * w["norms/0/scale"] + w["norms/0/bias"], atol=2e-3)
+
+
+def test_the_outputs_for_a_text_are_of_its_last_token(small):
+    class Table(Small):
+        def __call__(self, x):
+            return self.head(self.norms[0](jax.nn.one_hot(x, 3)))
+
+    x = jnp.array([[0, 1], [2, 0], [1, 1], [0, 2]], jnp.int32)
+    own = atlas.Task(Table, x, x, x, x, ("norms.0",), epochs=1)
+    ours = atlas.program(own, atlas.norms(per_pixel=True)["RMS norm"])
+    found = ours.outputs(ours.init(jax.random.key(0)))["norms.0"]
+    np.testing.assert_allclose(found, 3**0.5 * np.eye(3)[[1, 0, 1]], rtol=1e-5)
+
+
+def test_held_out_texts_are_no_texts_of_the_training():
+    own = atlas.texts(40)
+    assert own.x_train.shape == (40, 32)
+    assert own.x_test.shape == (500, 32)
+    for x, y in ((own.x_train, own.y_train), (own.x_test, own.y_test)):
+        np.testing.assert_array_equal(x[:, 1:], y[:, :-1])  # the target is the next character
+        assert (x[:, 0] != y[:, 0]).any()
+    fewer = atlas.texts(20)
+    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # the same for every size
+    np.testing.assert_array_equal(fewer.x_train, own.x_train[:20])
+    both = {row.tobytes() for row in own.x_train} & {row.tobytes() for row in own.x_test}
+    assert len(both) < 10  # some texts of the manual repeat, such as the spaces of tables
+
+
+def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key):
+    """As many pixels as channels; alpha 9 is clipped to 1, where a sample has one length."""
+    x = 3 + 2 * jax.random.normal(key, (6, 2, 4, 5), jnp.float32)
+    for per_pixel, axes, pixels in ((True, (3,), 1), (False, (1, 2, 3), 8)):
+        layer = atlas.norms(per_pixel=per_pixel)["unitized, bounded"](5, rngs=nnx.Rngs(0))
+        np.testing.assert_allclose(layer.alpha[...], 0.5)
+        layer.alpha[...] = jnp.full_like(layer.alpha[...], 9.0)
+        lengths = np.square(layer(x)).sum(axes)
+        np.testing.assert_allclose(lengths, 5 * pixels, rtol=1e-3)
+        assert layer.momentum == 0.9
+
+
+def run(epochs):
+    """A run whose epochs have layers of (spread, epoch, step), and these losses."""
+    return {
+        "task": "t",
+        "normalizer": "n",
+        "seed": 0,
+        "epochs": [
+            {
+                "layers": {
+                    str(i): {"spread": s, "epoch": e, "step": d, "floor": e / 4}
+                    | {"moment_bound": 6 * e, "certificate": None}
+                    for i, (s, e, d) in enumerate(layers)
+                },
+                "loss": loss,
+                "test_loss": loss[-1] / 2,
+                "accuracy": loss[0] / 8,
+            }
+            for layers, loss in epochs
+        ],
+    }
+
+
+def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
+    found = run([(((2, 2, 4), (1, 8, 2)), [3.0, 1.0]), (((4, 8, 1), (1, 1, 2)), [5.0, 7.0])])
+    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # 1, 8, 2, 1
+    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # 2, 2, ¼, 2
+    (row,) = atlas_findings.rows([found])
+    means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
+    assert means == pytest.approx(
+        {
+            "accuracy": 5 / 8,  # after the last epoch, as the test loss
+            "test_loss": 3.5,
+            "first_epoch_loss": 2.0,
+            "epoch_shift": 2.0,
+            "step_shift": 2**0.25,
+            "floor": 1 / 4,  # of the last layer, in units of its spread
+            "moment_bound": 6,
+            "certificate": None,
+        }
+    )
+    assert row["accuracy"]["stderr"] is None
