@@ -503,3 +503,22 @@ def test_arrays_are_taken_element_by_element(name):
         expected = function(float(COLUMN[i, 0]), float(ROW[0, j]))
         np.testing.assert_allclose(found[i, j], expected, rtol=1e-10)
     assert len(np.unique(np.asarray(found).round(12))) > 1
+
+
+@pytest.mark.parametrize(("filters", "dims"), [(9, 2), (40, 3), (5, 1), (100, 7)])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_table_of_correlations_by_scipys_moments(filters, dims, pair):
+    """At few dims, where the coefficients of variation are far from their limits."""
+    chi = scipy.stats.chi(dims)
+    l1_l2 = (chi.std() / chi.mean()) / np.sqrt((np.pi / 2 - 1) / dims)
+    noise = {
+        ("l1", "l2"): 1 / l1_l2**2 - 1,
+        ("l2", "fermat"): 2 * dims / chi.mean() ** 2 / (filters - 1),
+        ("l2", "gm"): 2 / (filters - 1),
+        ("fermat", "gm"): 1 / (2 * filters * dims),
+    }
+    rho = {key: 1 / np.sqrt(1 + t) for key, t in noise.items()}
+    rho |= {("l1", name): rho["l1", "l2"] * rho["l2", name] for name in ("fermat", "gm")}
+    found, n = expected_spearman(filters, dims, pair), filters
+    both = np.arcsin(min(rho[pair], 1)) + (n - 2) * np.arcsin(rho[pair] / 2)
+    np.testing.assert_allclose(found, 6 * both / (np.pi * (n + 1)), rtol=1e-7)
