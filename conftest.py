@@ -26,6 +26,8 @@ import jax  # noqa: E402, it reads the environment
 import jaxtyping  # noqa: E402
 import pytest  # noqa: E402
 
+from tests.support import ir_contexts  # noqa: E402
+
 # XLA's older emitters of loops, gone in JAX 0.11, compile in a third of the time; workers share
 # the cores already, so that one thread may write a program.
 if jax.__version_info__ < (0, 11):
@@ -35,6 +37,7 @@ if jax.__version_info__ < (0, 11):
     )
 
 shape_checks.begin()
+ir_contexts.begin()
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -69,10 +72,9 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    # Each traced program is kept with half a megabyte, six gigabytes a worker at the end; the next
-    # files need few of them.
+    # Each traced program is kept, which would be gigabytes at the end; the next files need few.
     TRACED.append(item)
-    if len(TRACED) >= 100 and (nextitem is None or nextitem.path != item.path):
+    if len(TRACED) >= 400 and (nextitem is None or nextitem.path != item.path):
         TRACED.clear()
         jax.clear_caches()
 

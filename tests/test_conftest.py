@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-from tests.support import kept_programs
+from tests.support import ir_contexts, kept_programs
 
 ROOT = Path(__file__).parents[1]
 WHOLE = zlib.compress(b"program")
@@ -129,3 +130,13 @@ def test_derivatives_are_compared_at_the_points_of_several_keys(test):
     assert decorated or looped
     names = {node.id for part in test.body for node in ast.walk(part) if isinstance(node, ast.Name)}
     assert "key" in names
+
+
+def test_programs_share_a_context_for_a_while_in_each_thread():
+    made = []
+    context = ir_contexts.shared(lambda: made.append(len(made)) or made[-1])
+    assert [context() for _ in range(2 * ir_contexts.PROGRAMS)] == (
+        [0] * ir_contexts.PROGRAMS + [1] * ir_contexts.PROGRAMS
+    )
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(context).result() == 2

@@ -30,8 +30,8 @@ WARM = Recipe(epochs=10, learning_rate=0.4, warmup=0.2, drops=(0.4, 0.7), drop_f
 
 
 def rates(recipe):
-    schedule = make_schedule(recipe, STEPS)
-    return np.array([schedule(step) for step in range(recipe.epochs * STEPS)], float)
+    schedule = jax.vmap(make_schedule(recipe, STEPS))
+    return np.asarray(schedule(jnp.arange(recipe.epochs * STEPS)), float)
 
 
 def test_the_rate_rises_by_steps_and_drops_at_the_start_of_epochs():

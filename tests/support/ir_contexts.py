@@ -1,0 +1,33 @@
+"""Lets programs share an MLIR context, as JAX does by itself from version 0.12 on.
+
+Before, each program makes a context of its own, which takes an eighth of the time of all tests and
+two thirds of their memory. A context keeps every type and constant that a program has named, so a
+new one follows after some programs.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax._src.interpreters import mlir
+
+PROGRAMS = 100  # the most programs that share a context
+
+
+def begin() -> None:
+    if jax.__version_info__ < (0, 12):
+        mlir.make_ir_context = shared(mlir.make_ir_context)
+
+
+def shared(make: Callable[[], Any]) -> Callable[[], Any]:
+    """`make`, called once for each thread and every `PROGRAMS` calls."""
+    thread = threading.local()
+
+    def context() -> Any:
+        thread.calls = getattr(thread, "calls", -1) + 1
+        if thread.calls % PROGRAMS == 0:
+            thread.context = make()
+        return thread.context
+
+    return context
