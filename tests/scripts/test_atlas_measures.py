@@ -1,5 +1,6 @@
 """The atlas of normalizers: its training and its measurements, by numbers that are made by hand."""
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,13 +36,14 @@ def made_up_program(seen):
     def outputs(state):
         return {"norms.0": jnp.full((5, 2), weight(state) + state[1]) * jnp.array([[0.6, 0.8]])}
 
-    return atlas.Program(
-        init=lambda key: state_of(0.0, 0.0),
-        step=step,
-        whole_set=lambda state: (state[0], 0.0),
-        evaluate=lambda state: (weight(state) + state[1], 0.25),
-        outputs=outputs,
-    )
+    parts: Any = {
+        "init": lambda key: state_of(0.0, 0.0),
+        "step": step,
+        "whole_set": lambda state: (state[0], 0.0),
+        "evaluate": lambda state: (weight(state) + state[1], 0.25),
+        "outputs": outputs,
+    }
+    return atlas.Program(**parts)
 
 
 def epochs_of(seed, seen, monkeypatch):
@@ -80,7 +82,7 @@ def test_an_epoch_has_whole_batches_in_an_order_of_its_own(monkeypatch):
         # in an epoch five batches train, one makes a further step and two see frozen weights
         assert len(seen) == 2 * 8
         for epoch in (seen[:8], seen[8:]):
-            rows = sum(epoch[:5], [])
+            rows = [*itertools.chain(*epoch[:5])]
             assert len(set(rows)) == 10
             assert set(rows) < set(range(11))
             assert epoch[5] == epoch[0]
@@ -93,7 +95,7 @@ def test_an_epoch_has_whole_batches_in_an_order_of_its_own(monkeypatch):
 def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     y = np.array([0, 0, 0, 5, 5, 5, 100.0])[:, None] * [[0.6, 0.8]]
     parts = [jnp.asarray(y + 7), jnp.asarray(y), *[jnp.asarray(y - 1)] * 3]
-    found = atlas._measured("batch norm", parts, [{}, {}])
+    found: Any = atlas._measured("batch norm", parts, [{}, {}])
     spread = np.sqrt(y.var(0).sum())  # of all features, around means that are not zero
     np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
     np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # the last of seven is left out
@@ -119,7 +121,7 @@ def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, rad
             ([1.0, -3.0], [2.0, 1.0]), ([5.0, 1.0], [2.0, -3.0]), alphas, strict=True
         )
     )
-    found = atlas.certificate(normalizer, (9, 2, 2, 2), before, after)
+    found: Any = atlas.certificate(normalizer, (9, 2, 2, 2), before, after)
     np.testing.assert_allclose(found, 4**0.5 * (sum(radii) + 5), rtol=1e-6)
 
 
@@ -193,7 +195,7 @@ def test_the_outputs_for_a_text_are_of_its_last_token(small):
         def __call__(self, x):
             return self.head(self.norms[0](jax.nn.one_hot(x, 3)))
 
-    x = jnp.array([[0, 1], [2, 0], [1, 1], [0, 2]], jnp.int32)
+    x = np.array([[0, 1], [2, 0], [1, 1], [0, 2]], np.int32)
     own = atlas.Task(Table, x, x, x, x, ("norms.0",), epochs=1)
     ours = atlas.program(own, atlas.norms(per_pixel=True)["RMS norm"])
     found = ours.outputs(ours.init(jax.random.key(0)))["norms.0"]

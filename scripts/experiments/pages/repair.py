@@ -95,7 +95,11 @@ def answer(table: Table) -> str:
     sentences = []
     for network in dict.fromkeys(name for name, _, _ in table):
         ratio = ratios(table, network)[-1]
-        limits = {name: margin(table[network, ratio, repair]) for repair, name in known.items()}
+        limits = {
+            name: margin(table[network, ratio, repair])
+            for repair, name in known.items()
+            if (network, ratio, repair) in table  # an unfinished run has fewer repairs
+        }
         parts = [f"{100 * x:.1f} points {name}" for name, x in limits.items() if x is not None]
         where = f"{network}, {100 * ratio:.0f} % removed"
         sentences.append(f"{where}: {' and '.join(parts) or 'one criterion was measured'}")

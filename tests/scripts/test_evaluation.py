@@ -1,0 +1,162 @@
+"""Accuracies on test images: every image once, on its own network, with its own label."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from PIL import Image
+
+from experiments.cli import InputError
+from experiments.data.imagenet import Records
+from experiments.data.loaders import standardize
+from experiments.recipes import Recipe
+from experiments.training import accuracies, evaluation, trainer
+from tests.support.small_runs import random_images
+
+pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
+
+RNG = np.random.default_rng(0)
+KERNELS = RNG.normal(size=(3, 16, 2)).astype(np.float32)  # of three networks
+
+
+def logits(kernel, x):
+    return x.reshape(len(x), -1) @ kernel
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("chunk", [4, 6, 15, 512])
+def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, devices, monkeypatch):
+    """Fifteen images; a chunk is rounded up to a multiple of the devices."""
+    monkeypatch.setattr(evaluation, "CHUNK", chunk)
+    images = random_images()
+    # most of the images of a wrong label come last, where chunks are not full
+    images = images._replace(y_test=np.where(np.arange(15) < 11, 1, 0).astype(np.int32))
+    mesh = trainer.mesh_of(devices)
+    x = images.x_test.reshape(15, 16)
+    expected = [float(np.mean((x @ k).argmax(1) == images.y_test)) for k in KERNELS]
+    assert len(set(expected)) == 3
+    of_all = evaluation.array_evaluator(logits, images, mesh, vmap_seeds=True)
+    assert of_all(jnp.asarray(KERNELS)) == [{"accuracy": value} for value in expected]
+    of_one = evaluation.array_evaluator(logits, images, mesh, vmap_seeds=False)
+    for kernel, value in zip(KERNELS, expected, strict=True):
+        assert of_one(jnp.asarray(kernel)) == [{"accuracy": value}]
+
+
+def test_padding_counts_for_no_class(monkeypatch):
+    """A network that gives every image class 0: three of five images have it."""
+    monkeypatch.setattr(evaluation, "CHUNK", 4)
+    images = random_images()
+    images = images._replace(x_test=images.x_test[:5], y_test=np.array([0, 1, 0, 1, 0], np.int32))
+    found = evaluation.array_evaluator(
+        lambda network, x: jnp.zeros((len(x), 2)), images, trainer.mesh_of(1), vmap_seeds=False
+    )
+    assert found(jnp.zeros(())) == [{"accuracy": 0.6}]
+
+
+def test_images_in_memory_have_no_other_views():
+    found = evaluation.array_evaluator(
+        logits, random_images(), trainer.mesh_of(1), vmap_seeds=False
+    )
+    with pytest.raises(InputError, match="--evaluations needs a streamed data set; made is in mem"):
+        found(jnp.asarray(KERNELS[0]), "crops")
+
+
+@pytest.fixture
+def seven_records(monkeypatch):
+    """Seven images of one colour each, with labels, whose views have two sizes."""
+    colours = RNG.integers(0, 256, (7, 3)).astype(np.uint8)
+    records = [{"image": i, "label": [5, 0, 3, 6, 1, 2, 4][i]} for i in range(7)]
+    monkeypatch.setattr(
+        evaluation.imagenet,
+        "decode",
+        lambda record: Image.fromarray(np.tile(colours[record["image"]], (4, 4, 1))),
+    )
+    return Records("made", "", 7, records, records), colours
+
+
+def some_views(image):
+    """One or two views, by the colour; the second view is smaller and has half of the colour."""
+    pixels = np.asarray(image)
+    return [pixels] if pixels[0, 0, 0] % 2 else [pixels, pixels[:2, :2] // 2]
+
+
+def test_an_image_has_the_mean_of_the_logits_of_its_own_views(seven_records):
+    """Logits are not linear in the pixels, and batches of three are not full at the end."""
+    records, colours = seven_records
+    kernel = RNG.normal(size=(3, 7)).astype(np.float32)
+
+    def bent(network, x):
+        return jnp.sin(x.mean((1, 2)) @ network) * x.shape[1]
+
+    evaluator = evaluation.RecordEvaluator(
+        bent, records, Recipe(batch_size=3, crop=4), trainer.mesh_of(1), workers=0
+    )
+    found = evaluator(jnp.asarray(kernel), some_views)
+    scores = []
+    for colour in colours:
+        views = some_views(Image.fromarray(np.tile(colour, (4, 4, 1))))
+        parts = [np.asarray(standardize(jnp.asarray(v[:1, :1][None])))[0, 0, 0] for v in views]
+        sides = [len(v) for v in views]
+        scores.append(
+            np.mean([np.sin(p @ kernel) * n for p, n in zip(parts, sides, strict=True)], 0)
+        )
+    labels = np.array([record["label"] for record in records.test])
+    order = np.argsort(-np.array(scores), 1)
+    assert len({len(some_views(Image.fromarray(np.tile(c, (4, 4, 1))))) for c in colours}) == 2
+    expected = {
+        "accuracy": np.mean(order[:, 0] == labels),
+        "top_5": np.mean((order[:, :5] == labels[:, None]).any(1)),
+    }
+    assert found == pytest.approx(expected)
+    assert 0 < found["top_5"] < 1
+
+
+def test_a_batch_of_views_has_as_many_pixels_as_a_batch_of_the_training(seven_records):
+    records, _ = seven_records
+    recipe = Recipe(batch_size=6, crop=4)
+    of_one, of_two = (
+        evaluation.RecordEvaluator(logits, records, recipe, trainer.mesh_of(n), 0) for n in (1, 2)
+    )
+    sizes = {(4, 4, 3): (6, 6), (8, 4, 3): (3, 2), (8, 8, 3): (1, 2), (40, 40, 3): (1, 2)}
+    for shape, expected in sizes.items():
+        assert (of_one._batch_size(shape), of_two._batch_size(shape)) == expected
+
+
+def test_each_evaluation_has_its_own_views(monkeypatch):
+    """Of the names of views: the middle, 42 crops at some scales, and whole images."""
+    asked: list[Any] = []
+
+    class Evaluator:
+        def __init__(self, logits, records, recipe, mesh, workers):
+            asked.append(workers)
+
+        def __call__(self, network, views):
+            return {"accuracy": views.func.__name__, **views.keywords}
+
+    monkeypatch.setattr(evaluation, "RecordEvaluator", Evaluator)
+    monkeypatch.setattr(evaluation, "inference_graph", lambda model: model)
+    monkeypatch.setattr(evaluation.jaxnorm.nnx, "fix_pixels", lambda model, example: model)
+    records: Any = Records("made", "", 7, [], [])
+    recipe = Recipe(crop=5, test_scales=(5, 9), scales=(6, 7))
+    model: Any = SimpleNamespace()
+    found = evaluation.evaluator(
+        recipe, records, model, trainer.mesh_of(1), vmap_seeds=False, workers=3
+    )
+    assert asked == [3]
+    assert found(None) == found(None, "center") == [{"accuracy": "center", "crop": 5}]
+    many = {"accuracy": "multi_scale_crops", "crop": 5, "scales": (5, 9)}
+    assert found(None, "crops") == [many]
+    assert found(None, "whole") == [{"accuracy": "whole_images", "scales": (5, 9)}]
+
+
+def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_first():
+    views = {"whole": {"top_5": 0.5}, "crops": {"accuracy": 0.12345, "top_5": 1.0}}
+    assert list(accuracies.percentages({"top_5": 0.75, "accuracy": 0.333333}, views).items()) == [
+        ("top-1, %", "33.33"),
+        ("top-5, %", "75.00"),
+        ("whole: top-5, %", "50.00"),
+        ("crops: top-1, %", "12.35"),
+        ("crops: top-5, %", "100.00"),
+    ]

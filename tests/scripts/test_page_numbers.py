@@ -1,0 +1,421 @@
+"""Numbers, errors, units and curves on the pages, worked out by hand."""
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.measures.networks import OverSeeds
+from experiments.measures.networks import mean as over_seeds
+from experiments.measures.repair import Mean, mean_of
+from experiments.pages import plots, sentences, train
+from experiments.pages import repair as repair_page
+from experiments.pages import shift as shift_page
+from experiments.pages.plots import SERIES, Series
+
+NBSP = "\N{NO-BREAK SPACE}"
+STYLE = Series("a", SERIES[3], "s")
+
+
+def x_of(line) -> Any:
+    return np.asarray(line.get_xdata())
+
+
+def y_of(line) -> Any:
+    return np.asarray(line.get_ydata())
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (1234567.0, 4, "1.235 × 10⁶"),
+        (-0.00001234, 2, "−1.2 × 10⁻⁵"),
+        (-0.125, 4, "−0.125"),
+        (12.3456, 3, "12.3"),
+        (None, 4, "–"),
+        (float("nan"), 4, "–"),
+        (float("inf"), 4, "–"),
+    ],
+)
+def test_a_number_has_its_significant_digits(value, digits, text):
+    assert sentences.number(value, digits).replace(NBSP, " ") == text
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "text"),
+    [
+        (12345.6, 230.0, "12346 ± 230"),
+        (0.5, 3.0, "0.5 ± 3.0"),
+        (4.0e7, 2.0e6, "(4.00 ± 0.20) × 10⁷"),
+        (-4.0e-7, 2.0e-5, "(−0.0 ± 2.0) × 10⁻⁵"),
+        (1.5, float("inf"), "1.5"),
+        (1.5, float("nan"), "1.5"),
+    ],
+)
+def test_an_error_and_its_value_have_one_power_of_ten(value, stderr, text):
+    assert sentences.value_with_error(value, stderr).replace(NBSP, " ") == text
+
+
+def test_fewer_digits_are_those_of_a_value_without_an_error():
+    assert sentences.value_with_error(12.3456, None, digits=3) == "12.3"
+    assert sentences.mean(over_seeds([12.3456]), digits=2) == "12 (one seed)"
+    assert sentences.mean({"mean": None, "stderr": None, "values": []}) == "– (one seed)"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.26, "0.3 s"), (59.4, "59.4 s"), (59.7, "1 min 0 s"), (125.4, "2 min 5 s")],
+)
+def test_a_duration_has_minutes_and_seconds(seconds, text):
+    assert sentences.duration(seconds) == text
+
+
+def of(mean, stderr, values=()) -> OverSeeds:
+    return {"mean": mean, "stderr": stderr, "values": list(values)}
+
+
+def test_shares_are_in_percent_and_differences_have_a_sign():
+    assert sentences.percent(of(0.123456, None)) == "12.35 (one seed)"
+    assert sentences.percent(of(0.0123, 0.0045), sign="+").replace(NBSP, " ") == "+1.23 ± 0.45"
+    assert sentences.percent(of(-0.0123, 0.0045)).replace(NBSP, " ") == "−1.23 ± 0.45"
+    assert sentences.percent(of(None, None)) == "–"
+    assert [sentences.hundredths(x, "+") for x in (-0.00004, 0.5, -0.25)] == [
+        "0.00",
+        "+50.00",
+        "−25.00",
+    ]
+    shown = [of(-0.25, 0.003), of(0.99999, 4e-5), of(0.5, None), of(None, None)]
+    texts = [sentences.likeness(result).replace(NBSP, " ") for result in shown]
+    assert texts == ["−0.2500 ± 0.0030", "1.0000 ± <0.0001", "0.5000 (one seed)", "–"]
+
+
+def test_an_average_is_of_the_values_that_are_known():
+    assert sentences.average([1.0, None, float("nan"), 4.0]) == 2.5
+    assert sentences.average([None, float("inf")]) is None
+
+
+@pytest.mark.parametrize(
+    ("ratio", "seeds", "said"),
+    [  # Student's t at 97.5 %: 4.303 of two degrees of freedom, 2.262 of nine, 12.7 of one
+        (4.2, 3, "less, but not significantly (t test at 5 %, 3 seeds)"),
+        (4.4, 3, "significantly less (t test at 5 %, 3 seeds)"),
+        (2.2, 10, "less, but not significantly (t test at 5 %, 10 seeds)"),
+        (2.3, 10, "significantly less (t test at 5 %, 10 seeds)"),
+        (12.5, 2, "less, but not significantly (t test at 5 %, 2 seeds)"),
+        (0.9, 10, "within one standard error: no difference seen"),
+    ],
+)
+def test_a_difference_is_judged_by_student_s_t(ratio, seeds, said):
+    difference = of(-0.1 * ratio, 0.1, [1.0] * seeds)
+    assert sentences.judge(difference, more="more", less="less") == said
+    other = of(0.1 * ratio, 0.1, [1.0] * seeds)
+    assert sentences.judge(other, more="more", less="less") == said.replace("less", "more")
+    assert sentences.judge(of(None, None)) == "there is nothing to compare"
+
+
+def band_of(axes):
+    """The lower and the upper ends of a band, by their places."""
+    (band,) = axes.collections
+    corners = np.asarray(band.get_paths()[0].vertices)
+    return {x: (corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max())
+            for x in np.unique(corners[:, 0])}  # fmt: skip
+
+
+RUNS = np.array([[1.0, 8.0, 3.0], [2.0, 4.0, 3.0], [6.0, 3.0, 3.0]])
+STDERR = np.array([7.0, 7.0, 0.0]) ** 0.5 / 3**0.5  # variances 7, 7 and 0 of three seeds
+
+
+def test_the_band_of_a_curve_is_one_standard_error_of_the_mean_over_seeds():
+    axes = Figure().add_subplot()
+    plots.curve(axes, np.array([2, 4, 6]), RUNS, STYLE)
+    (line,) = axes.get_lines()
+    np.testing.assert_allclose(y_of(line), [3, 5, 3])
+    for x, mean, error in zip((2, 4, 6), (3, 5, 3), STDERR, strict=True):
+        np.testing.assert_allclose(band_of(axes)[x], [mean - error, mean + error])
+    alone = Figure().add_subplot()
+    plots.curve(alone, np.array([2, 4, 6]), RUNS[:1], STYLE)
+    assert not alone.collections
+
+
+def test_bars_are_one_standard_error_of_the_mean_over_seeds():
+    axes = Figure().add_subplot()
+    plots.bars(axes, [0.0, 1.0, 2.0], RUNS, STYLE)
+    (drawn,) = axes.containers
+    ends = np.array([segment[:, 1] for segment in drawn[2][0].get_segments()])
+    mean = np.array([3, 5, 3])
+    np.testing.assert_allclose(ends, np.stack([mean - STDERR, mean + STDERR], 1))
+    alone = Figure().add_subplot()
+    plots.bars(alone, [0.0, 1.0, 2.0], RUNS[:1], STYLE)
+    assert not alone.containers[0][2]
+
+
+def test_a_drop_is_marked_before_its_epoch_with_its_factor():
+    axes = Figure().add_subplot()
+    plots.mark_drops(axes, [0.3, 0.3, 0.06, 0.06, 0.006], [3, 5])
+    assert [x_of(line)[0] for line in axes.get_lines()] == [2.5, 4.5]
+    assert [(text.get_text(), text.get_position()[0]) for text in axes.texts] == [
+        ("÷5", 2.5),
+        ("÷10", 4.5),
+    ]
+    later = Figure().add_subplot()
+    plots.mark_drops(later, [0.3, 0.3, 0.06, 0.06, 0.006], [3, 5], start=2)
+    assert [x_of(line)[0] for line in later.get_lines()] == [4.5]
+
+
+def test_missing_numbers_are_gaps():
+    np.testing.assert_array_equal(plots.floats([1, None, 2.5]), [1, np.nan, 2.5])
+
+
+def shift_run(seed, scale, **group):
+    layers = {
+        name: {
+            "exact": [scale * k * (1 + e) for e in range(4)],
+            "lower": [0.5 * scale * k] * 4,
+            "upper": [3 * scale * k] * 4,
+            "baseline": [0.25 * scale * k] * 4,
+        }
+        for name, k in (("norms.4", 1), ("norms.10", 3))
+    }
+    return {"seed": seed, "shift": {"whole set": layers}, **group}
+
+
+def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
+    """Means over layers are 2 and 6, and over seeds 4 times (1, 2, 3, 4)."""
+    drawn: dict[str, Any] = {}
+
+    def panels(paint, titles, **_):
+        for key in titles:
+            drawn[key] = Figure().add_subplot()
+            paint(drawn[key], key)
+        return []
+
+    monkeypatch.setattr(shift_page, "panels", panels)
+    group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
+    runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
+    results = {
+        "runs": [*runs, shift_run(0, 9.0, **group | {"schedule": "constant"})],
+        "findings": {"drops": []},
+        "learning_rate": [0.1] * 4,
+    }
+    shift_page._bound_panels(results)
+    (axes,) = drawn.values()  # at a rate that drops
+    base, exact = (y_of(line) for line in axes.get_lines())
+    np.testing.assert_allclose(exact, [4, 8, 12, 16])
+    np.testing.assert_allclose(base, [1] * 4)
+    assert set(band_of(axes)) == {1, 2, 3, 4}
+    for low, high in band_of(axes).values():
+        np.testing.assert_allclose([low, high], [2, 12])
+
+
+def of_repairs():
+    """Two ratios of one network, on three networks as blocks; the control is far away."""
+    rows = {
+        "l1": [0.5, 0.7, 0.6],
+        "l2": [0.6, 0.9, 0.6],
+        "gm": [0.4, 0.8, 0.3],
+        "random": [0.1, 0.2, 0.3],
+    }
+    cells = {name: np.array([values]) for name, values in rows.items()}
+    other = {name: values[::-1] / 2 for name, values in cells.items()}
+    return {
+        ("digits", 0.3, "recalibrated"): cells,
+        ("digits", 0.5, "recalibrated"): other,
+        ("digits", 0.5, "merged, clusters"): {"none": np.array([[0.25, 0.75, 0.5]])},
+    }
+
+
+def test_a_line_of_repairs_is_averaged_over_criteria_without_the_control():
+    spent = {("digits", "recalibrated"): [1234.0, 12.0]}
+    spent[("digits", "merged, clusters")] = [2.0, np.nan]
+    first, second, third = repair_page.lines(of_repairs(), spent)
+    assert first[:4] == ["digits, 30%", "recalibrated", "60.0 ± 10.0", "20.0 ± 5.8"]
+    # Friedman's statistic of ranks 2 3 1, 1 3 2 and 2½ 2½ 1 is 3.8182: p = exp(-1.9091)
+    assert first[4] == "0.15"
+    assert first[6:] == ["1,234", "12"]
+    assert second[:4] == ["digits, 50%", "recalibrated", "30.0 ± 5.0", "10.0 ± 2.9"]
+    # of one choice without a criterion there is nothing to compare
+    assert third == ["digits, 50%", "merged, clusters", "50.0 ± 14.4", "–", "–", "–", "2", "–"]
+
+
+def test_a_margin_in_a_line_is_in_points():
+    """Of two criteria: half a point apart ± 0.5 over three networks, t = 2.920 at 95 %."""
+    values = np.array([[0.010, 0.0, 0.005]])
+    cells = {"l1": 0.5 + values, "l2": 0.5 + 0 * values, "random": 0 * values}
+    (line,) = repair_page.lines({("x", 0.1, "folded"): cells}, {("x", "folded"): [1.0, 2.0]})
+    stderr = 0.5 / 3**0.5
+    assert line[5] == f"{0.5 + 2.920 * stderr:.1f}"
+    assert line[4] == "–"  # Friedman's test needs three criteria
+
+
+def test_seconds_and_memory_are_medians_by_network_and_repair():
+    rows = [
+        {"repair": "scaled", "seconds": s, "megabytes": m}
+        for s, m in ((1.0, 30.0), (9.0, 10.0), (2.0, 20.0))
+    ]
+    rows.append({"repair": "scaled", "network": "perceptron", "seconds": 5.0})
+    found = repair_page.took(rows)
+    assert found["ResNet-20", "scaled"] == [2.0, 20.0]
+    assert found["perceptron", "scaled"][0] == 5.0
+    assert np.isnan(found["perceptron", "scaled"][1])
+
+
+def test_accuracies_of_whole_networks_are_means_over_seeds_and_draws():
+    digits = {
+        "whole": [
+            {"network": name, "seed": seed, "accuracy": value}
+            for name, seed, value in (("a", 0, 0.5), ("b", 0, 0.9), ("a", 1, 0.7))
+        ]
+    }
+    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # 111, 100 and 101 of three
+    found = repair_page.whole(digits, {"settings": {"test": 3}, **texts})
+    expected = {"digits, a": 0.6, "digits, b": 0.9}
+    expected |= {"ResNet-20": 1.0, "ResNet-20, recalibrated": 0.5}
+    assert found == pytest.approx(expected)
+
+
+def test_probabilities_and_errors_of_repairs_have_their_units():
+    assert [repair_page.probability(p) for p in (0.347, 0.005, 0.0049)] == ["0.35", "0.01", "5e-03"]
+    assert repair_page.percent(Mean(0.1234, 0.0256, 3.0)) == "12.3 ± 2.6"
+    assert repair_page.percent(Mean(0.1234, float("nan"), 3.0)) == "12.3"
+
+
+def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
+    axes = Figure().add_subplot()
+    repair_page.curve(axes, {0.1: Mean(0.5, 0.02, 1), 0.3: Mean(0.25, 0.01, 1)}, STYLE)
+    (line,) = axes.get_lines()
+    np.testing.assert_allclose(x_of(line), [10, 30])
+    np.testing.assert_allclose(y_of(line), [50, 25])
+    bands = {round(x): values for x, values in band_of(axes).items()}
+    np.testing.assert_allclose([bands[10], bands[30]], [[48, 52], [24, 26]])
+
+
+def test_the_answer_is_of_the_largest_ratio():
+    table = of_repairs()
+    cells = table["digits", 0.5, "recalibrated"]
+    said = repair_page.answer(table)  # of a run whose least squares are not measured yet
+    # the farthest pair is l2 and gm, 0.1 apart; of pairs, the differences have their own errors
+    limits = []
+    for a, b in (("l1", "l2"), ("l1", "gm"), ("l2", "gm")):
+        d = (cells[a] - cells[b])[0]
+        limits.append(abs(d.mean()) + 2.919986 * d.std(ddof=1) / 3**0.5)
+    assert f"digits, 50 % removed: {100 * max(limits):.1f} points recalibrated." in said
+    table["digits", 0.5, "least squares"] = {"l1": cells["l1"], "l2": cells["l1"]}
+    assert "points recalibrated and 0.0 points after least squares." in repair_page.answer(table)
+
+
+def test_the_degrees_of_freedom_are_by_welch_and_satterthwaite():
+    """Two draws of three blocks: variances 4 and 8 of means over draws and over blocks."""
+    values = np.array([[0.0, 2.0, 4.0], [4.0, 6.0, 8.0]])
+    found = mean_of(values)
+    a, b = 4 / 3, 8 / 2
+    assert found.mean == 4.0
+    assert found.stderr == pytest.approx((a + b) ** 0.5)
+    assert found.dof == pytest.approx((a + b) ** 2 / (a**2 / 2 + b**2 / 1))
+
+
+def lines_of(accuracies, losses):
+    return [
+        {
+            "epoch": e + 1,
+            "loss": loss,
+            "accuracy": accuracy,
+            "learning_rate": rate,
+            "images_per_second": 100.0 * (e + 1),
+        }
+        for e, (accuracy, loss, rate) in enumerate(
+            zip(accuracies, losses, (0.1, 0.1, 0.02), strict=True)
+        )
+    ]
+
+
+def test_the_page_of_a_training_has_means_over_seeds_in_percent(monkeypatch):
+    drawn: dict[str, Any] = {}
+
+    def draw(paint, *, name, **_):
+        drawn[name] = Figure().add_subplot()
+        paint(drawn[name])
+        return ""
+
+    monkeypatch.setattr(train, "draw", draw)
+    seeds = [lines_of((0.2, 0.4, 0.6), (3, 2, 1)), lines_of((0.4, 0.4, 0.9), (5, 2, 2))]
+    results = {"seeds": seeds, "recipe": {"schedule": "drops"}}
+    text = train._curves(results)
+    for name, means in (("accuracy", [30, 40, 75]), ("loss", [4, 2, 1.5])):
+        curve, *drops = drawn[name].get_lines()
+        np.testing.assert_allclose(y_of(curve), means)
+        np.testing.assert_array_equal(x_of(curve), [1, 2, 3])
+        assert [x_of(drop)[0] for drop in drops] == [2.5]
+    np.testing.assert_allclose(band_of(drawn["accuracy"])[3], [60, 90])
+    assert "one standard error" in text
+    train._curves(results | {"recipe": {"schedule": "cosine"}})
+    assert len(drawn["loss"].get_lines()) == 1  # such a rate falls at every step
+
+
+def test_the_table_of_seeds_has_the_last_epoch_of_each():
+    seeds = [lines_of((0.2, 0.4, 0.6), (3, 2, 1)), lines_of((0.4, 0.4, 0.9), (5, 2, 2))]
+    recipe = {"model": "m", "normalization": "unitized", "dataset": "imagenet2012"}
+    views = [{"crops": {"accuracy": 0.25, "top_5": 0.5}}, {"crops": {"accuracy": 0.75, "top_5": 1}}]
+    _, head, rows = train.seed_table({"recipe": recipe, "seeds": seeds, "evaluations": views})
+    assert list(head) == [
+        "seed", "last loss", "images/s", "top-1, %", "crops: top-1, %", "crops: top-5, %",
+    ]  # fmt: skip
+    assert rows == [
+        ["0", "1.0000", "200", "60.00", "25.00", "50.00"],
+        ["1", "2.0000", "200", "90.00", "75.00", "100.00"],
+    ]
+    accuracy = {**over_seeds([0.6, 0.9]), "median": 0.75}
+    said = train.accuracy_sentence({"accuracy": accuracy}).replace(NBSP, " ")
+    assert said == "median 75.00 %, mean 75.00 ± 15.00 %"
+    alone = {**over_seeds([0.6]), "median": 0.6}
+    assert train.accuracy_sentence({"accuracy": alone}) == "test accuracy 60.00 % (one seed)"
+
+
+def test_cells_of_a_table_of_floors_are_of_their_own_network_and_phase():
+    groups = [
+        {"normalization": norm, "order": "norm first", "schedule": "drops"}
+        for norm in ("batch_norm", "unitized")
+    ]
+    records = [
+        group | {"kind": kind, "phase": phase, "share": of(share, None)}
+        for i, group in enumerate(groups)
+        for j, kind in enumerate(("running", "batch"))
+        for share, phase in ((100 + 10 * i + j, [0, 4]), (200 + 10 * i + j, [4, 8]))
+    ]
+    head, rows = shift_page._floor_rows({"floor": records})
+    assert head[2:] == ["epochs 1 to 4", "epochs 5 to 8"]
+    numbers = [[re.sub(r"\D", "", cell) for cell in row[2:]] for row in rows]
+    assert numbers == [["100", "200"], ["101", "201"], ["110", "210"], ["111", "211"]]
+    assert [row[0].split(",")[0] for row in rows] == ["batch norm"] * 2 + [
+        "unitized batch norm"
+    ] * 2
+
+
+def test_a_drop_early_in_a_run_has_the_epochs_that_there_are_before_it():
+    """Distances 2, 4, 12, 12, 12: of a drop before the third epoch the mean of 2 and 4 is left."""
+    layer = {"exact": [2.0, 4.0, 12.0, 12.0, 12.0]}
+    run = {"shift": {"running": {"a": layer, "b": layer}}}
+    assert shift_page._ratio([run], "running", 2)["mean"] == pytest.approx(4)
+    assert shift_page._ratio([run], "running", 1)["mean"] == pytest.approx(28 / 3 / 2)
+
+
+def test_movements_are_means_over_settled_epochs_by_normalization_and_seed():
+    def run(seed, norm, values):
+        moved = {kind: {"skewness": values, "kurtosis": values} for kind in shift_page.KINDS}
+        group = {"order": "norm first", "schedule": "drops", "normalization": norm, "seed": seed}
+        return group | {"movement": moved, "floor": moved}
+
+    runs = [
+        run(0, "batch_norm", [9.0, 1.0, 3.0]),
+        run(0, "unitized", [9.0, 2.0, 2.0]),
+        run(1, "batch_norm", [9.0, 4.0, 4.0]),
+        run(1, "unitized", [9.0, 7.0, 5.0]),
+    ]
+    record = shift_page._movements(runs, 1)[0]
+    assert record["batch_norm"]["values"] == [2, 4]
+    assert record["unitized"]["values"] == [2, 6]
+    assert record["difference"]["values"] == [0, 2]
+    # Student's t of 0 and 2 is 1 of one degree of freedom: the two tails of Cauchy's law beyond 1
+    assert record["p"] == pytest.approx(0.5)
+    assert record["holm"] == 1.0

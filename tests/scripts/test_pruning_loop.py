@@ -1,0 +1,202 @@
+"""The loop that prunes, recalibrates and fine-tunes: which network each accuracy is of."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import pruning
+from experiments.measures import pruned
+from experiments.measures.plan import Plan
+from experiments.recipes import Recipe
+from tests.support.small_runs import random_images
+
+
+def network_of(seed=0, done=None):
+    """Two dense layers and a mark: recalibration makes it 2 m + 1, and fine-tuning m + 10.
+
+    The accuracy is the mark, and a thousandth for every hidden channel.
+    """
+    rng = np.random.default_rng(seed)
+    done = [] if done is None else done
+
+    def marked(tree, name, change):
+        done.append(name)
+        return tree | {"b": tree["b"] | {"bias": np.asarray(change(np.asarray(tree["b"]["bias"])))}}
+
+    return SimpleNamespace(
+        seed=seed,
+        images=random_images()._replace(x_test=np.ones((9, 4)), x_train=rng.normal(size=(40, 4))),
+        tree={
+            "a": {"kernel": rng.normal(size=(4, 8))},
+            "b": {"kernel": rng.normal(size=(8, 2)), "bias": np.zeros(2)},
+        },
+        apply=lambda p, x: (
+            jax.nn.relu(x @ p["a"]["kernel"]) @ p["b"]["kernel"] + p["b"]["bias"][None]
+        ),
+        accuracy=lambda tree: float(
+            round(tree["b"]["bias"][0].item() + tree["a"]["kernel"].shape[1] / 1000, 6)
+        ),
+        recalibrated=lambda tree: marked(tree, "recalibrated", lambda b: 2 * b + 1),
+        fine_tuned=lambda tree: marked(tree, "fine-tuned", lambda b: b + 10),
+    )
+
+
+def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
+    """Marks: 0, then 1 and 11; the second step starts there: 11, 23 and 33."""
+    network: Any = network_of()
+    plan = Plan(ratio=0.5, steps=2, curve="linear")
+    found = pruned.prune_by(network, "l2", plan, tmp_path / "l2-0")
+    assert found == [
+        {"pruned": 0.006, "recalibrated": 1.006, "fine-tuned": 11.006},
+        {"pruned": 11.004, "recalibrated": 23.004, "fine-tuned": 33.004},
+    ]
+    done: list[str] = []
+    again: Any = network_of(done=done)
+    assert pruned.prune_by(again, "l2", plan, tmp_path / "l2-0") == found
+    assert not done  # read from the folder
+
+
+def test_an_interrupted_step_is_made_again_and_earlier_steps_are_not(tmp_path):
+    plan, done = Plan(ratio=0.75, steps=3, curve="linear"), []
+    whole: Any = network_of()
+    expected = pruned.prune_by(whole, "l1", plan, tmp_path / "whole")
+    broken: Any = network_of()
+    fine_tuned = broken.fine_tuned
+
+    def interrupt(tree):
+        done.append(1)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        return fine_tuned(tree)
+
+    broken.fine_tuned = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        pruned.prune_by(broken, "l1", plan, tmp_path / "again")
+    left: list[str] = []
+    again: Any = network_of(done=left)
+    assert pruned.prune_by(again, "l1", plan, tmp_path / "again") == expected
+    assert left == ["recalibrated", "fine-tuned"] * 2
+
+
+@pytest.mark.parametrize("criterion", pruning.CRITERIA)
+def test_the_channels_with_the_lowest_scores_are_removed(criterion, tmp_path):
+    network: Any = network_of(3)
+    pruned.prune_by(network, criterion, Plan(ratio=0.5), tmp_path / "x")
+    small = pruning.load_pruned(tmp_path / "x", like=network.tree).params
+    kernel = network.tree["a"]["kernel"].T  # filters of four weights
+    if criterion in ("l1", "l2"):
+        scores = np.linalg.norm(kernel, int(criterion[1]), axis=1)
+    elif criterion == "gm":  # the sum of the distances to all filters
+        scores = np.linalg.norm(kernel[:, None] - kernel[None], axis=2).sum(1)
+    else:  # the distance to the point with the least sum of distances, by Weiszfeld's steps
+        point = kernel.mean(0)
+        for _ in range(2000):
+            weights = 1 / np.linalg.norm(kernel - point, axis=1)
+            point = weights @ kernel / weights.sum()
+        scores = np.linalg.norm(kernel - point, axis=1)
+    kept = np.sort(np.argsort(scores)[4:])
+    np.testing.assert_array_equal(small["a"]["kernel"], network.tree["a"]["kernel"][:, kept])
+    np.testing.assert_array_equal(small["b"]["kernel"], network.tree["b"]["kernel"][kept])
+
+
+def three_layers():
+    """Of the norms 1 to 1.06 and 9 of eight filters of `a`, and from 1 to 1.07 of `b`."""
+    rng = np.random.default_rng(1)
+    kernels = [rng.normal(size=shape) for shape in ((4, 8), (8, 8), (8, 2))]
+    norms = (np.r_[1 + np.arange(7) / 100, 9], 1 + np.arange(8) / 100, np.ones(2))
+    tree = {
+        name: {"kernel": norm * kernel / np.linalg.norm(kernel, axis=0)}
+        for name, kernel, norm in zip("abc", kernels, norms, strict=True)
+    }
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"]["kernel"])
+        return jax.nn.relu(h @ p["b"]["kernel"]) @ p["c"]["kernel"]
+
+    network: Any = network_of()
+    network.tree, network.apply = tree, apply
+    network.accuracy = lambda tree: 0.0
+    network.recalibrated = network.fine_tuned = lambda tree: tree
+    return network
+
+
+@pytest.mark.parametrize(
+    ("plan", "widths"),
+    [
+        ({}, (4, 4)),
+        ({"exclude": ("b",)}, (4, 8)),
+        ({"exclude": ("a",)}, (8, 4)),
+        ({"scope": "globally"}, (1, 7)),  # seven of `a` have half of its mean norm
+        ({"scope": "globally", "min_channels": 3}, (3, 7)),
+        ({"scope": "globally", "round_to": 2}, (2, 8)),
+        ({"round_to": 3}, (6, 6)),
+        ({"ratio": 0.8, "min_channels": 5}, (5, 5)),
+    ],
+)
+def test_every_option_of_a_plan_decides_the_widths(plan, widths, tmp_path):
+    network = three_layers()
+    pruned.prune_by(network, "l2", Plan(**{"ratio": 0.5, **plan}), tmp_path / "x")
+    found = pruning.load_pruned(tmp_path / "x", like=network.tree).params
+    assert (found["a"]["kernel"].shape[1], found["b"]["kernel"].shape[1]) == widths
+
+
+@pytest.mark.parametrize(
+    ("curve", "expected"),
+    [
+        ("linear", [0.2, 0.4, 0.6, 0.8]),
+        ("cubic", [0.8 * (1 - (1 - t / 4) ** 3) for t in (1, 2, 3, 4)]),
+        ("geometric", [1 - 0.2 ** (t / 4) for t in (1, 2, 3, 4)]),
+    ],
+)
+def test_the_ratios_of_steps_follow_the_curve(curve, expected):
+    found = pruned.ratios(Plan(ratio=0.8, steps=4, curve=curve))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert pruned.ratios(Plan(budget=9.0)) == ()
+
+
+def test_the_table_has_the_accuracies_after_the_last_step():
+    def rows(*values):
+        return [dict(zip(pruned.STAGES, row, strict=True)) for row in values]
+
+    criteria = list(pruning.CRITERIA)
+    steps: Any = [
+        {c: rows((0.9, 0.9, 0.9), (0.1 * i, 0.2, 0.5 + 0.1 * i)) for i, c in enumerate(criteria)},
+        {c: rows((0.9, 0.9, 0.9), (0.2 * i, 0.4, 0.5 - 0.1 * i)) for i, c in enumerate(criteria)},
+    ]
+    found = pruned.accuracies([0.8, 0.9], steps)
+    assert found["trained"]["mean"] == pytest.approx(0.85)
+    for i, criterion in enumerate(criteria):
+        by_stage = found["by criterion"][criterion]
+        assert by_stage["pruned"]["values"] == pytest.approx([0.1 * i, 0.2 * i])
+        assert by_stage["recalibrated"]["values"] == [0.2, 0.4]
+        assert by_stage["fine-tuned"]["mean"] == pytest.approx(0.5)
+    last = len(criteria) - 1
+    assert found["spread"]["pruned"]["values"] == pytest.approx([0.1 * last, 0.2 * last])
+    assert found["spread"]["fine-tuned"]["values"] == pytest.approx([0.1 * last] * 2)
+    # of the same ranks in both networks: χ² = n (k − 1), the largest that there is
+    n, k = 2, len(criteria)
+    assert found["friedman"]["pruned"]["statistic"] == pytest.approx(n * (k - 1))
+    assert found["friedman"]["fine-tuned"]["statistic"] == pytest.approx(0, abs=1e-9)
+    assert found["friedman"]["recalibrated"]["p"] is None
+    assert found["steps"] is steps
+
+
+def test_the_bar_expects_training_and_every_fine_tuning():
+    plan, count = Plan(steps=3, fine_tune=7), len(pruning.CRITERIA)
+    assert pruned.units(Recipe(epochs=11), 5, plan) == 5 * (11 + count * 21)
+
+
+def test_batches_of_a_repair_are_the_first_images_in_order():
+    x = np.arange(300.0)[:, None]
+    found: Any = pruned.repair(Plan(repair="least_squares", repair_images=260), x)
+    assert found.func is pruning.channels.least_squares
+    batches = [batch[:, 0].tolist() for (batch,) in found.keywords["batches"]]
+    assert batches == [list(range(125)), list(range(125, 250))]
+    merged: Any = pruned.repair(Plan(repair="merge"), x)
+    assert merged.func is pruning.channels.merge_channels
+    assert [part.tolist() for part in merged.keywords["inputs"]] == [[[0.0]]]
+    scaled: Any = pruned.repair(Plan(repair="scale"), x)
+    assert scaled.func is pruning.channels.rescale
