@@ -66,7 +66,7 @@ def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 def averaged(steps: int) -> optax.GradientTransformation:
-    """CutMix of Yun et al. (2019), with one size: a square comes from another image."""
+    """SGD whose result is the mean of the parameters over the second half of the steps."""
     inner = optax.sgd(RATE)
 
     def init(params: Any) -> Averaged:
