@@ -12,6 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from jaxlib.mlir import ir
 
 from tests.support import ir_contexts, kept_programs
 
@@ -140,3 +141,5 @@ def test_programs_share_a_context_for_a_while_in_each_thread():
     )
     with ThreadPoolExecutor(1) as other:
         assert other.submit(context).result() == 2
+    with ir.Context():
+        assert context() == 3

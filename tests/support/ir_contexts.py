@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 from jax._src.interpreters import mlir
+from jaxlib.mlir import ir
 
 PROGRAMS = 100  # the most programs that share a context
 
@@ -21,10 +22,15 @@ def begin() -> None:
 
 
 def shared(make: Callable[[], Any]) -> Callable[[], Any]:
-    """`make`, called once for each thread and every `PROGRAMS` calls."""
+    """`make`, called once for each thread and every `PROGRAMS` calls, and for inner programs.
+
+    A program that is written while another one is would land inside the other in its context.
+    """
     thread = threading.local()
 
     def context() -> Any:
+        if ir.Context.current is not None:
+            return make()
         thread.calls = getattr(thread, "calls", -1) + 1
         if thread.calls % PROGRAMS == 0:
             thread.context = make()
