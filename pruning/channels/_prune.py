@@ -1,4 +1,4 @@
-"""Prunes a network in one or several steps: scores, cuts, recalibrates and fine-tunes."""
+"""Prunes a network in steps: scores channels, removes some, recalibrates and fine-tunes."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,73 +70,79 @@ def prune(
     callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
-    """Make a network smaller in steps: score, cut, recalibrate, fine-tune.
+    """Make a network smaller in steps: score channels, remove some, recalibrate, fine-tune.
 
-    The function runs on the host, because shapes change. Each step scores the current, smaller
-    network. `params` is not changed in place. With `resize`, channels under a norm, such as a
-    transformer's residual stream, are removed too. To run the result, call
-    `pruned.apply(pruned.params, *inputs)`.
+    The function runs on the host, because a removal changes the shapes of arrays. Each step scores
+    the channels of the current, smaller network. The arrays of `params` itself are not changed.
+    With `resize`, channels that a norm reads, such as a transformer's residual stream, are removed
+    too. To run the result, call `pruned.apply(pruned.params, *inputs)`.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`, such as the
         evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
-      ratios: Rising fractions of channels to remove. After each step, the next fraction of all
-        channels is removed in total. For example, `[0.5]` removes half of the channels in one step.
-        See also `iterative(0.5, steps=4)`.
+      ratios: Rising fractions of the channels to remove, one for each step. After each step, this
+        fraction of all channels has been removed in total. For example, `[0.5]` removes half of the
+        channels in one step. For several steps, see `iterative(0.5, steps=4)`.
       budget: The largest allowed cost of the result; give either `ratios` or `budget`. A number
         below 1 is a share of the cost of the whole network; a number of 1 or more is the cost
         itself. For several steps, pass a list of falling budgets.
       cost: A function that reads one number from a `Cost`, such as `lambda cost: cost.parameters`.
         The default is multiply-accumulates at `inputs`.
-      batch_sizes: Batch sizes at which the network is timed, such as `[32]` for `cost=lambda cost:
-        cost.timings[32].milliseconds`. Each step then compiles and times a few networks.
-      score: Scores the channels of each group, such as
-        `partial(channel_scores, criterion=fermat, reduce=jnp.max)`.
-      select: Chooses the channels to keep by their scores: `select_layerwise` for ratios,
-        `select_within` for a budget, or another function, such as `partial(select_globally,
-        min_channels=8)`. If this `partial` sets `cost`, `price` or `round_to`, its values are used.
-      round_to: A group keeps a multiple of this number of channels, or all its channels. Pass one
-        number, or a dictionary from names of layers to numbers, such as `{"mlp": 128, "attention":
-        8}`.
-      equal_repeats: Whether groups that repeat keep the same number of channels, for checkpoint
-        formats with one width for all layers. Groups repeat if their sizes are equal and the names
-        of their arrays differ only in numbers. `select` gets groups that repeat as one group, with
-        the mean of their sorted scores.
-      exclude: Names of layers that keep all filters. A name is one or more whole parts of a path.
-      refine: A function that improves the choice after `select`. The function maps `(apply, params,
-        groups, keep)` to a better `keep` with the same numbers of channels, such as
-        `partial(swap_channels, batches=[(images,), ...])`.
-      fold: Whether the constant outputs of removed channels are added to the next biases.
-      repair: A function that replaces folding. `repair` maps `(apply, params, groups, keep)` to a
-        tree of the same shapes, from which the channels are then removed. One such function is
-        `partial(least_squares, batches=[(images,), ...])`.
+      batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
+        `cost=lambda cost: cost.timings[32].milliseconds`. Each step then compiles and times a few
+        networks.
+      score: A function that scores the channels of each group, such as `partial(channel_scores,
+        criterion=fermat, reduce=jnp.max)`.
+      select: A function that chooses the channels to keep by their scores. The default is
+        `select_layerwise` for ratios and `select_within` for a budget; another is
+        `partial(select_globally, min_channels=8)`. If `select` is a `partial` that sets `cost`,
+        `price` or `round_to`, the values of the `partial` are used.
+      round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
+        keeps all channels. Pass one number, or a dictionary from names of layers to numbers, such
+        as `{"mlp": 128, "attention": 8}`.
+      equal_repeats: Whether repeated groups keep the same number of channels, for checkpoint
+        formats with one width for all layers. Two groups are repeated if their sizes are equal and
+        the names of their arrays differ only in numbers. `select` gets repeated groups as one
+        group, with the mean of their sorted scores.
+      exclude: Names of layers that keep all filters. A name is one or more whole names of a path,
+        such as `"stem"` or `"blocks/0"`.
+      refine: A function that improves the choice of channels after `select`. The function gets
+        `(apply, params, groups, keep)` and returns a better `keep` with the same numbers of
+        channels. One such function is `partial(swap_channels, batches=[(images,), ...])`.
+      fold: Whether the constant outputs of removed channels are added to the biases of the next
+        layers.
+      repair: A function that is called instead of folding. `repair` gets `(apply, params, groups,
+        keep)` and returns a tree of the same shapes, from which the channels are then removed. One
+        such function is `partial(least_squares, batches=[(images,), ...])`.
       resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Set
         `resize` if `apply` does not take its widths from `params`, or computes something else at
         new widths.
       recalibrate: A function, called after each removal, that maps the smaller tree to a tree with
         new running statistics, for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: A function, called after each removal, that trains the smaller tree. Its arguments
-        are this tree and the number of the step, from 0. With `resize`, `recalibrate` and
+        are the smaller tree and the number of the step, from 0. With `resize`, `recalibrate` and
         `fine_tune` get a `Pruned` as an additional argument. With this `Pruned`, `resized(train,
-        pruned.groups, pruned.keep)` makes a training step of the smaller tree.
+        pruned.groups, pruned.keep)` makes a training step of the smaller tree from a training step
+        `train` of the large tree.
       callback: A function that is called after each step with the number of the step, from 0, and
         the current `Pruned`.
-      checkpoint_dir: Folder for a checkpoint of the latest step, from which an interrupted run
+      checkpoint_dir: The folder for a checkpoint of the latest step, from which an interrupted run
         resumes. `load_pruned` reads this checkpoint.
 
     Raises:
-      TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a function
-        takes other arguments.
+      TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a given
+        function does not take the arguments that it would get.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
-        instead of running statistics. The `ratios` do not rise or do not lie in (0, 1). Budgets do
-        not fall, are not positive, or are less than the cost of the network with the fewest
-        channels. No channel can be removed. A name of `exclude` or `round_to` matches no layer. A
-        score is NaN, or a group does not have one score for each channel. `apply` cannot be traced.
-        Without `resize`, `apply` does not take its widths from `params`, or computes something else
-        at the smaller widths. `recalibrate` or `fine_tune` returns a tree of other shapes.
-        `checkpoint_dir` holds a run with other ratios or of another network.
+        instead of running statistics. The `ratios` do not rise or do not lie in (0, 1). The budgets
+        do not fall, are not positive, or are less than the cost of the network with the fewest
+        channels. No channel can be removed. A name of `exclude` or `round_to` matches no layer with
+        channels that can be removed. A score is NaN, or a group does not have one score for each
+        channel. `apply` cannot be traced. Without `resize`, `apply` does not take its widths from
+        `params`, or computes something else at the smaller widths. `recalibrate` or `fine_tune`
+        returns a tree of other shapes. `checkpoint_dir` holds a run with other ratios or of another
+        network.
 
     Example:
       >>> import jax
@@ -164,7 +170,7 @@ def prune(
     costs = {}
     if option == "budget":
         costs = _costs(apply, params, groups, inputs, cost, batch_sizes)
-        costs |= getattr(select, "keywords", {})  # of the caller's `partial`
+        costs |= getattr(select, "keywords", {})  # options of the caller's `partial`
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
@@ -200,7 +206,7 @@ def _repair_or_fold(
     fold: bool,
     repair: Callable[..., Tree] | None,
 ) -> Tree:
-    """The tree before the removal, after `repair` or the folding of constants."""
+    """The tree from which channels are then removed, after `repair` or the folding of constants."""
     if repair is not None:
         return repair(pruned.apply, pruned.params, groups, keep)
     if not fold:
@@ -219,7 +225,10 @@ def _result(
 
 
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The masks of all channels, from earlier masks and the masks of the remaining channels."""
+    """The masks of kept channels of the large network.
+
+    They combine earlier masks with masks of the channels that had remained.
+    """
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
         mask[mask] = new
@@ -234,7 +243,7 @@ def _check_functions(
     fine_tune: Callable[..., Tree],
     resize: bool,
 ) -> None:
-    """Raise before any computation if a function does not take the arguments that it will get."""
+    """Raise before any computation if a function does not take the arguments it will get."""
     pruned = (None,) if resize else ()
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
     check_takes(score, "score", like, params, ())
@@ -252,7 +261,10 @@ def _check_functions(
 def _groups(
     apply: Apply, params: Tree, inputs: Tree, exclude: Sequence[str], resize: bool
 ) -> tuple[ChannelGroup, ...]:
-    """The groups to prune; without groups, an error gives the reasons."""
+    """The groups to prune.
+
+    If there are none, an error gives the reasons.
+    """
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
         reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
@@ -263,7 +275,7 @@ def _groups(
 
 
 def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
-    """The reasons why no channel can be removed; each names one line of the model."""
+    """The reasons why no channel can be removed; each reason names a line of the model's code."""
     inside = [report for report in reports if report.primitive not in ("input", "output")]
     outputs = [report for report in reports if report.primitive == "output"]
     found = dict.fromkeys((report.primitive, report.line) for report in inside or outputs)
@@ -275,7 +287,10 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
 
 
 def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
-    """`params`, if it has the shapes of `given`; otherwise raise and name the function."""
+    """Return `params` if its shapes equal those of `given`; otherwise raise an error.
+
+    The error names the function that returned `params`.
+    """
     found, shapes = (list(describe(tree).shapes) for tree in (params, given))
     if found != shapes:
         got = "None" if params is None else f"{found}"
@@ -293,7 +308,7 @@ def _selector(
     equal_repeats: bool,
     costs: Mapping[str, Any],
 ) -> Callable[..., Masks]:
-    """`select` with all its options; options in the caller's `partial` have priority."""
+    """`select` with all its options; options that the caller set in a `partial` have priority."""
     default = select_within if option == "budget" else select_layerwise
     given = partial(default if select is None else select)
     if option == "budget" and given.func in (select_layerwise, select_globally):
@@ -320,7 +335,7 @@ def _costs(
     cost: Callable[[Cost], int | float],
     batch_sizes: Sequence[int],
 ) -> dict[str, Any]:
-    """The arguments of `select_within` that concern the cost."""
+    """The arguments of `select_within` for the cost of the network."""
     at = cost_at(apply, params, groups, *inputs)
     if not batch_sizes:
         return {"cost": lambda widths: cost(at(widths))}
@@ -331,7 +346,10 @@ def _costs(
 def _goals(
     targets: Sequence[int | float], groups: Sequence[ChannelGroup], costs: Mapping[str, Any]
 ) -> list[int | float]:
-    """The ratios, or the budgets as costs; a budget below 1 is a share of the whole cost."""
+    """The goals of the steps: ratios, or budgets in the unit of the cost.
+
+    A budget below 1 is a share of the whole network's cost.
+    """
     if "cost" not in costs:
         return list(targets)
     whole = costs["cost"]([group.size for group in groups])
@@ -345,7 +363,7 @@ def _as_list(numbers: Any, name: str) -> list[int | float]:
 
 
 def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
-    """The name of the argument of `select`, `ratio` or `budget`, and its value for each step."""
+    """The goal of each step, and the argument of `select` that takes it: `ratio` or `budget`."""
     ratios, budgets = _as_list(ratios, "ratios"), _as_list(budgets, "budget")
     if not budgets:
         if not ratios:
@@ -378,7 +396,10 @@ def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
 
 
 def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
-    """The scores of all channels; channels that were removed earlier have the score −∞."""
+    """The scores of all channels of the large network.
+
+    Channels that were removed earlier have the score −∞.
+    """
     all_scores = []
     for vector, mask in zip(scores, keep, strict=True):
         scattered = np.full(mask.shape, -np.inf, vector.dtype)

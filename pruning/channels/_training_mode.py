@@ -1,8 +1,8 @@
-"""Detects that a network is in training mode and computes statistics of the batch.
+"""Detects that a network is in training mode, in which it computes statistics of the batch.
 
 A batch norm in training normalizes by the statistics of the batch, and updates running statistics
-for later evaluations. If a program computes such an update but does not return it, the network is
-in training mode by mistake.
+for later evaluations. If a program computes such an update but does not return it, the network was
+left in training mode by mistake.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pruning.channels._program.interpret import interpret, trace_apply
 
 
 def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None:
-    """Raise if the program mixes statistics of the batch into parameters and drops the result."""
+    """Raise if the program updates parameters by statistics of the batch and drops the result."""
     program, _ = trace_apply(apply, params, inputs)
     paths = describe(params).paths
     lost = _lost_averages(program, len(paths))
@@ -33,10 +33,10 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 
 @dataclass(eq=False)
 class _Value:
-    """Facts about a value: the parameters of its size, if the value depends on no others.
+    """Facts about a value: the parameters from which it is computed, if they have its size.
 
-    `is_reduced` says that the value is computed from sums over activations, from parameters and
-    from numbers.
+    If the value depends on another parameter, there are none. `is_reduced` says that the value is
+    computed from sums over activations, from parameters and from numbers.
     """
 
     size: int
@@ -46,7 +46,9 @@ class _Value:
 
 
 def _lost_averages(program: Program, count: int) -> set[int]:
-    """Those of the first `count` arguments that are added to statistics in unread sums."""
+    """The parameters that are added to statistics of the batch, in sums that no result needs.
+    Only the first `count` arguments of the program are parameters.
+    """
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]
     inputs = [_Value(size, is_active=True) for size in sizes[count:]]

@@ -28,7 +28,10 @@ RUNS = 10
 
 
 class Timing(NamedTuple):
-    """The cost of a compiled call on a batch: milliseconds, samples per second, bytes of memory."""
+    """The cost of a compiled call on a batch.
+
+    The cost is the time in milliseconds, the samples per second, and the bytes of memory.
+    """
 
     milliseconds: float
     samples_per_second: float
@@ -46,9 +49,9 @@ class Cost(NamedTuple):
     """The cost of one call of a network.
 
     Attributes:
-      parameters: Elements of `params`.
-      macs: Multiply-accumulates of convolutions and matrix products.
-      size: Bytes of `params`; a file also has a header.
+      parameters: The number of elements of all arrays of `params`.
+      macs: The number of multiply-accumulates in convolutions and matrix products.
+      size: The bytes of all arrays of `params`; a saved file also has a header.
       timings: The measured timings, one for each batch size.
     """
 
@@ -61,21 +64,23 @@ class Cost(NamedTuple):
 def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] = ()) -> Cost:
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
-    Multiply-accumulates are counted analytically, as in publications. The padding of a convolution
-    counts. Elementwise operations do not count. If a program has branches, only the most expensive
-    branch counts. The body of a loop of unknown length counts once. Published numbers are for one
-    image; to get such numbers, pass one image.
+    Multiply-accumulates are counted analytically, as in publications. Multiply-accumulates with the
+    zeros of a convolution's padding count. Elementwise operations count as zero
+    multiply-accumulates. If a program has branches, only the branch with the most
+    multiply-accumulates counts. The body of a loop counts once if the number of iterations is not
+    known. Published numbers are for one image; to get comparable numbers, pass a batch of one
+    image.
 
-    Timings are measured on the host. So a call that measures timings cannot be traced. A call that
-    only counts can be traced. Each timing is the median of ten calls of the compiled program after
-    a warm-up call. Memory includes the arguments, the result and all temporary arrays. If the
-    device does not report its memory, the number is 0.
+    Timings are measured on the host. So a call with `batch_sizes` cannot be traced by `jit` or
+    `grad`. A call without `batch_sizes` can be traced. Each timing is the median of ten calls of
+    the compiled program after a warm-up call. The number of bytes of memory includes the arguments,
+    the result and all temporary arrays. If the device does not report its memory, this number is 0.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode.
-      params: Any tree of arrays. Running statistics are also counted.
+      params: Any tree of arrays. Running statistics in `params` are also counted.
       inputs: The other arguments of `apply`, with samples on the first axis. Without `batch_sizes`,
-        shapes instead of arrays are enough.
+        `jax.ShapeDtypeStruct` may stand for arrays.
       batch_sizes: The batch sizes to measure. For each batch size, the first axis of `inputs` is
         repeated or cut to this size.
 
@@ -123,7 +128,7 @@ def _of_equation(eqn: Equation) -> int:
 
 
 def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Timing:
-    """The timing of a call, for inputs that are repeated or cut to a batch of `size`."""
+    """The timing of a call whose `inputs` are repeated or cut to a batch of `size`."""
 
     def of_size(x: Leaf) -> jax.Array:
         return jnp.asarray(np.resize(np.asarray(x), (size, *np.shape(x)[1:])))
@@ -140,10 +145,12 @@ def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Ti
 
 
 def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
-    """The median time of a call of each program; the programs run `runs` times in turn.
+    """The median time of a call of each program, in milliseconds.
+
+    The programs are called in turn, `runs` times each.
 
     Raises:
-      ValueError: The arguments of the programs are shapes without values.
+      ValueError: The arguments of the programs are shapes without values, so no program can run.
     """
     at_least(1, runs=runs)
     leaves = jax.tree.leaves([program.arguments for program in programs])
@@ -156,7 +163,7 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
     def call(program: Executable) -> None:
         jax.block_until_ready(program.compiled(*program.arguments))
 
-    list(map(call, programs))  # the first calls do not count
+    list(map(call, programs))  # the first calls are slower, so they are not measured
     seconds = np.empty((runs, len(programs)))
     for i, j in np.ndindex(seconds.shape):
         start = time.perf_counter()

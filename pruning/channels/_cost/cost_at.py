@@ -1,7 +1,8 @@
-"""Computes the cost of a network at any widths of its groups, from one trace.
+"""Computes the cost of a network at any widths of its channel groups, from one traced program.
 
-The size of an axis is a linear function of the widths. So the cost of a product, of a convolution
-or of a parameter is a product of linear functions of the widths.
+The width of a group is its number of channels, and the size of an axis is a linear function of the
+widths. So the cost of a product, of a convolution or of a parameter is a product of linear
+functions of the widths.
 """
 
 import math
@@ -23,9 +24,9 @@ from pruning.channels._removal.removal import name, remove_channels
 from pruning.channels._removal.resizing import resized
 
 Widths = Sequence[int]
-"""For each group, how many of its channels are left."""
+"""The number of remaining channels of each group."""
 Product = tuple[int, Sequence[Vector]]
-"""A factor, and the ids of the axes whose sizes it is multiplied by."""
+"""A factor, and the channel ids of the axes whose sizes are multiplied by this factor."""
 
 
 def cost_at(
@@ -35,19 +36,20 @@ def cost_at(
     *inputs: Tree,
     batch_sizes: Sequence[int] = (),
 ) -> Callable[[Widths], Cost]:
-    """A function that returns the cost of the network at given numbers of channels.
+    """A function that returns the cost of the network at given numbers of channels per group.
 
-    The counts equal the counts of `cost` for the smaller network, but the smaller network is not
-    traced. If a product reads only some of a group's channels, these channels count as if they were
-    removed in the same proportion as the group. If a `cond` has several branches, the function
-    counts the branch that is most expensive before channels are removed. The operations that
-    `resized` adds for removed channels under a norm are not counted. With `batch_sizes`, every call
-    compiles the smaller network by `resized` and times it as `cost` does.
+    The returned cost equals the result of `cost` for the smaller network, but the smaller network
+    is not traced. Suppose that a product reads only some channels of a group. These channels then
+    count as if they were removed in the same proportion as the group. If a `cond` has several
+    branches, the function counts the branch that is most expensive in the whole network. If a norm
+    reads removed channels, `resized` adds operations for these channels, which are not counted.
+    With `batch_sizes`, every call of the returned function compiles the smaller network by
+    `resized`, and times this network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
-      params: The tree from which the groups were read. Without `batch_sizes`, shapes instead of
-        arrays are enough.
+      params: The tree from which the groups were read. Without `batch_sizes`,
+        `jax.ShapeDtypeStruct` may stand for arrays.
       groups: All or some groups of `coupled_channels`.
       inputs: The other arguments of `apply`.
       batch_sizes: The batch sizes to measure, as for `cost`.
@@ -94,7 +96,7 @@ def cost_at(
 
 
 def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
-    """Raise unless each group has one width, from 1 to its size."""
+    """Raise unless `widths` has one width for each group, from 1 to the size of the group."""
     if len(widths) != len(groups):
         raise ValueError(
             f"widths must hold {len(groups)} numbers, one per group; got {len(widths)}: if prune "
@@ -106,7 +108,7 @@ def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
 
 
 class Products:
-    """Products of axis sizes, each as a function of the widths of groups."""
+    """Products of axis sizes; each product is a function of the widths of groups."""
 
     def __init__(
         self,
@@ -123,7 +125,8 @@ class Products:
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)
         self.slopes = np.zeros((count, longest, len(groups) + 1))
-        self.slopes[:, :, -1] = 1  # stands for axes without a group, and for missing axes
+        # the entry for axes without a channel group, and for missing axes
+        self.slopes[:, :, -1] = 1
         for i, (_, axes) in enumerate(products):
             for k, axis in enumerate(axes):
                 roots = sets.find(np.where(axis < owner.size, axis, sets.find(axis)))
@@ -131,12 +134,12 @@ class Products:
                 self.slopes[i, k] = counts / sizes
 
     def __call__(self, widths: Widths) -> np.ndarray:
-        """The products at these widths."""
+        """The values of all products at these widths of the groups."""
         return self.factors * (self.slopes @ np.array([*widths, 1])).prod(1)
 
 
 def _macs(sets: UnionFind, program: Program, arguments: Values, factor: int = 1) -> list[Product]:
-    """The multiply-accumulates of each product and convolution of a program."""
+    """The multiply-accumulates of products and convolutions, as products of axis sizes."""
     products: list[Product] = []
 
     def step(eqn: Equation, values: Values) -> list[ChannelIds]:

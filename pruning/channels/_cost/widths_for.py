@@ -1,7 +1,7 @@
 """Finds the widths of a group that save cost on a device, by timing or by compiling.
 
-Hardware computes in tiles of channels. So a network with a few channels fewer may cost as much as
-before, or more.
+Hardware computes blocks of channels, called tiles, at once. So a network with slightly fewer
+channels may cost as much as the whole network, or more.
 """
 
 import re
@@ -34,31 +34,38 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 
 
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
-    """Floating-point operations that the compiler counts, as a proxy for time; no program runs.
+    """The number of floating-point operations that the compiler counts.
+
+    The number is a proxy for time, because no program runs.
 
     Raises:
-      ValueError: The compiler does not count operations.
+      ValueError: The compiler does not report a number of operations.
     """
     return [_count(program, "flops") for program in programs]
 
 
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
-    """Bytes read and written that the compiler counts, as a proxy for time; no program runs.
+    """The number of bytes that a program reads and writes, as the compiler counts.
+
+    The number is a proxy for time, because no program runs.
 
     Raises:
-      ValueError: The compiler does not count bytes.
+      ValueError: The compiler does not report a number of bytes.
     """
     return [_count(program, "bytes accessed") for program in programs]
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
-    """Cycles that a TPU's compiler estimates for tiles, as a proxy for time; no program runs.
+    """The number of cycles that a TPU's compiler estimates for tiles of channels.
 
-    Operations and bytes grow in proportion to the width, but a TPU computes in tiles of 128
-    channels. A kernel inside a loop counts once.
+    The number is a proxy for time, because no program runs.
+
+    The number of operations and bytes grows in proportion to the width, but a TPU computes in tiles
+    of 128 channels. The cycles of a kernel inside a loop count once.
 
     Raises:
-      ValueError: The compiler gives no estimate. Compilers for CPUs and GPUs give no estimate.
+      ValueError: The compiler estimates no cycles. Compilers for CPUs and GPUs do not estimate
+        cycles.
     """
     found = [CYCLES.findall(program.compiled.as_text() or "") for program in programs]
     if not all(found):
@@ -86,14 +93,14 @@ def widths_for(
     measure: Measure = milliseconds,
     margin: int | float = 0,
 ) -> tuple[WidthCost, ...]:
-    """The cost of the network at each width of one group, and the widths that save enough.
+    """The cost of the network at each width of one group, with a mark at widths that save enough.
 
     For each width, the function keeps the first channels of this group and all channels of the
     other groups, and compiles the network by `resized`. The default measure, `milliseconds`, times
     calls on the present device. For another device, pass shapes on a topology of
-    `jax.experimental.topologies`, `jax.ShapeDtypeStruct(..., sharding=...)`, and use a count of the
-    compiler instead of a time. For a TPU use `compiled_cycles`. `compiled_flops` and
-    `compiled_bytes` ignore tiles.
+    `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
+    that uses the compiler's count instead of a time. For a TPU use `compiled_cycles`.
+    `compiled_flops` and `compiled_bytes` do not know that a device computes tiles.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -101,18 +108,18 @@ def widths_for(
       group: One group of `coupled_channels`.
       inputs: The other arguments of `apply`, or their shapes, at the batch size that you will use.
       widths: The widths to compare, in any order, such as `range(8, group.size + 1, 8)`.
-      measure: `milliseconds`, `partial(milliseconds, runs=30)`, `compiled_cycles`,
-        `compiled_flops`, `compiled_bytes`, or any function of the programs.
-      margin: A width is marked as worth having if it saves this fraction of the cost of the next
-        wider width that is marked. Choose a fraction above the scatter of the measured times, such
-        as 0.02.
+      measure: A function of the compiled programs: `milliseconds`, `partial(milliseconds,
+        runs=30)`, `compiled_cycles`, `compiled_flops`, `compiled_bytes`, or another function.
+      margin: The smallest saving that is worth having, as a fraction. A width is marked if it costs
+        at least this fraction less than the next wider marked width. Choose a fraction above the
+        scatter of the measured times, such as 0.02.
 
     Returns:
-      The widths in ascending order.
+      One `WidthCost` for each width, in ascending order of the widths.
 
     Raises:
-      ValueError: `widths` is empty, or a width is less than 1 or more than the size of the group;
-        `margin` lies outside [0, 1); or `resized` or `measure` raises it.
+      ValueError: `widths` is empty, or a width is less than 1 or more than the size of the group.
+        `margin` lies outside [0, 1). `resized` or `measure` raises a ValueError.
 
     Example:
       >>> from pruning import coupled_channels

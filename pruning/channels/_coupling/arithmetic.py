@@ -1,7 +1,8 @@
-"""How primitives that compute new elements map channel ids to channel ids.
+"""Maps the channel ids of operands to those of results, for primitives that compute new elements.
 
-A sum over channels may drop terms only if each dropped term is zero, or if all terms are equal. The
-rule of a sum records this requirement, or pins the channels if the requirement cannot be known.
+After removal, a sum over channels lacks some terms, so each missing term must be zero, or all terms
+must be equal. The rule of a sum records this requirement. If the rule cannot say which parameters
+must be zero, the rule pins the channels, that is, forbids their removal.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,16 +24,22 @@ from pruning.channels._coupling.moves import Remain, Results, unknown
 from pruning.channels._program.calls import Equation, Options, shape_of
 
 Zeros = Callable[[Equation, UnionFind, Values, ChannelIds], Zero]
-"""`zero(eqn, sets, values, result)`: the parameters that make a result zero, see `ChannelIds`."""
+"""A function that returns the parameters that make a result zero, see `ChannelIds`.
+
+The function is called as `zero(eqn, sets, values, result)`.
+"""
 
 
 def never(*_: Any) -> None:
-    """The result may be nonzero everywhere, even if operands are zero."""
+    """No element of the result is known to be zero, even if operands are zero."""
     return
 
 
 def same(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero where `axes` says so. This holds for primitives that move elements."""
+    """The parameters that make the result zero, as the primitive's function `axes` found them.
+
+    This function is for primitives that only move elements.
+    """
     return result.zero
 
 
@@ -52,12 +59,16 @@ def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 
 
 def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if all operands after the first are zero; the first operand selects."""
+    """Zero if all operands after the first are zero; the first operand selects one of them."""
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """Zero if all arrays are zero and no number is above (maximum) or below zero (minimum)."""
+    """Extrema of zeros are zero.
+
+    All arrays must be zero. For a maximum, no number may be above zero; for a minimum, none may be
+    below zero.
+    """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
         within = [v for v in values if v.number is None or sign * v.number > 0]
@@ -71,15 +82,17 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The ids of the remaining axes; the ids of reduced axes are pinned."""
+    """The channel ids of the remaining axes; channels along reduced axes are pinned."""
     return _reduce_axes(eqn, sets, values, lambda value: False)
 
 
 def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The ids of the remaining axes; pins summed axes unless removed channels add zero.
+    """The channel ids of the remaining axes after a sum.
 
-    If the sum runs over one axis, removed channels may also all have one common value. `resized`
-    then adds the terms of these channels to the sum.
+    Channels along summed axes are pinned unless removed channels add zero to the sum.
+
+    If the sum runs over one axis, the removed channels may also have one common nonzero value.
+    `resized` then adds the values of the removed channels to the sum.
     """
 
     def summable(value: ChannelIds) -> bool:
@@ -112,7 +125,9 @@ def _reduce_axes(
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum runs over zero channels of a weight, which may be modulated.
+    """Whether a sum runs over channels of a weight that are zero after removal.
+
+    The weight may be multiplied by other values before the sum.
 
     A sum over the channels of an activation is part of a norm, which divides by the whole width.
     """
@@ -125,10 +140,12 @@ def over_devices(
     *values: ChannelIds,
     summable: Callable[[ChannelIds], bool] = lambda value: False,
 ) -> Results:
-    """The ids of a primitive that combines the devices of a mesh element by element.
+    """The channel ids of the result of a primitive that combines the devices of a mesh.
 
-    Each device has all channels. If `jax.vmap` binds the axis name, the primitive becomes a
-    reduction of the batched arrays.
+    The primitive combines element by element.
+
+    Each device has all channels, so no channel is summed. If `jax.vmap` binds the axis name of the
+    primitive, the primitive becomes a reduction of the batched arrays.
     """
     batched = [isinstance(axis, int) for axis in eqn.params.get("axes", ())]
     if batched and all(batched):
@@ -157,7 +174,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
         all(sizes[k] == 1 for sizes in windows) and tuple(params["padding"][k]) == (0, 0)
         for k in range(len(shape))
     ]
-    operands = values[: len(eqn.outvars)]  # the others are initial values
+    operands = values[: len(eqn.outvars)]  # the remaining operands are initial values
     pinned = [ChannelIds(tuple(sets.pin_others(v, lambda k: single[k]))) for v in operands]
     axes = sets.union_all(pinned, shape_of(eqn.invars[0]))
     axes = [a if one else fixed(n) for a, one, n in zip(axes, single, shape, strict=True)]
@@ -165,7 +182,7 @@ def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
 
 
 def unpadded(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if the operand is zero: extrema over windows without padding."""
+    """The maximum or minimum of zeros over windows without padding is zero."""
     return None if np.any(eqn.params["padding"]) else result.zero
 
 
@@ -202,7 +219,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
         _contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
     elif groups == incoming.size:
         if is_free(incoming):
-            sets.pin(out)  # without channels of its own, the input would keep the old width
+            sets.pin(out)  # if the constant had no channels, the input would keep the old width
         out = sets.union(np.repeat(incoming, out.size // groups), out)
     else:
         _contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))
@@ -214,17 +231,20 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
 
 
 def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
-    """The parameters of a smaller convolution; if it is depthwise, it has a group per channel."""
+    """The parameters of a convolution of smaller arrays.
+
+    A depthwise convolution has one group for each remaining channel.
+    """
     features = values[0].axes[eqn.params["dimension_numbers"].lhs_spec[1]]
     depthwise = eqn.params["feature_group_count"] == features.size
     return {"feature_group_count": int(remain(features).sum())} if depthwise else {}
 
 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
-    """Unite the summed indices of two factors if one factor is zero at a removed channel.
+    """Unite the summed indices of two factors if one factor is zero at removed channels.
 
-    Otherwise a removal would change a sum over channels, such as the sum in a norm, a mean or
-    attention.
+    If neither factor is zero, a removal would change a sum over channels, such as the sum in a
+    norm, a mean or attention.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

@@ -1,9 +1,10 @@
-"""Channel ids, which say to which channel each element of an array of a program belongs.
+"""Channel ids, which are numbers that say to which channel each index of an array's axis belongs.
 
-Every axis of every array has one id for each index. Two ids are united if the program needs both
-channels or neither, so a set of united ids is a channel of the network. `FIXED` is the set of all
-ids that cannot be removed. An axis that a broadcast makes is `FREE`, and takes the ids of the array
-with which it is combined.
+Every axis of every array of a program has one id for each index. Two ids are united if the program
+needs both of their channels or neither, so a set of united ids is a channel of the network. `FIXED`
+is the set of all ids whose channels cannot be removed; ids in this set are called pinned. An axis
+that a broadcast makes is `FREE`. If the array is later combined with another array, the free axis
+takes the ids of the other array.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,34 +19,41 @@ from pruning.channels._program.lines import at, line_of
 
 FREE, FIXED = 0, 1
 NO_CHANNEL = -2
-"""In place of a reason for which ids are pinned."""
+"""Stands for a reason in sets of pinned ids that need none."""
 
 Vector = np.ndarray
 Zero = frozenset[tuple[int, ...]] | None
-"""Parameters, by number, that make an array zero: one of each tuple; None if it need not be zero.
+"""The parameters that make an array zero, as tuples of their numbers.
 
-A sum of several arrays has the tuples of all, and a product has tuples of several parameters.
+The array is zero if, of each tuple, one parameter is zero. None says that the array may be nonzero.
+
+A sum of several arrays has the tuples of all terms, and each tuple of a product holds parameters of
+several factors.
 """
-MAX_TUPLES = 256  # of a product of sums, which has a tuple for each choice of one term per sum
+# the largest number of tuples: a product of sums has a tuple for each choice of one term per sum
+MAX_TUPLES = 256
 
 
 class ChannelIds(NamedTuple):
-    """One vector of ids for each axis of an array, and facts about its elements.
+    """The channel ids of an array, one vector for each axis, and facts about the array's elements.
 
     Attributes:
-      axes: One vector of ids for each axis.
-      zero: The parameters on which zeros depend. If one parameter of each tuple is zero at removed
-        channels, the elements are zero at every removable id of any axis. `zero` is None if
-        elements need not be zero.
-      number: The value, if it is a number in the program.
-      nonzero: Whether the elements are nonzero where parameters are nonzero.
-      at_zero: The value at removed channels, if numbers alone decide it and `zero` does not.
-      given: Whether the value is computed from parameters and constants only, like a weight.
-      constant: Whether the value is computed from constants only, like a table of angles, or from
+      axes: One vector of channel ids for each axis.
+      zero: The parameters that must be zero to make elements zero, as tuples. If one parameter of
+        each tuple is zero at removed channels, the elements are zero at removed channels of any
+        axis. `zero` is None if elements at removed channels may be nonzero.
+      number: The value of the array, if it is a number in the program.
+      nonzero: Whether the elements are nonzero if the parameters are nonzero.
+      at_zero: The value of the elements at removed channels, if only numbers of the program decide
+        this value.
+      given: Whether the array is computed only from parameters and constants, like a weight.
+      constant: Whether the array is computed from constants only, like a table of angles, or from
         random bits.
-      uniform: The parameters on which equal elements depend, as for `zero`. Then, along every axis,
-        the elements are equal at all removable ids.
-      drawn: The equations that drew the random bits of the value, outermost first.
+      uniform: The parameters that must be zero to make elements equal, as tuples like those of
+        `zero`. If one parameter of each tuple is zero, the elements at all removable channels of an
+        axis are equal.
+      drawn: The equations that drew the random bits from which the array is computed, outermost
+        first.
     """
 
     axes: tuple[Vector, ...]
@@ -60,19 +68,19 @@ class ChannelIds(NamedTuple):
 
 
 Values = Sequence[ChannelIds]
-"""The ids of the operands of an equation, of its results, or of the arguments of a program."""
+"""The channel ids of the operands of an equation, of its results, or of a program's arguments."""
 
 
 class Pinned(NamedTuple):
-    """The cause that pins ids: an equation, or an input or output of the program.
+    """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
-    `equations` holds the equation at the end; the calls, branches and loops around it come before,
-    outermost first. `axes` holds the numbers of the axes of parameters that have pinned ids. `new`
-    holds those `axes` whose ids no equation of this kind pinned before. `normed` says that the
-    equation pins ids only if the model itself runs with fewer channels. A normed equation either
-    sums over activations, as a norm does, and would divide by another width, or has a constant that
-    varies along the channels. `name` is the name and path of the input or output, if no equation
-    pins the ids.
+    The last of `equations` pins the ids; the calls, branches and loops around it come first,
+    outermost first. `axes` holds the numbers of the parameters' axes that have pinned ids. `new`
+    holds the numbers of `axes` with ids that no equation of this kind pinned before. `normed` says
+    that the ids are pinned only because the model itself would run with fewer channels; `resized`
+    can remove these channels. A normed equation either sums over activations, as a norm does, or
+    has a constant that varies along the channels. With fewer channels, a norm would divide by
+    another width. If an input or output of the program pins the ids, `name` is its name and path.
     """
 
     equations: tuple[Equation, ...]
@@ -83,9 +91,12 @@ class Pinned(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """Ids at which a value must be zero, uniform or nonzero, and the parameters that ensure this.
+    """Channel ids at which an array must have a property, and the parameters that ensure it.
 
-    The last of `equations` has the requirement. `given` means the same as in `ChannelIds`.
+    The property is that the elements are zero, uniform or nonzero.
+
+    The last of `equations` is the equation with this requirement. `given` means the same as in
+    `ChannelIds`.
     """
 
     ids: Vector
@@ -95,33 +106,38 @@ class Requirement(NamedTuple):
 
 
 class UnionFind:
-    """Disjoint sets of ids, over one array of parents."""
+    """Disjoint sets of channel ids, stored as one array of parents."""
 
     def __init__(self):
         self.parents = np.arange(2)
-        self.owners = np.full(2, -1)  # for each id of a parameter: the number of its axis
-        self.reasons = np.full(2, -1)  # for each pinned id: the number of its cause in `pinned`
-        self.equations: tuple[Equation, ...] = ()  # equations that are being read, outermost first
-        # For each axis of a loop's state: the equations around it, and its ids.
+        # for each id that belongs to a parameter, the number of the parameter's axis
+        self.owners = np.full(2, -1)
+        self.reasons = np.full(2, -1)  # for each pinned id, the number of its reason in `pinned`
+        # the equations that are being read, outermost first
+        self.equations: tuple[Equation, ...] = ()
+        # For each axis of a loop's state, identified by the equations around it: the ids of the
+        # axis.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
-        self.long_folds: set[int] = set()  # equations whose results vary along the longest axis
-        self.settled = False  # true after a program was read: from then on, free ids remain free
-        # set when channels are removed: for each root, whether it is removed
+        # the equations whose results have channels along the longest axis
+        self.long_folds: set[int] = set()
+        self.settled = False  # true after a program was read: free axes then remain free
+        # set when channels are removed: says of each root whether its channel is removed
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
-        # ids over which a sum of activations runs, or along which a constant varies
+        # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
-        self.incoming: list[Vector] = []  # ids of weights along axes over which a sum runs
-        self.zeroed: list[Requirement] = []  # values that must be zero, because sums drop them
-        self.singular: list[Requirement] = []  # values that must not be zero, such as divisors
+        self.incoming: list[Vector] = []  # ids along axes of weights over which a sum runs
+        # arrays that must be zero at removed channels, because sums drop these elements
+        self.zeroed: list[Requirement] = []
+        self.singular: list[Requirement] = []  # arrays that must not be zero, such as divisors
 
     def new(self, count: int) -> Vector:
-        """Make `count` new ids, each in its own set."""
+        """Make `count` new ids, each in a set of its own."""
         return self.of_axes([count], owned=False)[0]
 
     @contextmanager
     def inside(self, eqn: Equation) -> Iterator[None]:
-        """Makes `eqn` the innermost equation that is being read."""
+        """Make `eqn` the innermost equation of those that are being read."""
         outer = self.equations
         if not outer or outer[-1] is not eqn:
             self.equations = (*outer, eqn)
@@ -129,7 +145,10 @@ class UnionFind:
         self.equations = outer
 
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
-        """New ids for axes of these sizes, each in its own set; `owned` for axes of parameters."""
+        """New ids for axes of these sizes, each id in a set of its own.
+
+        `owned` says that the axes belong to parameters.
+        """
         start, count = self.parents.size, sum(counts)
         ids = np.arange(start, start + count)
         owners = np.repeat(np.arange(len(counts)), counts) if owned else np.full(count, -1)
@@ -139,7 +158,10 @@ class UnionFind:
         return np.split(ids, np.cumsum(counts)[:-1]) if counts else []
 
     def find(self, ids: Vector) -> Vector:
-        """The smallest id in the set of each id; `FIXED` for ids that cannot be removed."""
+        """The smallest id in the set of each id.
+
+        The result is `FIXED` for an id whose channel cannot be removed.
+        """
         roots = self.parents[ids]
         while not np.array_equal(above := self.parents[roots], roots):
             self.parents[roots] = self.parents[above]
@@ -148,23 +170,26 @@ class UnionFind:
         return roots
 
     def roots(self) -> Vector:
-        """The result of `find` for every id."""
+        """The result of `find` for every id: the smallest id of its set."""
         while not np.array_equal(above := self.parents[self.parents], self.parents):
             self.parents = above
         return self.parents
 
     def removable(self, ids: Vector) -> bool:
-        """Whether any of `ids` may still be removed."""
+        """Whether the channel of at least one of `ids` may still be removed."""
         return bool((self.find(ids) > FIXED).any())
 
     def union(self, a: Vector, b: Vector) -> Vector:
-        """Unite `a` and `b` index by index; return the ids of `a`, or of `b` if `a` is free."""
+        """Unite the ids `a` with the ids `b`, index by index.
+
+        Return the ids `a`, or the ids `b` if `a` is a free axis.
+        """
         first, second = self.find(a), self.find(b)
         differ = (first != second) & (first != FREE) & (second != FREE)
         if differ.any():
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
-        while low.size:  # if an id is united with several others, the smallest comes first
+        while low.size:  # if an id is paired with several other ids, the smallest comes first
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)
             self.parents[high[descending]] = low[descending]
@@ -173,7 +198,7 @@ class UnionFind:
         return np.where(first == FREE, b, a)
 
     def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
-        """Note the cause of newly pinned ids, before `a` and `b` with these roots are united."""
+        """Record why ids become pinned, before `a` and `b` with these roots are united."""
         if self.settled:
             self._check_kept(first, second)
             return
@@ -187,7 +212,10 @@ class UnionFind:
     def pin(
         self, ids: Vector, equations: tuple[Equation, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
-        """Make `ids` part of `FIXED` because of equations, by default the current equations."""
+        """Make `ids` part of `FIXED` because of equations.
+
+        The default is the equations that are being read.
+        """
         if self.settled:
             self._check_kept(self.find(ids), np.full(ids.size, FIXED))
             return ids
@@ -197,19 +225,22 @@ class UnionFind:
         return np.where(roots == FREE, FIXED, ids)
 
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
-        """New ids that are not channels, and that pin every channel that is united with them.
+        """New ids that belong to no channel, and that pin every channel with which they are united.
 
-        The reason is the input `name`, or the current equation.
+        The recorded reason is the input `name`, or the equation that is being read.
         """
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """New ids that are pinned by the same cause as one of `axes`."""
+        """New ids that are pinned for the same reason as one of the ids of `axes`."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED`, because they are no channels but, say, a window's offsets."""
+        """Make `ids` part of `FIXED`, because they are no channels.
+
+        For example, the indices are positions in a window.
+        """
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL
@@ -223,7 +254,7 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Note which sets of `ids` are pinned, by equations or by the input or output `name`."""
+        """Record which sets of `ids` are pinned, by equations or by the input or output `name`."""
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
@@ -238,16 +269,16 @@ class UnionFind:
             self.reasons[members] = len(self.pinned) - 1
 
     def mask_of(self, ids: Vector) -> Vector:
-        """A mask over all ids that is true at `ids`."""
+        """A mask over all ids that is true at these `ids`."""
         mask = np.zeros(self.parents.size, bool)
         mask[ids] = True
         return mask
 
     def _check_kept(self, first: Vector, second: Vector) -> None:
-        """Raise if the current equation unites a removed channel with a kept channel."""
+        """Raise if the equation that is being read unites a removed channel with a kept channel."""
         if not self.removed.size:
             return
-        # a later id takes the id with which it is united
+        # in each pair, the later id joins the set of the earlier id
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
@@ -257,7 +288,10 @@ class UnionFind:
             )
 
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:
-        """The axes of an elementwise result of `values`; scalars and axes of size 1 broadcast."""
+        """The axes of an elementwise result of `values`.
+
+        Scalars and axes of size 1 are broadcast.
+        """
 
         def united(k: int, n: int) -> Vector:
             axes = (v.axes[k] for v in values if v.axes)
@@ -266,11 +300,13 @@ class UnionFind:
         return tuple(united(k, n) for k, n in enumerate(shape))
 
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
-        """The parameters that must be zero to make `value` zero at `axes` of a larger array.
+        """The parameters that must be zero to make `value` zero at channels of a larger array.
 
-        The result is None if elements need not be zero there, because the array is free or
-        stretched along a removable axis. Without removable channels, the set of parameters is
-        empty.
+        The channels lie along `axes` of the larger array.
+
+        The result is None if elements may be nonzero there, because the array is free or broadcast
+        along a removable axis. If no channel is removable, no parameter must be zero, so the set of
+        parameters is empty.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()
@@ -281,11 +317,17 @@ class UnionFind:
         return None if stretched else value.zero
 
     def all_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
-        """The parameters that must be zero to make all of `values` zero at ids of `axes`."""
+        """The parameters that must be zero to make each array of `values` zero at some channels.
+
+        The channels lie along `axes`.
+        """
         return together([self.zero_at(value, axes) for value in values])
 
     def any_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
-        """The parameters that must be zero to make the product of `values` zero at `axes`."""
+        """The parameters that must be zero to make the product of `values` zero at some channels.
+
+        The channels lie along `axes`.
+        """
         zeros = (self.zero_at(value, axes) for value in values)
         return reduce(_either, (zero for zero in zeros if zero is not None), None)
 
@@ -299,12 +341,18 @@ class UnionFind:
         return together(map(one, values))
 
     def requirement_of(self, value: ChannelIds, ids: Vector) -> Requirement:
-        """The requirement that `value` is zero, or else uniform, at ids of an axis."""
+        """The requirement that `value` is zero at the channels of an axis, or else uniform.
+
+        Uniform means that the elements are equal along these channels.
+        """
         parameters = value.uniform if value.zero is None else value.zero
         return Requirement(ids, parameters, value.given, self.equations)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
-        """The ids of `axes` flattened into one axis; the ids vary along one of these axes."""
+        """The channel ids of `axes` flattened into one axis.
+
+        The ids vary along only one of `axes`.
+        """
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
         removable = [k for k in removable if axes[k].size > 1] or removable
@@ -318,11 +366,13 @@ class UnionFind:
         return np.resize(np.repeat(axes[left], inner), size)
 
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
-        """The ids of `axis`, reshaped to `sizes` and united until they vary along one axis only.
+        """The channel ids of `axis`, reshaped to `sizes`.
 
-        If the ids could vary along several axes, the last but one is chosen. An example is an axis
-        of heads and widths. If channels are reshaped into feature maps or shuffled, the longest
-        axis is chosen.
+        Ids are united until they vary along only one of the new axes.
+
+        If the ids could vary along several axes, the ids vary along the last but one. For example,
+        an axis is split into heads and the width of a head: the ids vary along the heads. If
+        channels are reshaped into feature maps or shuffled, the ids vary along the longest axis.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -341,10 +391,10 @@ class UnionFind:
         return [*rest[:k], self.find(line), *rest[k + 1 :]]
 
     def give_constants_ids(self, values: Values) -> list[ChannelIds]:
-        """`values`, in which constants get the ids of the channels along which they vary.
+        """Give the constants among `values` the ids of the channels along which they vary.
 
-        The model has these constants at the large width only. `resized` cuts these constants to the
-        remaining channels.
+        The model has these constants only at its original width. `resized` cuts these constants to
+        the remaining channels.
         """
         found = list(values)
         for i, constant in enumerate(values):
@@ -360,7 +410,7 @@ class UnionFind:
         return found
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """The axes of `value`, after all axes except the `untouched` axes are pinned."""
+        """The axes of `value`, after the ids of all axes except the `untouched` axes are pinned."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 
@@ -370,13 +420,16 @@ def distinct(numbers: Vector) -> Vector:
 
 
 def together(zeros: Iterable[Zero]) -> Zero:
-    """The parameters that must be zero to make all arrays zero; None if one may be nonzero."""
+    """The parameters that must be zero to make all arrays zero.
+
+    The result is None if one array may be nonzero.
+    """
     sets = list(zeros)
     return None if None in sets else _shortest(frozenset().union(*filter(None, sets)))
 
 
 def _either(first: Zero, second: frozenset[tuple[int, ...]]) -> Zero:
-    """The parameters that must be zero to make one of two arrays zero."""
+    """The parameters that must be zero to make at least one of two arrays zero."""
     if first is None or second <= first:
         return second
     if first <= second or len(first) * len(second) > MAX_TUPLES:
@@ -385,7 +438,7 @@ def _either(first: Zero, second: frozenset[tuple[int, ...]]) -> Zero:
 
 
 def _shortest(zero: frozenset[tuple[int, ...]]) -> frozenset[tuple[int, ...]]:
-    """`zero` without the tuples that hold all parameters of another tuple."""
+    """The tuples of `zero`, without each tuple that contains all parameters of another tuple."""
     if len(set(map(len, zero))) < 2:
         return zero
     found: list[tuple[int, ...]] = []

@@ -1,4 +1,7 @@
-"""Evaluates a traced program on channel ids, and follows its calls, branches and loops."""
+"""Evaluates a traced program on channel ids, which say which indices belong to one channel.
+
+The evaluation follows calls, branches and loops.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -34,11 +37,11 @@ from pruning.channels._program.interpret import interpret, is_literal
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Values], list[ChannelIds]]
-"""Of the arguments of every program inside an equation, and of its results."""
+"""The channel ids of the arguments of every program inside an equation, and of its results."""
 
 
 def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelIds]:
-    """The ids of the results of `program`, read through its calls, branches and loops."""
+    """The channel ids of the results of `program`, including its calls, branches and loops."""
     sets.long_folds |= _long_folds(program)
 
     def step(eqn: Equation, operands: Values) -> list[ChannelIds]:
@@ -48,7 +51,7 @@ def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelI
 
 
 def _long_folds(program: Program) -> set[int]:
-    """The reshapes that only shuffle channels, or whose results a convolution reads as maps."""
+    """The reshapes that shuffle channels, or whose results a convolution reads as feature maps."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -59,7 +62,7 @@ def _long_folds(program: Program) -> set[int]:
         return eqn.primitive is p.reshape_p
 
     def shuffled(eqn: Equation) -> bool:
-        """Whether only transpositions lie between this reshape and the next."""
+        """Whether only transpositions lie between this reshape and the next one."""
         found = readers.get(eqn.outvars[0], [])
         if len(found) != 1:
             return False
@@ -84,7 +87,8 @@ def _long_folds(program: Program) -> set[int]:
 
 
 def ids_of_constant(array: Leaf) -> ChannelIds:
-    axes = tuple(fixed(n) for n in np.shape(array))  # the size of such an axis cannot change
+    # the size of an axis of this kind cannot change
+    axes = tuple(fixed(n) for n in np.shape(array))
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
         number = float(array)
@@ -93,9 +97,10 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
 
 
 def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
-    """The ids of the arguments of each program inside an equation, and of the results.
+    """The channel ids of the arguments of each program inside an equation, and of the results.
 
-    Equal elements stay equal through `jit`, but not through other calls, branches and loops.
+    If elements are equal along channels, this fact is kept through `jit`, but not through other
+    calls, branches and loops.
     """
     call, inner = call_of(eqn), subprograms(eqn)
     block = BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
@@ -116,7 +121,10 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The ids of the results of a branch; all branches must give results with the same channels."""
+    """The channel ids of the results of a branch.
+
+    All branches must give results with the same channels.
+    """
     index, *operands = values
     branches = eqn.params["branches"]
     results = [evaluate(branch, sets, operands) for branch in branches]
@@ -126,7 +134,7 @@ def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 
 
 def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The ids of the results of a scan, whose body is the same at every step."""
+    """The channel ids of the results of a scan, whose body is the same program at every step."""
     constants, carried = scan_parts(eqn)
     whole = constants + carried
     before, stacked = list(values[:constants]), []
@@ -145,7 +153,10 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 
 
 def while_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The ids of the results of a loop; the body is evaluated first, then the condition."""
+    """The channel ids of the results of a loop.
+
+    The body is evaluated first, then the condition.
+    """
     condition, constants, start = while_parts(eqn, values)
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
@@ -159,7 +170,10 @@ def while_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 
 
 def shard_map_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The ids of the results of a `shard_map`; axes that the mesh splits are pinned."""
+    """The channel ids of the results of a `shard_map`.
+
+    Channels along axes that the mesh splits are pinned.
+    """
     (program,), params = subprograms(eqn), eqn.params
     inner = _reshard(sets, eqn, values, params["in_specs"], program.jaxpr.invars)
     results = evaluate(program, sets, inner)
@@ -173,7 +187,7 @@ def _reshard(
     specs: Sequence[Any],
     variables: Sequence[Variable],
 ) -> list[ChannelIds]:
-    """The ids of values that enter or leave a `shard_map` through these variables."""
+    """The channel ids of arrays that enter or leave a `shard_map` as these variables."""
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:
         names = names if isinstance(names, tuple) else (names,)
@@ -193,7 +207,7 @@ def _reshard(
 
 
 def while_parts(eqn: Equation, values: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
-    """The constants of the condition, the constants of the body, and the carry."""
+    """The constants of a loop's condition, the constants of its body, and its carry."""
     first = eqn.params["cond_nconsts"]
     second = first + eqn.params["body_nconsts"]
     return list(values[:first]), list(values[first:second]), list(values[second:])
@@ -204,14 +218,17 @@ def _settle_carry(
     start: Values,
     body: Callable[[list[ChannelIds]], list[ChannelIds]],
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
-    """The ids of a loop's carry at every step, and the ids of the results of its body.
+    """The channel ids of a loop's carry at every step, and of the results of the loop's body.
 
-    The body is the same at every step, so it is evaluated until the facts about the carry no longer
-    change.
+    The body is the same program at every step, so it is evaluated until the facts about the carry
+    no longer change.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:
-        """All facts except the ids, because ids are only united and never separated."""
+        """All facts about an array except its channel ids.
+
+        The ids need no comparison, because ids are only united and never separated.
+        """
         return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
 
     carry = [_name_free_axes(sets, k, value) for k, value in enumerate(start)]
@@ -224,9 +241,10 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelIds:
-    """The state `value` of a loop with ids along free axes, such as the axes of zeros.
+    """The state `value` of a loop, with channel ids on its free axes, such as the axes of zeros.
 
-    Every reading of the loop gets the same ids, which later equations may unite with channels.
+    The axes get the same ids whenever the loop is read, and later equations may unite these ids
+    with channels.
     """
     axes = list(value.axes)
     for k, axis in enumerate(value.axes):
@@ -241,7 +259,10 @@ def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelI
 
 
 def scan_parts(eqn: Equation) -> tuple[int, int]:
-    """The numbers of constants and of carries; stacked arrays have one more axis outside."""
+    """The numbers of constants and of carries of a scan.
+
+    Stacked arrays have one more axis in front.
+    """
     inner = eqn.params["jaxpr"].jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))
     return sum(map(_same_rank, eqn.invars, inner.invars)) - carried, carried
@@ -260,7 +281,7 @@ BLOCKS: dict[Primitive | str, Callable[[UnionFind, Equation, Values], Ids]] = {
 
 
 def _either(sets: UnionFind, values: Values) -> ChannelIds:
-    """The ids of an array that may be any of `values`."""
+    """The channel ids of an array that may be any one of `values`."""
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
     zero = sets.all_zero(values, axes)
     nonzero, given = all(v.nonzero for v in values), all(v.given for v in values)

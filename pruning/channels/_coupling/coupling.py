@@ -1,10 +1,10 @@
 """Finds which channels of which parameters are coupled, from the traced program of a model.
 
-The function traces `apply(params, *inputs)` and evaluates the program on channel ids. A channel is
-a set of positions (array, axis, index) that must be removed together. If these positions are
-removed, the smaller model computes the same as the whole model computes with zeros at these
-positions. Channels of the inputs and outputs are never removed. Channels for which this equality
-cannot be shown are not removed either; `fixed_channels` gives the reasons.
+`coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
+channel is a set of positions (array, axis, index) that must be removed together. The smaller model,
+without these positions, computes the same as the whole model with zeros at these positions.
+Channels of the model's inputs and outputs are never removed. Channels for which the library cannot
+show this equality are not removed either; `fixed_channels` gives the reasons.
 """
 
 from collections.abc import Sequence
@@ -37,13 +37,13 @@ from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 
 Axis = tuple[int, int]
-"""An axis of an array of a tree: the number of the array, the number of the axis."""
+"""An axis of an array of a tree, as a pair of numbers: the array, and the axis."""
 
 
 class TracedChannels(NamedTuple):
-    """The program of a model, its united ids, and the ids of the arguments of its program.
+    """The program of a model, its united channel ids, and the ids of the program's arguments.
 
-    `result` has the shapes of the outputs, `axes` are the axes of parameters that have ids, and
+    `result` has the shapes of the outputs. `axes` are the axes of parameters that have channel ids.
     `live` holds the numbers of the parameters on which a result of the program depends.
     """
 
@@ -56,15 +56,15 @@ class TracedChannels(NamedTuple):
     live: frozenset[int]
 
     def ids_of(self, path: str, axis: int) -> np.ndarray:
-        """The ids of an axis of a parameter."""
+        """The channel ids of an axis of a parameter."""
         return self.arguments[self.parameters.paths.index(path)].axes[axis]
 
     def axes_of(self, ids: np.ndarray) -> list[Axis]:
-        """The axes of the parameters to which the ids belong."""
+        """The axes of the parameters to which these channel ids belong."""
         return [self.axes[k] for k in distinct(self.sets.owners[ids])]
 
     def check_removable(self, ids: np.ndarray) -> None:
-        """Raise if some of `ids` are pinned; the error names the cause."""
+        """Raise if some of `ids` cannot be removed; the error names the reason."""
         pinned = ids[self.sets.find(ids) == FIXED]
         if pinned.size:
             reason = self.sets.reasons[pinned[0]]
@@ -80,17 +80,19 @@ def coupled_channels(
 ) -> tuple[ChannelGroup, ...]:
     """Find the groups of channels of `params` that can be removed from `apply(params, *inputs)`.
 
-    Elementwise operations couple the channels of their operands. A convolution or a dense layer
-    couples the inputs of its kernel with the channels of its operand, and its result has the
-    channels of the kernel's outputs. A grouped convolution loses one channel of each group, and a
-    depthwise convolution loses a channel with its outputs. If outputs are split into parts that are
-    combined later, each part loses one channel. If an axis is folded into heads or groups, whole
-    heads or groups are removed. The analysis follows flattened maps, concatenation, padding, loops
-    and their states, and parameters that are used twice. Channels of inputs and outputs, channels
-    that are added to zeros of a padded shortcut, and channels that `fixed_channels` names are never
-    removed.
+    Elementwise operations couple channel i of one operand with channel i of every other operand. A
+    convolution or a dense layer couples the input axis of its kernel with the channels of its
+    input. The channels of the result are the channels of the kernel's output axis. A removal takes
+    one channel from each group of a grouped convolution, and takes a channel of a depthwise
+    convolution together with its outputs. If the outputs of a layer are split into parts that are
+    combined later, a removal takes one channel from each part. If an axis is reshaped into heads or
+    groups, whole heads or groups are removed. The analysis follows flattened maps, concatenation,
+    padding, loops and their states, and parameters that are used twice. Three kinds of channels are
+    never removed: channels of inputs and outputs, channels that are added to the zeros of a padded
+    shortcut, and channels that `fixed_channels` names.
 
-    Only shapes matter: small images are faster, and any array may be a `jax.ShapeDtypeStruct`.
+    The result depends only on shapes: use small images, which are faster, or give any array as a
+      `jax.ShapeDtypeStruct`.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode, without dropout.
@@ -98,11 +100,11 @@ def coupled_channels(
       inputs: The other arguments of `apply`.
       resize: Whether `resized` will run the smaller tree. With `resize`, the groups include
         channels over which a norm is computed, such as the residual stream of a transformer. Means
-        and variances are still over the whole width, with zeros at removed channels. With `resize`,
-        the groups also include channels along which a constant varies, such as the angles of rotary
-        positions. Without `resized`, the smaller model would divide by the smaller width, or
-        combine smaller arrays with a constant of the old width. Groups that need `resized` have
-        `normed` set. By default, `normed` groups are left out.
+        and variances are still computed over the whole width, with zeros at removed channels. With
+        `resize`, the groups also include channels along which a constant varies, such as the angles
+        of rotary positions. Without `resized`, the smaller model would divide by the smaller width,
+        or combine smaller arrays with a constant of the old size. Groups that need `resized` have
+        the attribute `normed` set. By default, `normed` groups are left out.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -123,17 +125,19 @@ def coupled_channels(
 def fixed_channels(
     apply: Apply, params: Tree, *inputs: Tree, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """List the channels that cannot be removed, and the primitives that need them.
+    """List the channels that cannot be removed, and the primitives that prevent the removal.
 
-    If these channels were removed, the primitive would compute another result.
+    If these channels were removed, these primitives would compute another result.
 
-    Examples are unknown primitives, sums over channels such as a norm or a softmax, and constants
-    and random bits that vary along channels. With `resize`, as in `coupled_channels`, norms,
-    constants and random bits do not prevent removal. A `shard_map` that splits channels over
-    devices also prevents removal. To remove channels that a `shard_map` splits, read the groups
-    from the same function without `shard_map`. In the result, `line` is the line of the model.
-    Channels of inputs and of outputs come last: their `primitive` is `input` or `output`, and their
-    `line` is a path. Arguments and errors are as for `coupled_channels`.
+    Examples are primitives that the library does not know, sums over channels such as a norm or a
+    softmax, and constants and random bits that vary along channels. With `resize`, as in
+    `coupled_channels`, norms, constants and random bits do not prevent removal. A `shard_map` that
+    splits channels over devices also prevents removal. To remove channels that a `shard_map`
+    splits, read the groups from the same network without `shard_map`. In the result, `line` is the
+    line of the model's code that calls the primitive.
+    Channels of inputs and of outputs come last in the list: their `primitive` is `input` or
+    `output`, and their `line` is a path in the tree. Arguments and errors are as for
+    `coupled_channels`.
 
     Example:
       >>> import jax
@@ -162,7 +166,7 @@ def fixed_channels(
 
 
 def report_of(pinned: Pinned) -> FixedChannels:
-    """The primitive and the line of the model that pin channels, without the paths of arrays."""
+    """The primitive and the line of the model that pin channels, without paths of arrays."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
         line_of(pinned.equations),
@@ -178,10 +182,10 @@ def channels_of(
     states: int = 0,
     pin_outputs: bool = True,
 ) -> TracedChannels:
-    """The program and the united ids of a model.
+    """The traced program of a model, and its united channel ids.
 
-    Channels of the inputs are pinned, except the channels of the first `states` inputs. Channels of
-    the outputs are pinned too, if `pin_outputs` is true.
+    Channels of the inputs are pinned, except the channels of the first `states` inputs. If
+    `pin_outputs` is true, channels of the outputs are also pinned.
     """
     (program, result), parameters = trace_apply(apply, params, inputs), describe(params)
     for variable in program.jaxpr.invars:
@@ -219,7 +223,10 @@ def channels_of(
 def _input_ids(
     sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
 ) -> ChannelIds:
-    """The pinned ids of an input, or the ids of a state, whose removed channels are zero."""
+    """The pinned channel ids of an input, or the ids of a state.
+
+    Removed channels of a state are zero.
+    """
     if state:
         return ChannelIds(tuple(map(sets.new, shape)), frozenset({(number,)}))
     of_input = sets.new_pinned(1, ("input", jax.tree_util.keystr(path)))
@@ -227,7 +234,9 @@ def _input_ids(
 
 
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
-    """Groups of channels with equally many indices in the same axes, in order of the parameters.
+    """The groups of channels, in the order of the parameters.
+
+    Channels of one group have equally many indices in the same axes.
 
     Channels that belong only to unused parameters are never removed, because the model may use
     their width.
@@ -240,7 +249,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # For each root, a number: two channels that are alike in all axes so far have equal numbers.
+    # A number for each root: two channels have equal numbers if they agree in all axes compared so
+    # far.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)
@@ -249,7 +259,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
         count += found.size
     found, firsts = np.unique(np.concatenate([*roots, fixed(0)]), return_index=True)
     found = found[np.argsort(firsts)]
-    found = found[found != FIXED]  # the removable channels, in order
+    found = found[found != FIXED]  # the removable channels, in ascending order
     sizes = dict(zip(*np.unique(kinds[found], return_counts=True), strict=True))
     place = np.zeros(every.size, int)
     place[found] = np.arange(found.size)
@@ -275,7 +285,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin channels that one place needs to be zero and another place needs to be nonzero."""
+    """Pin channels at which one equation needs zeros and another equation needs nonzero values."""
 
     def pin(required: Requirement, roots: np.ndarray) -> None:
         among = np.isin(sets.find(required.ids), roots)
@@ -295,14 +305,16 @@ def _pin_ambiguous(sets: UnionFind) -> None:
 
 
 def _singular(sets: UnionFind) -> np.ndarray:
-    """The roots of the ids at which values must be nonzero."""
+    """The roots of the channel ids at which arrays must be nonzero."""
     return sets.find(np.concatenate([*(divisor.ids for divisor in sets.singular), fixed(0)]))
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the roots of the ids at which sums over channels need it to be zero.
+    """The channels at which each parameter must be zero, as roots of channel ids.
 
-    A product has several parameters of which one must be zero: the first is chosen.
+    Sums over these channels need the parameter to be zero at removed channels.
+
+    If one of several parameters of a product must be zero, the first is chosen.
     """
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:

@@ -11,23 +11,23 @@ from pruning.channels._program.calls import Leaf, Tree
 
 
 class Parameters(NamedTuple):
-    """Paths and shapes of the arrays of a tree, in order."""
+    """The paths and shapes of the arrays of a tree, in the order of its leaves."""
 
     paths: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
 
 
 class Position(NamedTuple):
-    """The place of a group's channels in one array.
+    """Where a group of channels lies in one array.
 
     Attributes:
-      path: The names that lead to the array, with `/` between them.
-      axis: The axis to cut.
-      indices: One row for each channel: (size, repeats). If a map is flattened, a channel has
-        several indices.
-      incoming: Whether the model sums over this axis, like over the input axis of a kernel.
-      masked: Whether `mask_channels` sets the channels to zero. `masked` is false if the model
-        divides by the array, or takes its square root or logarithm.
+      path: The names on the way from the root of the tree to the array, with `/` between them.
+      axis: The axis from which channels are cut.
+      indices: The indices of each channel along the axis, (size, repeats), with one row for each
+        channel. A channel has several indices if a feature map is flattened.
+      incoming: Whether the model sums over this axis, as over the input axis of a kernel.
+      masked: Whether `mask_channels` sets the array to zero at these channels. `masked` is false if
+        the model divides by the array, or takes its square root or logarithm.
     """
 
     path: str
@@ -37,17 +37,17 @@ class Position(NamedTuple):
     masked: bool = True
 
     def __repr__(self) -> str:
-        """The position in short form without its indices, which may be thousands."""
+        """The position in short form without its indices, of which there may be thousands."""
         incoming = ", incoming" if self.incoming else ""
         return f"<axis {self.axis} of {self.path}{incoming}>"
 
 
 class ChannelGroup(NamedTuple):
-    """A group of `size` channels in the same arrays; any of them can be removed alone.
+    """A group of `size` channels that lie in the same arrays; any channel can be removed alone.
 
-    `normed` says that the model sums over these channels, as a norm does, or has a constant that
-    varies along them. If channels of a `normed` group are removed, the model runs only by
-    `resized`.
+    `normed` says that the model sums over these channels, as a norm does, or that a constant of the
+    model varies along these channels. If channels of a `normed` group are removed, only `resized`
+    can run the smaller model.
     """
 
     size: int
@@ -56,7 +56,7 @@ class ChannelGroup(NamedTuple):
     normed: bool = False
 
     def __repr__(self) -> str:
-        """The group in one line, without the parameters of the whole network."""
+        """The group in one line, without the paths and shapes of the whole network."""
         normed = ", normed" if self.normed else ""
         return f"<{self.size} channels{normed}: {', '.join(map(repr, self.positions))}>"
 
@@ -65,9 +65,9 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: The primitive that would compute another result without these channels.
-      paths: The arrays with these channels.
-      line: The line of the model that calls the primitive.
+      primitive: The primitive that would compute another result if these channels were removed.
+      paths: The paths of the arrays with these channels.
+      line: The line of the model's code that calls the primitive.
     """
 
     primitive: str
@@ -76,7 +76,7 @@ class FixedChannels(NamedTuple):
 
 
 def describe(params: Tree) -> Parameters:
-    """Paths and shapes of the arrays of a tree."""
+    """The paths and shapes of the arrays of a tree."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     paths = tuple(
         jax.tree_util.keystr(_of_variable(path), simple=True, separator="/") for path, _ in leaves
@@ -91,7 +91,7 @@ def arrays_of(params: Tree) -> list[Leaf]:
 
 
 def _of_variable(path: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`path` without the attribute in which a `flax.nnx` variable stores its array."""
+    """The `path` without the attribute in which a `flax.nnx` variable stores its array."""
     return path[:-1] if path and path[-1] == jax.tree_util.GetAttrKey("value") else path
 
 

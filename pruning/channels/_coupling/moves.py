@@ -1,7 +1,7 @@
-"""How primitives that only move elements map channel ids to channel ids.
+"""Says how primitives that only move elements map the channel ids of operands to those of results.
 
-The function `axes(eqn, sets, *values)` gets the ids of the operands and returns the ids of the
-results: see `rules`. The function `smaller(eqn, remain, values, results)` returns the parameters of
+A function `axes(eqn, sets, *values)` gets the channel ids of the operands and returns those of the
+results: see `rules`. A function `smaller(eqn, remain, values, results)` returns the parameters of
 the primitive for the smaller arrays.
 """
 
@@ -25,7 +25,7 @@ from pruning.channels._program.calls import Equation, Options, shape_of
 
 Results = list[ChannelIds]
 Remain = Callable[[Vector], Vector]
-"""Which ids are not removed."""
+"""A function that says which channel ids are not removed."""
 
 
 def unknown(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -104,7 +104,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # a constant keeps its own size
+    parts = (v.axes[axis] for v in values)  # a constant is not cut to smaller channels
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -144,7 +144,7 @@ def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 
 
 def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
-    """The bounds of a slice over the remaining channels."""
+    """The bounds of a slice of the array that has only the remaining channels."""
     starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
     strides = eqn.params["strides"] or (1,) * len(starts)
     small = tuple(
@@ -157,12 +157,18 @@ def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values
 
 
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
-    """`part` of an axis; pinned if it has a single channel, because no channel would remain."""
+    """The channel ids of a `part` of an axis.
+
+    A part of a single channel is pinned, because otherwise no channel might remain.
+    """
     return sets.pin(part) if part.size == 1 < whole.size else part
 
 
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
-    """`axis`, united in blocks of `stride` channels, because a slice takes one channel of each."""
+    """The channel ids of `axis`, united in blocks of `stride` channels.
+
+    A slice takes one channel of each block.
+    """
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)
     line, *others = axis.reshape(-1, stride).T
@@ -216,12 +222,12 @@ def scatter(
 
 
 def zero_of_scatter(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero where a scatter that applies no function writes zeros."""
+    """The result is zero at the places where a scatter without a function writes zeros."""
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
 
 def _windows(eqn: Equation) -> dict[int, int]:
-    """The axes that a scatter overwrites completely, each with its axis of the updates."""
+    """The axes that a scatter overwrites completely, each with the matching axis of the updates."""
     numbers, (value, _, new) = eqn.params["dimension_numbers"], map(shape_of, eqn.invars)
     dropped = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
     others = (k for k in range(len(value)) if k not in dropped)
@@ -240,7 +246,8 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    missing = eqn.params["fill_value"]  # the value that fills rows outside the array
+    # the value that fills rows whose index lies outside the array
+    missing = eqn.params["fill_value"]
     zero = value.zero if missing is None or not missing or np.isnan(missing) else None
     return [ChannelIds(tuple(result), zero)]
 
@@ -251,17 +258,20 @@ def smaller_gather(eqn: Equation, remain: Remain, values: Values, results: Value
 
 
 def smaller_shape(name: str) -> Callable[..., Options]:
-    """Make `smaller` for primitives whose parameter `name` is the shape of the result."""
+    """Make a function `smaller` for primitives whose parameter `name` is the result's shape."""
     return lambda eqn, remain, values, results: {name: sizes(remain, results[0])}
 
 
 def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
-    """The shape of an array with these ids, without removed channels."""
+    """The shape of an array with these channel ids, without the removed channels."""
     return tuple(int(remain(axis).sum()) for axis in value.axes)
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """Pairs of shortest runs of axes of two shapes with equal numbers of elements."""
+    """Pairs of runs of axes of two shapes.
+
+    Both runs of a pair have equally many elements, and the runs are as short as possible.
+    """
     i = j = 0
     while i < len(old) or j < len(new):
         first, second, counts = i, j, [1, 1]

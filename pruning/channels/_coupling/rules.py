@@ -1,10 +1,11 @@
-"""A table with one row of facts for each primitive, which all readers of programs use.
+"""A table of facts about primitives, one row for each, which all readers of programs use.
 
-A row of the table says how axes correspond, where zeros and equal values remain, and at which
-operands a zero would be singular. The row also gives the parameters at smaller shapes, and says how
-the primitive is a product with a kernel, a sum or a scale. To add a primitive, add its row to the
-table; `tests/pruning/test_rows.py` checks rows with numbers. A primitive without a row pins all its
-operands. The module `control_flow` handles calls, branches and loops.
+A row says which axes of operands and results correspond, where results are zero or equal along
+channels, and which operands must not be zero. The row also gives the parameters of the primitive at
+smaller shapes, and says if the primitive is a product with a kernel, a sum or a scale. To add a
+primitive, add its row to the table; `tests/pruning/test_rows.py` compares rows with computed
+numbers. The channels of all operands of a primitive without a row cannot be removed. The module
+`control_flow` handles calls, branches and loops.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,34 +25,40 @@ from pruning.channels._program.calls import Equation, Leaf, Options, shape_of
 from pruning.channels._program.linear import Linear, convolution_of, product_of
 
 Numbers = Sequence[Leaf]
-"""Of the operands, those that are numbers; None of others."""
+"""The operands that are numbers of the program; None stands for each other operand."""
 
 
 class Rule(NamedTuple):
     """All facts that the library knows about a primitive.
 
     Attributes:
-      axes: `axes(eqn, sets, *values)` returns the ids of the results. `axes` unites ids that
-        correspond, and pins ids of axes that cannot be cut.
+      axes: A function `axes(eqn, sets, *values)` that returns the channel ids of the results.
+        `axes` unites the ids of channels that must be removed together, and pins the ids of axes
+        that cannot be cut.
       zero: A function that says where results are zero: at zeros of the operands, or nowhere.
-      uniform: Whether results are equal along channels if all operands are equal along these
+      uniform: Whether the results are equal along channels if all operands are equal along these
         channels.
-      nonzero: When the result is never zero: "always", if "all" operands are never zero, or if one
-        operand is a "positive" number, such as the eps that is added to a variance.
+      nonzero: When the result is never zero. The value "always" needs no condition, "all" needs all
+        operands to be nonzero, and "positive" needs one operand to be a positive number, such as
+        the eps that is added to a variance.
       exponent: A function that returns the exponent of a power, from the operands that are numbers.
-      singular: The operands at whose zeros a value or a derivative is infinite.
-      smaller: A function that returns the parameters that change when channels are removed.
-      summed: `summed(eqn)` lists the axes over which the primitive sums, or which it reduces
-        otherwise. Each entry is a list of pairs (operand, axis), for the operands that have this
-        axis. `summed` is None if the axes are not known.
-      layout: Whether the result is the first operand in another shape, order or dtype.
-      signs: Signs of the operands of a sum.
+      singular: The operands at whose zeros the result or its derivative is infinite.
+      smaller: A function that returns the changed parameters of the primitive after channels are
+        removed.
+      summed: A function `summed(eqn)` that lists the axes over which the primitive sums or reduces.
+        Each entry is a list of pairs (operand, axis), with one pair for each operand that has the
+        axis. `summed` is None if the table does not know the axes.
+      layout: Whether the result has the elements of the first operand, in another shape, order or
+        dtype.
+      signs: The sign of each operand, if the primitive is a sum.
       scaled: The operands in which the primitive is linear if all other operands are fixed.
-      linear: `linear(eqn, side)` returns the matrix product whose kernel is operand `side`.
-      random: Whether the primitive draws random bits, which are always drawn for the whole width.
-      elementwise: Whether the primitive computes element by element.
-      sums: Whether the primitive sums over axes. Removed channels along a summed axis may be equal
-        to each other instead of zero.
+      linear: A function `linear(eqn, side)` that returns the matrix product whose kernel is operand
+        `side`.
+      random: Whether the primitive draws random bits, which are drawn for the whole width.
+      elementwise: Whether each element of the result depends only on the same elements of the
+        operands.
+      sums: Whether the primitive sums over axes. Then removed channels along a summed axis may have
+        equal values instead of zeros.
     """
 
     axes: Callable[..., list[ChannelIds]]
@@ -72,11 +79,14 @@ class Rule(NamedTuple):
 
     @property
     def rearranges(self) -> bool:
-        """Whether the result is the first operand except for layout or sign."""
+        """Whether the result has the elements of the first operand.
+
+        The layout and the signs of the elements may differ.
+        """
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must be nonzero; for a power, the exponent decides."""
+        """The operands that must be nonzero; for a power, its exponent decides."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 
@@ -86,7 +96,11 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
-    """A power: zero at zero operands if the exponent is positive, singular if it is below one."""
+    """The facts about a power, which depend on its exponent.
+
+    A power of zero is zero if the exponent is positive. At zero, the power or its derivative is
+    infinite if the exponent is below one.
+    """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
         found = exponent(eqn, [v.number for v in values])
@@ -100,7 +114,10 @@ def movement(axes: Callable[..., list[ChannelIds]], **facts: Any) -> Rule:
 
 
 def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """The reduced axes of the operands; a reduction may also run over the devices of a mesh."""
+    """The axes over which an equation reduces its operands.
+
+    A reduction may also run over the devices of a mesh.
+    """
     axes = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
     return [[(k, axis)] for k in range(len(eqn.invars)) for axis in axes]
 
@@ -111,7 +128,7 @@ def contracted_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
 
 
 def kernel_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """The axes of a convolution's kernel, without the axis of the outputs."""
+    """The axes of a convolution's kernel, except the axis of the outputs."""
     return [[(1, axis)] for axis in eqn.params["dimension_numbers"].rhs_spec[1:]]
 
 
@@ -234,22 +251,25 @@ RULES: dict[Primitive | str, Rule] = {
     p.iota_p: movement(moves.iota),
     p.random_bits_p: UNKNOWN._replace(random=True),
 }
-"""By the primitive, or by its name where JAX has it under no public one in every version."""
+"""The rows of the table.
+
+The key is the primitive, or its name if it has no public name in every version of JAX.
+"""
 
 
 def rule_of(eqn: Equation) -> Rule:
-    """The row of the primitive of an equation."""
+    """The row of the table for the primitive of an equation."""
     return RULES.get(eqn.primitive) or RULES.get(eqn.primitive.name, UNKNOWN)
 
 
 def summed_of_product(eqn: Equation) -> Sequence[Sequence[tuple[int, int]]] | None:
-    """The axes over which a product or a convolution sums; None for other equations."""
+    """The axes over which a product or a convolution sums; None for other primitives."""
     rule = rule_of(eqn)
     return None if rule.linear is None or rule.summed is None else rule.summed(eqn)
 
 
 def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelIds]:
-    """The ids of the results of an equation, from its row."""
+    """The channel ids of the results of an equation, from the table's row for its primitive."""
     rule = rule_of(eqn)
     values = sets.give_constants_ids(values) if rule.elementwise else values
     results = rule.axes(eqn, sets, *values)
@@ -260,7 +280,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
             sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
-    if rule.random:  # random bits have the whole width, like a constant
+    if rule.random:  # random bits are drawn for the whole width, like a constant
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:
         facts["drawn"] = next((v.drawn for v in values if v.drawn), ())
@@ -272,7 +292,8 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         )
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
-    # A divisor such as 1 − exp(−|h|) is zero at removed channels: the primitive computes that.
+    # A divisor such as 1 − exp(−|h|) is zero at removed channels, and the primitive itself has the
+    # right result there.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:

@@ -1,9 +1,10 @@
 """Finds the programs that an equation calls, in JAX's present and next way of tracing.
 
-A call is an equation that only runs another program: `jit`, `jax.checkpoint`, and functions with a
-custom derivative rule. The called program is a parameter of the equation. With the flags
-`jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes such calls as a `HiPrim`, and
-`expand` returns the program. This module reads both kinds of calls and evaluates equations.
+A call is an equation that only runs another program, such as `jit`, `jax.checkpoint` or a function
+with a custom derivative rule. The program that runs is a parameter of the equation. With the flags
+`jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes these calls as a `HiPrim`,
+whose method `expand` returns the program. This module reads both kinds of calls and evaluates
+equations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,9 +24,9 @@ Options = Mapping[str, Any]
 Leaf = Any
 """An array of JAX or NumPy, a traced array, a Python number, or the shape of an array."""
 Tree = Any
-"""Leaves in containers that JAX can flatten."""
+"""The leaves of a tree whose containers JAX can flatten."""
 Apply = Callable[..., Tree]
-"""A network: a function of a tree of parameters and of inputs."""
+"""A network: a function whose arguments are a tree of parameters and the inputs."""
 
 KINDS = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "eval_jaxpr"), "jit"),
@@ -34,7 +35,10 @@ KINDS = {
     "custom_vjp_call": "custom_vjp",
 }
 HI_KINDS = {"RematTraced": "checkpoint", "CustomJVPTraced": "custom_jvp"}
-"""By the class of a `HiPrim`; the others are taken to have a rule for the backward pass."""
+"""The kind of call for each class of `HiPrim`.
+
+A class that is not listed is taken to have a custom rule for the backward pass.
+"""
 
 
 class Call(NamedTuple):
@@ -71,7 +75,10 @@ def program_of(eqn: Equation) -> Program | None:
 
 
 def subprograms(eqn: Equation) -> list[Program]:
-    """The programs inside an equation: a called program, the branches, or the body of a loop."""
+    """The programs inside an equation.
+
+    These are the program of a call, the branches of a condition, or the body of a loop.
+    """
     if (program := program_of(eqn)) is not None:
         return [program]
     leaves = jax.tree.leaves(eqn.params, is_leaf=lambda x: isinstance(x, Program | Jaxpr))
@@ -86,7 +93,10 @@ _EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> Program | None:
-    """The program of a `HiPrim` of plain arrays; every call returns the same object."""
+    """The program of a `HiPrim` whose operands are arrays.
+
+    Every call of `_expand` returns the same object.
+    """
     if primitive not in _EXPANDED:
 
         def flat(*arrays: Leaf) -> list[Leaf]:
@@ -103,7 +113,10 @@ def _expand(primitive: Any) -> Program | None:
 def evaluate_equation(
     eqn: Equation, arrays: Sequence[Leaf], params: Options | None = None
 ) -> list[Leaf]:
-    """The results of an equation for these operands, with its own parameters or with `params`."""
+    """The results of an equation for these operands.
+
+    The equation has its own parameters, or `params` if they are given.
+    """
     params = eqn.params if params is None else params
     results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
     return list(results) if eqn.primitive.multiple_results else [results]
@@ -112,8 +125,8 @@ def evaluate_equation(
 def trace_tangents(eqn: Equation) -> Program:
     """A program that maps operands and their tangents to results and their tangents.
 
-    Only floating operands and results have tangents. `jax.jvp` traces the equation and follows
-    `jax.custom_jvp` rules.
+    Only floating-point operands and results have tangents. `jax.jvp` traces the equation and
+    follows `jax.custom_jvp` rules.
     """
     operands = [v.aval for v in eqn.invars]
 
@@ -128,10 +141,11 @@ def trace_tangents(eqn: Equation) -> Program:
 
 
 def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
-    """The two programs of `jax.vjp` of an equation, which follow a `jax.custom_vjp` rule.
+    """The two programs of `jax.vjp` of an equation; both follow a `jax.custom_vjp` rule.
 
-    The first computes the results and residuals. The second computes the cotangents of the floating
-    operands, from residuals and the cotangents of the floating results.
+    The first program computes the results and the residuals. The second program computes the
+    cotangents of the floating-point operands, from the residuals and the cotangents of the
+    floating-point results.
     """
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
@@ -150,7 +164,7 @@ def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
 
 
 def of_all(primals: Sequence[Leaf], tangents: Sequence[Leaf]) -> list[Leaf]:
-    """The tangents of all `primals`, given the tangents of the floating-point `primals`."""
+    """The tangents of all `primals`, from the tangents of the floating-point `primals`."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]
@@ -171,9 +185,9 @@ def is_floating(x: Leaf) -> bool:
 
 
 def trace(function: Apply, *arguments: Tree) -> tuple[Program, Tree]:
-    """The program of a function, and the shapes of its result.
+    """The traced program of a function, and the shapes of the function's result.
 
-    Scans are traced in the present way. JAX's next way of tracing scans writes into references,
+    Scans are traced in JAX's present way. JAX's next way of tracing scans writes into references,
     which JAX cannot yet differentiate.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)

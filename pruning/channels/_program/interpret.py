@@ -22,7 +22,10 @@ T = TypeVar("T")
 
 
 def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Program, Tree]:
-    """The program of `apply(params, *inputs)` as a function of leaves in order, and its result."""
+    """The program of `apply(params, *inputs)`, and the shapes of its result.
+
+    The program is a function of the leaves of the arguments, in order.
+    """
     try:
         return trace(apply, params, *inputs)
     except Exception as error:
@@ -40,11 +43,12 @@ def interpret(
     *,
     enter_calls: bool = True,
 ) -> list[T]:
-    """The results of `program`, evaluated by the functions of the caller.
+    """The results of `program`, evaluated by functions that the caller gives.
 
     `constant(array)` returns the value of a constant, and `step(eqn, operands)` returns the results
-    of an equation. The interpreter evaluates the equations inside calls one by one, or `step` gets
-    whole calls if `enter_calls` is false. A value is released after its last reader.
+    of an equation. By default, the interpreter evaluates the equations inside calls one by one. If
+    `enter_calls` is false, `step` gets each call as one equation. An array is released after the
+    last equation that reads it.
     """
     jaxpr = program.jaxpr
     readers = {v: eqn for eqn in jaxpr.eqns for v in eqn.invars if not is_literal(v)}
@@ -67,7 +71,7 @@ def interpret(
 
 
 def live_program(program: Program) -> Program:
-    """`program` without the equations that no result needs."""
+    """The `program` without the equations on which no result depends."""
     needed = [True] * len(program.jaxpr.outvars)
     jaxpr, _ = dce_jaxpr(program.jaxpr, needed, instantiate=True)
     return Program(jaxpr, program.consts)

@@ -1,8 +1,9 @@
-"""Writes a convolution or a product with a kernel as one matrix product for each channel group.
+"""Writes a convolution or a product with a kernel as one matrix product for each group of channels.
 
-The outputs (groups, rows, outputs) are the product of the inputs (groups, rows, inputs) and the
-matrix of the kernel (groups, inputs, outputs). The matrix has the elements of the kernel in another
-order. Padding, strides, dilation and grouping are applied to the inputs.
+For each group, the outputs (groups, rows, outputs) are the product of the inputs (groups, rows,
+inputs) and the matrix of the kernel (groups, inputs, outputs). This matrix has the elements of the
+kernel in another order. Padding, strides, dilation and grouping are applied to the inputs before
+the product.
 """
 
 import math
@@ -20,7 +21,7 @@ Axes = tuple[int, ...]
 
 
 class Product(NamedTuple):
-    """`dot_general` with its axes in three kinds: batch, rows or outputs, and contracted."""
+    """A `dot_general` with three kinds of axes: batch, rows or outputs, and contracted."""
 
     of_inputs: tuple[Axes, Axes, Axes]
     of_kernel: tuple[Axes, Axes, Axes]
@@ -38,7 +39,7 @@ class Product(NamedTuple):
         return _matrices(y, *self.of_outputs)
 
     def squares(self, x: Array) -> Array:
-        """The sum Σ x² of the values that each input of the matrix multiplies, (groups, inputs)."""
+        """The sum Σ x² of the values x that multiply each row of the matrix, (groups, inputs)."""
         return jnp.square(self.inputs(x)).sum(1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
@@ -47,7 +48,7 @@ class Product(NamedTuple):
 
 
 class Convolution(NamedTuple):
-    """`conv_general_dilated` with its parameters, and the size of its window."""
+    """A `conv_general_dilated` with its parameters, and the size of its window."""
 
     window: Axes
     strides: Axes
@@ -58,7 +59,7 @@ class Convolution(NamedTuple):
     groups: int
 
     def inputs(self, x: Array) -> Array:
-        """Every window of the inputs as a row; elements of one channel are next to each other."""
+        """The inputs with every window as a row; elements of one channel are next to each other."""
         x = x.transpose(self.axes[0])
         edges = zip(self.padding, self.input_dilation, strict=True)
         config = [(0, 0, 0), (0, 0, 0), *((low, high, n - 1) for (low, high), n in edges)]
@@ -73,7 +74,8 @@ class Convolution(NamedTuple):
             return lax.slice(padded, (0, 0, *start), limits, (1, 1, *self.strides))
 
         windows = jnp.stack([shifted(offset) for offset in np.ndindex(*self.window)])
-        windows = jnp.moveaxis(windows, 2, 0)  # channels, offsets, images, positions
+        # axes: channels, offsets in the window, images, positions
+        windows = jnp.moveaxis(windows, 2, 0)
         flat = windows.reshape(self.groups, -1, math.prod(windows.shape[2:]))
         return flat.swapaxes(1, 2)
 
@@ -88,7 +90,10 @@ class Convolution(NamedTuple):
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
     def squares(self, x: Array) -> Array:
-        """The sum Σ x² of the feature map that each input of the matrix reads, (groups, inputs)."""
+        """The sum Σ x² of the feature map that multiplies each row of the matrix.
+
+        The sum has the shape (groups, inputs).
+        """
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
 
@@ -101,7 +106,10 @@ Linear = Product | Convolution
 
 
 def convolution_of(eqn: Equation, side: int) -> Linear | None:
-    """A convolution as matrix products; None with batch groups or if `side` is not the kernel."""
+    """A convolution as matrix products.
+
+    The result is None if the convolution has batch groups, or if operand `side` is not the kernel.
+    """
     params, numbers = eqn.params, eqn.params["dimension_numbers"]
     if side != 1 or params["batch_group_count"] > 1:
         return None
@@ -117,7 +125,7 @@ def convolution_of(eqn: Equation, side: int) -> Linear | None:
 
 
 def product_of(eqn: Equation, side: int) -> Linear:
-    """`dot_general` as matrix products."""
+    """A `dot_general` as matrix products with the kernel."""
     contracted, batch = eqn.params["dimension_numbers"]
     free = [
         tuple(k for k in range(len(shape_of(v))) if k not in (*contracted[i], *batch[i]))

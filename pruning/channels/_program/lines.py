@@ -1,4 +1,4 @@
-"""Finds the lines of a model that an equation or an error comes from."""
+"""Finds the lines of a model's code that an equation or an error comes from."""
 
 import sys
 import sysconfig
@@ -14,13 +14,16 @@ from pruning.channels._program.calls import Equation
 FRAMEWORKS = """
     jax jaxlib flax equinox keras haiku optax einops chex numpy scipy jaxtyping beartype
 """
-"""Whose lines are no lines of a model: another library's may be, which is a model itself."""
+"""Packages whose lines are not reported as lines of a model.
+
+Another library may itself be a model.
+"""
 
 
 def line_of(equations: Sequence[Equation]) -> str:
-    """The line of the last equation, or of the innermost equation around it that has a line.
+    """The line of the last equation, or of the innermost equation around the last that has a line.
 
-    If possible, this line is the innermost line outside of JAX and of frameworks that use JAX.
+    If possible, this line is the innermost line outside JAX and frameworks that use JAX.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
@@ -31,7 +34,7 @@ def line_of(equations: Sequence[Equation]) -> str:
 
 
 def line_of_error(error: Exception) -> str:
-    """The innermost line outside frameworks in which an error was raised, if any."""
+    """The innermost line outside frameworks in which an error was raised, if there is one."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not _of_library(frame.filename):
             return f"{frame.filename}:{frame.lineno} ({frame.name})"
@@ -39,7 +42,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The line in words, as the end of a sentence."""
+    """The line in words, for the end of a sentence."""
     return f" at {line}" if line else ""
 
 

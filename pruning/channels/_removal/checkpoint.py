@@ -1,7 +1,7 @@
 """Writes and reads checkpoints of pruned networks.
 
-Orbax writes the small arrays; the kept indices and the widths are metadata. A checkpoint can be
-read without the network before pruning.
+Orbax writes the smaller arrays; the kept indices and the widths are written as metadata. A
+checkpoint can be read without the large network, from which it was pruned.
 """
 
 import itertools
@@ -27,23 +27,23 @@ from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
-UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of the folder of a step whose saving was interrupted
+UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step's folder if saving was interrupted
 Notes = dict[str, Any]
-"""What a checkpoint says of its arrays, as JSON."""
+"""The description of its arrays that a checkpoint contains, as JSON."""
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
-"""By array and axis, the indices of the large network that were kept."""
+"""For each array and axis, the indices of the large network that were kept."""
 
 
 class Pruned(NamedTuple):
-    """A pruned network: its arrays, how it runs, and which channels were kept.
+    """A pruned network: the arrays, the function that runs it, and the kept channels.
 
     A `Pruned` is a pytree with the leaves of `params`, so `jax.jit`, `jax.grad` and optimizers
     accept it.
 
     Attributes:
-      params: The smaller tree.
+      params: The smaller tree of arrays.
       groups: The groups of channels of the large network.
-      keep: For each group, which of its channels were kept.
+      keep: For each group, a mask of the channels that were kept.
       apply: The function that runs the smaller tree, `apply(params, *inputs)`. `apply` is the
         function that was pruned or, with `resize`, the result of `resized` for it.
     """
@@ -54,7 +54,7 @@ class Pruned(NamedTuple):
     apply: Apply
 
     def kept_indices(self) -> Indices:
-        """The kept indices of each array and axis."""
+        """For each array and axis, the indices of the large network that were kept."""
         indices: dict[str, dict[int, list[int]]] = {}
         for (path, axis), mask in keep_masks(self.groups, self.keep).items():
             indices.setdefault(path, {})[axis] = np.flatnonzero(mask).tolist()
@@ -62,7 +62,10 @@ class Pruned(NamedTuple):
 
 
 class _Fixed:
-    """The parts of a `Pruned` that are not arrays; comparisons use their identity."""
+    """The fields of a `Pruned` that are not arrays.
+
+    Two instances are equal if their `parts` are the same objects.
+    """
 
     def __init__(self, parts: tuple[Any, ...]):
         self.parts = parts
@@ -84,16 +87,17 @@ jax.tree_util.register_pytree_with_keys(
 def save_pruned(
     checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
 ) -> None:
-    """Write a checkpoint to `checkpoint_dir` from the host, in place of an earlier checkpoint.
+    """Write a checkpoint to `checkpoint_dir` from the host, and replace an earlier checkpoint.
 
     Args:
       checkpoint_dir: Folder of the checkpoint; it is created if it does not exist.
       pruned: A result of `prune`, or another `Pruned`.
-      step: Number of pruning steps so far; only the latest step is kept.
-      ratios: The schedule of ratios or budgets. `prune` resumes only with the same schedule.
+      step: The number of pruning steps so far; the folder keeps only the latest step.
+      ratios: The schedule of ratios or budgets of the run. `prune` resumes only if it is called
+        with the same schedule.
 
     Raises:
-      TypeError: `pruned` is not a `Pruned`, such as a model from `pruning.nnx.prune`.
+      TypeError: `pruned` is not a `Pruned` but, for example, a model from `pruning.nnx.prune`.
     """
     if not isinstance(pruned, Pruned):
         raise TypeError(
@@ -124,20 +128,21 @@ def save_pruned(
 def load_pruned(
     checkpoint_dir: Path | str, apply: Apply | None = None, *, like: Tree = None
 ) -> Pruned:
-    """Read the network that `save_pruned` or `prune` wrote; the large network is not needed.
+    """Read the network that `save_pruned` or `prune` wrote, without the large network.
 
     Args:
       checkpoint_dir: Folder of the checkpoint.
-      apply: The function that was pruned. Without `apply`, the result has arrays and kept channels
-        but cannot run.
-      like: A tree of arrays or shapes with the structure of the result, at the saved widths or at
-        the widths before pruning, such as `nnx.state(nnx.eval_shape(build))`. Dictionaries, lists
-        and tuples do not need `like`. Without `like`, a tree of other nodes becomes nested
-        dictionaries; their keys are the names on the path from the root to each array.
+      apply: The function that was pruned. Without `apply`, the result has the arrays and the kept
+        channels, but cannot run.
+      like: A tree of arrays or shapes with the structure of the result, such as
+        `nnx.state(nnx.eval_shape(build))`. Its widths are the saved widths or the widths before
+        pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`, a tree
+        with other containers becomes nested dictionaries, whose keys are the names on the path from
+        the root to each array.
 
     Raises:
-      ValueError: The folder has no checkpoint, or `like` has other arrays or other widths. If no
-        `apply` was given, a call of the result's `apply` also raises this error.
+      ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the
+        checkpoint. If no `apply` was given, a call of the result's `apply` also raises this error.
     """
     return _load(*_read(Path(checkpoint_dir)), apply, like)
 
@@ -166,7 +171,10 @@ def _missing(*_: Tree) -> Tree:
 
 
 def _group(group: ChannelGroup, mask: np.ndarray) -> Notes:
-    """A group and its kept channels as JSON; indices that several arrays share appear once."""
+    """A group and its kept channels as JSON.
+
+    If several arrays have equal indices, the indices appear once.
+    """
     tables: dict[bytes, int] = {}
     positions = []
     for path, axis, indices, *flags in group.positions:
@@ -190,10 +198,13 @@ def _read_group(written: Notes, parameters: Parameters) -> tuple[ChannelGroup, n
 
 
 def _groups_of(metadata: Notes) -> list[Notes]:
-    """The groups of a checkpoint; version 0.1 wrote one group for each axis that was cut."""
+    """The groups of a checkpoint.
+
+    Version 0.1 wrote one group for each axis that was cut.
+    """
     if "groups" in metadata:
         return metadata["groups"]
-    metadata["resized"] = False  # version 0.1 did not write this entry
+    metadata["resized"] = False  # version 0.1 did not write this metadata
     sizes = dict(zip(metadata["paths"], metadata["widths before"], strict=True))
     return [
         {
@@ -208,7 +219,10 @@ def _groups_of(metadata: Notes) -> list[Notes]:
 
 
 def _structure(tree: Tree) -> Any:
-    """The structure of a tree as JSON; None if it has more than dictionaries, lists and tuples."""
+    """The structure of a tree as JSON.
+
+    The result is None if the tree has other containers than dictionaries, lists and tuples.
+    """
     counter = itertools.count()
     numbered = jax.tree.map(lambda _: next(counter), tree)
 
@@ -245,7 +259,7 @@ def resume(
 ) -> tuple[Pruned, int] | None:
     """The network that an earlier `prune` with these arguments saved, and its number of steps.
 
-    `start` is the whole network. `apply` is the function that is pruned.
+    `start` is the network before pruning. `apply` is the function that is being pruned.
     """
     found = checkpoint_dir.iterdir() if checkpoint_dir.is_dir() else ()
     if all(path.name.endswith(UNFINISHED) for path in found):
@@ -273,7 +287,7 @@ def _manager(checkpoint_dir: Path, *, create: bool = True) -> Any:
 
 
 def _read(checkpoint_dir: Path) -> tuple[Notes, list[Leaf]]:
-    """The metadata and the arrays of the latest step."""
+    """The metadata and the arrays of the latest step in a checkpoint."""
     none = ValueError(
         f"checkpoint_dir must hold a checkpoint of a pruned network; {checkpoint_dir} holds none"
     )

@@ -1,7 +1,7 @@
 """Removes channels from the arrays of a model, or sets them to zero.
 
-Arrays of a tree are matched to parameters by name, so the same call cuts the state of an optimizer,
-such as optax's momentum. Kept channels keep their order and their values.
+Arrays of a tree are matched to parameters by name, so the same call also cuts the state of an
+optimizer, such as optax's momentum. Kept channels keep their order and their values.
 """
 
 import math
@@ -20,40 +20,41 @@ from pruning.channels._coupling.groups import ChannelGroup, Parameters, Position
 from pruning.channels._program.calls import Leaf, Tree
 
 Keep = Sequence[Bool[Array | np.ndarray, " _"]]
-"""For each group, which of its channels are kept."""
+"""For each group, a mask of the channels that are kept."""
 
 Shape = tuple[int, ...]
 KeepMasks = dict[tuple[str, int], Leaf]
-"""By array and axis, which indices are kept: a mask."""
+"""For each array and axis, a mask of the indices that are kept."""
 
 
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    If the model has the same program at the smaller widths, the smaller tree gives the same outputs
-    as `mask_channels`, up to rounding. `remove_channels` does not check the program. To check the
-    program, call `check_program`; to run any model, use `resized`. Functions and modules that take
-    their widths from the arrays run on the smaller tree without a change. Most modules of
-    `flax.nnx` do so after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the
-    `widths` of the result. `keep` decides shapes, so it is read on the host. `params` may be
-    traced, or be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh
-    no longer divides an axis evenly, the array is replicated along this axis.
+    If the model has the same program at the smaller widths, the model gives the same outputs with
+    the smaller tree as with the tree of `mask_channels`, up to rounding. `remove_channels` does not
+    check that the program is the same. To check the program, call `check_program`; to run a model
+    whose program differs, use `resized`. Functions and modules that take their widths from the
+    arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the smaller
+    tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the numbers that
+    `widths` returns. `keep` decides shapes, so `keep` cannot be traced. `params` may be traced, or
+    be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh no longer
+    divides an axis evenly, the array is replicated along this axis.
 
     Args:
       params: The tree from which the groups were read, or any tree with arrays of the same names
-        and shapes, such as the state of an optimizer. The factored states of Adafactor and SM3 are
-        cut too. In such a tree, an array is cut like the parameter whose path has the same end;
-        only the first name of the parameter's path may be missing. Scalars are not changed.
-        Adafactor needs a new state if another axis of a kernel becomes the longest, or if an axis
-        becomes too short to factor.
+        and shapes, such as the state of an optimizer. The factored states of the optimizers
+        Adafactor and SM3 are cut too. In the state of an optimizer, an array is cut like the
+        parameter whose path ends in the same names; only the first name of the parameter's path may
+        be missing. Scalars are not changed. Adafactor needs a new state in two cases: another axis
+        of a kernel becomes the longest, or an axis becomes too short to be factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.
 
     Raises:
       TypeError: A vector of `keep` is not boolean, or is traced.
-      ValueError: `keep` does not match the groups or keeps no channel; an array of `params` has
-        another shape than the groups record, or does not belong to the groups.
+      ValueError: `keep` does not match the groups, or keeps no channel of a group. An array of
+        `params` has another shape than the groups record, or does not belong to the groups.
 
     Example:
       >>> from pruning import coupled_channels
@@ -76,7 +77,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        taken = np.asarray(leaf).take(indices, axis)  # NumPy, so nothing is compiled
+        taken = np.asarray(leaf).take(indices, axis)  # computed by NumPy, so nothing is compiled
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
@@ -87,11 +88,11 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
-    All later layers then get zero from a removed channel, also after the nonlinearity, because the
-    weights of the next kernel that read the channel are zero too. If the model divides by an array,
-    or takes its square root or logarithm, this array is not set to zero, so all values and
-    derivatives are finite. `keep` may be traced. Arguments and errors are as for `remove_channels`,
-    but a group may lose all channels.
+    All later layers then get zero from a removed channel, also after a nonlinearity, because the
+    weights of the next kernel for this channel are zero too. If the model divides by an array, or
+    takes its square root or logarithm, this array is not set to zero. So all values and derivatives
+    of the masked model are finite. `keep` may be traced. Arguments and errors are the same as for
+    `remove_channels`, but a group may lose all channels.
     """
 
     def zeroed(leaf: Leaf, axis: int, mask: Leaf) -> Leaf:
@@ -109,7 +110,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
 def remaining_groups(
     groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
 ) -> tuple[ChannelGroup, ...]:
-    """The groups of the smaller tree, in the same order."""
+    """The groups of channels of the smaller tree, in the same order."""
     masks = keep_masks(groups, keep)
     new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
     parameters = groups[0].parameters if groups else Parameters((), ())
@@ -136,7 +137,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMask
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
-        # the last entry is for elements that belong to no channel of the group
+        # the last entry stands for elements that belong to no channel of the group
         of_channel = _library(vector).append(vector, True)
         for p in positions:
             key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
@@ -156,12 +157,15 @@ def removed_elements(leaf: Leaf, path: str, masks: KeepMasks) -> np.ndarray:
 
 
 def along_axis(vector: Leaf, axis: int, ndim: int) -> Leaf:
-    """A vector as an array of `ndim` axes, along one axis."""
+    """A vector as an array of `ndim` axes, along one axis; all other axes have size 1."""
     return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])
 
 
 def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
-    """The sharding of an array after an axis changed its size; an uneven axis is replicated."""
+    """The sharding of an array after an axis changed its size.
+
+    If the mesh does not divide the axis evenly, the array is replicated along this axis.
+    """
     sharding = getattr(leaf, "sharding", None)
     if not isinstance(sharding, NamedSharding):
         single = isinstance(sharding, SingleDeviceSharding) and getattr(leaf, "committed", True)
@@ -175,14 +179,15 @@ def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
 
 
 def _library(*arrays: Leaf) -> Any:
-    """NumPy for NumPy's arrays, `jax.numpy` for JAX's arrays."""
+    """The module that computes with an array: NumPy or, for JAX's arrays, `jax.numpy`."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def widths(params: Tree) -> dict[str, int]:
-    """The number of outputs of each layer by name, which is the size of its kernel's last axis.
+    """The number of outputs of each layer by name.
 
-    To run a pruned tree, build the `flax.linen` module with these numbers.
+    The number is the size of the last axis of the layer's kernel. To run a pruned tree, build the
+    `flax.linen` module with these numbers.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
@@ -199,7 +204,7 @@ def widths(params: Tree) -> dict[str, int]:
 def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool = False) -> None:
     """Raise unless `keep` has one boolean vector for each group, of the size of the group.
 
-    Each vector must keep a channel, unless `may_be_empty` is true.
+    Each vector must keep at least one channel, unless `may_be_empty` is true.
     """
     if len(keep) != len(groups):
         raise ValueError(f"keep must hold {len(groups)} vectors, one per group; got {len(keep)}")
@@ -222,15 +227,16 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool
 
 
 def name(group: ChannelGroup) -> str:
-    """The path of the first array of a group."""
+    """The path of the first array that contains channels of a group."""
     return group.positions[0].path
 
 
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
-    """The positions of the filters that make a group's channels: the axes without a sum.
+    """The positions of the filters that make a group's channels.
 
-    If the model sums over all axes, as between two factors of a matrix, the result has all
-    positions. If a channel has one number in each array, all arrays are kernels.
+    These are the positions on axes over which the model does not sum. If the model sums over the
+    axes of all positions, as between two factors of a matrix, the result has all positions. If each
+    channel has one number in each array, all arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
@@ -244,7 +250,7 @@ def _along_channels(
     groups: Sequence[ChannelGroup],
     masks: KeepMasks,
 ) -> Tree:
-    """`tree` after a call of `change(leaf, axis, mask)` for every array and axis with channels."""
+    """The `tree` after `change(leaf, axis, mask)` for every array and axis with channels."""
     if not groups:
         return tree
     leaves, structure = jax.tree.flatten(tree)
@@ -263,7 +269,7 @@ class Owner(NamedTuple):
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
-    """The number of the parameter to which each array of a tree belongs."""
+    """For each array of a tree, the parameter to which it belongs, as a number."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:
@@ -299,10 +305,10 @@ def _owner(
 
 
 def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
-    """The axes of a parameter that an array with these names may have.
+    """The axes of a parameter that an array of an optimizer's state with these names may have.
 
-    An array of Adafactor's state lacks the longest or the second longest axis, or is an unused
-    placeholder.
+    An array of Adafactor's state lacks the longest or the second longest axis of the parameter, or
+    is an unused placeholder.
     """
     whole = tuple(range(len(shape)))
     yield whole
@@ -315,9 +321,9 @@ def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
-    """The longest suffix of `path` that is also a suffix of parameter paths, and these parameters.
+    """The longest end of `path` with which parameter paths end too, and these parameters.
 
-    The suffix may lack only the first name of a parameter's path.
+    Only the first name of a parameter's path may be missing from this end.
     """
     ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
     return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

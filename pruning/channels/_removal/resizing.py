@@ -1,8 +1,8 @@
-"""Runs the program of a network on smaller arrays, with smaller shapes and the same constants.
+"""Runs the program of a network on smaller arrays, with smaller shapes but the same constants.
 
-The network is traced at its original widths, and this program is evaluated on the smaller arrays.
-Shapes in the program become the shapes of the arrays with the remaining channels. Numbers that were
-computed from a shape, such as 1/√width, do not change.
+The network is traced at its original widths, and the traced program is then evaluated on the
+smaller arrays. In this evaluation, a shape in the program becomes the shape of the array with the
+remaining channels. Numbers that were computed from a shape, such as 1/√width, do not change.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,24 +48,32 @@ from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Shape, Sizes, first, large_tree, trim_broadcast
 
 Arguments = Sequence[Values]
-"""The ids of the arguments of each program inside an equation."""
+"""The channel ids of the arguments of each program inside an equation."""
 
 
 class Sized(NamedTuple):
-    """A smaller array, the ids of the large array, and the value of removed channels if nonzero."""
+    """A smaller array, the channel ids of the large array, and the value of removed channels.
+
+    `fill` returns this value along an axis. `fill` is None if the value is zero, or if the removed
+    channels have no common value.
+    """
 
     array: Leaf
     ids: ChannelIds
     fill: Callable[[int], Leaf] | None = None
 
     def removed(self, axis: int) -> Leaf:
-        """The common value of the removed channels along an axis, which then has size 1."""
+        """The common value of the removed channels along an axis, as an array.
+
+        The array has size 1 along this axis.
+        """
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        if self.ids.zero is not None:  # zero, because a part may lose all channels
+        # zeros are made anew, because the array may have no channel left to copy
+        if self.ids.zero is not None:
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # removed channels have no common value
+        assert self.fill is not None  # the removed channels have no common value
         return self.fill(axis)
 
 
@@ -78,29 +86,31 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    Use `resized` if `apply` itself fails or computes something else at the smaller widths. Examples
-    of such models are modules of `flax.linen`, and models with widths in the code, depthwise
-    convolutions, attention, norms over channels, or programs that depend on a shape. Sums over
-    channels include the values of removed channels. `apply` is traced at the old widths, but arrays
-    of the old widths are not needed. The returned function can be compiled, differentiated and
-    batched, and uses the rules of `jax.custom_jvp` and `jax.custom_vjp`.
+    Use `resized` if `apply` itself fails at the smaller widths, or computes something else.
+    Examples are modules of `flax.linen`, and models with widths in the code, depthwise
+    convolutions, attention, norms over channels, or programs that depend on a shape. If removed
+    channels have nonzero values, sums over channels include these values. `apply` is traced with
+    shapes of the old widths, so arrays of the old widths are not needed. The returned function can
+    be compiled, differentiated and batched, and uses the model's rules of `jax.custom_jvp` and
+    `jax.custom_vjp`.
 
-    `apply` may be another function than the one from which the groups were read, such as a training
-    step. Random bits are drawn for the whole width and then cut, so dropout drops the same elements
-    as in the masked network. Results with channels, such as hidden activations, gradients or new
-    statistics of a batch norm, have only the remaining channels.
+    `apply` may be another function than the one that was traced to find the groups, such as a
+    training step. Random bits are drawn for the whole width and then cut, so dropout drops the same
+    elements as in the masked network. If results have channels, as hidden activations, gradients or
+    new statistics of a batch norm do, they have only the remaining channels.
 
     Args:
-      apply: A function of inputs and of the tree from which the groups were read.
+      apply: A function whose arguments are the tree from which the groups were read, and inputs.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, the mask of kept channels, as for `remove_channels`; read on the host.
-      states: Inputs that have channels, as arrays or shapes at the whole width, such as a key-value
-        cache, running statistics, or the carry of a recurrence. States must be the first inputs.
-        The returned function accepts states at the small or at the whole width, and returns states
-        at the small width. Removed channels of states count as zero.
+      states: Inputs that have channels that can be removed, as arrays or shapes at the whole width.
+        Examples are a key-value cache, running statistics, or the carry of a recurrence. States
+        must be the first inputs of `apply`. The returned function accepts states at the small or at
+        the whole width, and returns states at the small width. Removed channels of states count as
+        zeros.
 
     Raises:
-      ValueError: `keep` does not match the groups. The returned function raises the error if
+      ValueError: `keep` does not match the groups. The returned function raises a ValueError if
         `apply` cannot be traced, needs removed channels, or couples removed channels with kept
         channels, or if a state has another shape.
 
@@ -123,7 +133,7 @@ def resized(
 
 @dataclass(frozen=True, eq=False)
 class Resized:
-    """A function of the smaller tree and of inputs, as `resized` describes.
+    """A function of the smaller tree and of inputs, as the docstring of `resized` describes.
 
     Traced programs of `apply` are cached by the shapes of the arguments, as in `jax.jit`.
     """
@@ -134,9 +144,9 @@ class Resized:
     states: tuple[Tree, ...]
 
     def __call__(self, params: Tree, *inputs: Tree) -> Tree:
-        """The result of `apply`, with the remaining channels."""
+        """The result of `apply`, in which arrays have only the remaining channels."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
-        if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
+        if len(program.jaxpr.in_avals) > len(arrays):  # `apply` reads traced arrays from outside
             return self._evaluate(params, *inputs)
         results = jaxpr_as_fun(program.jaxpr)(*arrays)
         return jax.tree.unflatten(jax.tree.structure(program.out_info), results)
@@ -163,7 +173,10 @@ def _shape(x: Leaf) -> Leaf:
 
 
 def _narrow(sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Values) -> list[Leaf]:
-    """The leaves of states without removed channels, from states at the small or whole width."""
+    """The arrays of states without removed channels.
+
+    The states are given at the small width or at the whole width.
+    """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
         raise ValueError(
@@ -185,18 +198,18 @@ def _narrow(sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Va
 
 
 class Resizing:
-    """Evaluates a program on smaller arrays."""
+    """Evaluates a traced program on smaller arrays."""
 
     def __init__(self, sizes: Sizes):
         self.sizes, self.sets = sizes, sizes.sets
 
     def run(self, program: Program, values: Sequence[Sized]) -> list[Sized]:
-        """The results of `program`."""
+        """The results of `program`, evaluated on smaller arrays."""
         constant = lambda x: Sized(x, ids_of_constant(x))  # noqa: E731
         return interpret(program, values, constant, self.step, enter_calls=False)
 
     def step(self, eqn: Equation, values: Sequence[Sized]) -> Sequence[Sized]:
-        """The results of an equation."""
+        """The results of an equation, evaluated on smaller arrays."""
         arrays, operands = [v.array for v in values], [v.ids for v in values]
         call, block = call_of(eqn), BLOCKS.get(eqn.primitive.name)
         whole = all(np.shape(a) == shape_of(v) for a, v in zip(arrays, eqn.invars, strict=True))
@@ -222,7 +235,7 @@ class Resizing:
             return list(map(Sized, results, ids))
 
     def arrays(self, program: Program, arrays: Sequence[Leaf], ids: Values) -> list[Leaf]:
-        """The arrays of the results of `program`."""
+        """The results of `program` as plain arrays, without channel ids."""
         return [v.array for v in self.run(program, list(map(Sized, arrays, ids)))]
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
@@ -235,7 +248,10 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
-        """The contribution of removed channels, which are all equal, to a sum over channels."""
+        """The sum of the removed channels, which are all equal.
+
+        This sum is a part of a sum over channels.
+        """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
             if count:
@@ -250,7 +266,10 @@ class Resizing:
         operands: Values,
         results: Values,
     ) -> list[Leaf]:
-        """The results of a call, which keeps its checkpoint or its custom derivative rule."""
+        """The results of a call.
+
+        The call keeps its checkpoint or its custom derivative rule.
+        """
 
         def function(*arrays: Leaf) -> list[Leaf]:
             return self.arrays(call.program, arrays, operands)
@@ -272,7 +291,7 @@ class Resizing:
         primals: Sequence[Leaf],
         tangents: Sequence[Leaf],
     ) -> tuple[list[Leaf], list[Leaf]]:
-        """The `jax.custom_jvp` rule of a call, on smaller arrays."""
+        """The `jax.custom_jvp` rule of a call, evaluated on smaller arrays."""
         pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]
         values = [*map(Sized, primals, ids), *(Sized(t, i) for t, i in pairs)]
         results = [v.array for v in self.run_rule(eqn, trace_tangents(eqn), values)]
@@ -280,8 +299,8 @@ class Resizing:
         return results[:count], of_all(results[:count], results[count:])
 
     def rule(self, eqn: Equation, operands: Values, results: Values) -> tuple[Apply, Apply]:
-        """The two functions of a `jax.custom_vjp` rule, on smaller arrays."""
-        programs: list[Program] = []  # filled when the rule is differentiated
+        """The two functions of a `jax.custom_vjp` rule, evaluated on smaller arrays."""
+        programs: list[Program] = []  # this list is filled when the rule is differentiated
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 
@@ -305,9 +324,10 @@ class Resizing:
         return forward, backward
 
     def run_rule(self, eqn: Equation, program: Program, values: Sequence[Sized]) -> list[Sized]:
-        """The results of the program of a custom derivative rule."""
+        """The results of the program of a custom derivative rule, evaluated on smaller arrays."""
         with self.sets.inside(eqn):
-            evaluate(program, self.sets, [v.ids for v in values])  # unites the states of its loops
+            # this evaluation unites the channel ids of the states of loops in the program
+            evaluate(program, self.sets, [v.ids for v in values])
             return self.run(program, values)
 
     def branch(

@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
-    """The shapes of the tree from which groups were read, in the structure of `params`."""
+    """The shapes of the tree from which groups were read, with the containers of `params`."""
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
     pairs = zip(shapes, leaves, strict=True)
@@ -45,43 +45,49 @@ class Sizes:
                 )
 
     def shape(self, ids: ChannelIds) -> Shape:
-        """The shape of an array with these ids."""
+        """The shape of an array with these channel ids, without removed channels."""
         return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:
-        """Which ids remain; the ids of a loop's state are new, and their present sets decide."""
+        """Which channel ids remain after removal.
+
+        The ids of a loop's state are new, so the sets to which they now belong decide.
+        """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands; constants that vary along channels are cut to the remaining channels."""
+        """The operands of an equation, in which constants that vary along channels are cut."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)
         return [self.cut(x, new) if value.constant else x for x, value, new in triples]
 
     def cut(self, array: Leaf, value: ChannelIds) -> Leaf:
-        """An array of the large program without removed channels."""
+        """An array of the large program, cut to the remaining channels."""
         for axis, ids in enumerate(value.axes):
             if not (remain := self.remain(ids)).all():
                 array = array.take(np.flatnonzero(remain), axis=axis)
         return array
 
     def params(self, eqn: Equation, values: Values, results: Values) -> Options:
-        """The parameters of a primitive, with the shapes of smaller operands and results."""
+        """The parameters of a primitive, with the shapes of the smaller operands and results."""
         smaller = rule_of(eqn).smaller
         return {**eqn.params, **(smaller(eqn, self.remain, values, results) if smaller else {})}
 
 
 def first(array: Leaf, shape: Shape) -> Leaf:
-    """The first `shape[k]` indices along each axis k, enough for a constant along free axes."""
+    """The first `shape[k]` indices along each axis k.
+
+    These indices are enough for a constant along free axes.
+    """
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 
 def trim_broadcast(eqn: Equation, arrays: Sequence[Leaf], shape: Shape) -> list[Leaf]:
-    """The operands, cut to the length of the result along axes that they share with the result.
+    """Cut the operands to the length of the result along axes that they share with the result.
 
-    A broadcast operand may be longer than another operand.
+    An operand that is to be broadcast may be longer than another operand.
     """
 
     def trim(x: Leaf, axes: Sequence[int | None]) -> Leaf:

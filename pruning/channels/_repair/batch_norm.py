@@ -48,15 +48,17 @@ ANOTHER = (
 
 
 def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, Arrays]:
-    """Fold batch norms into other arrays; returns a function without batch norms and its arrays.
+    """Fold batch norms into other arrays.
 
-    Batch norm with running statistics scales and shifts the outputs of a kernel by parameters.
-    `fold_batch_norms` multiplies the kernel by the scale, and adds all shifts, including the bias,
-    to one vector. The kernel and the norm may be in different modules or calls, with transpositions
-    and changes of dtype between them. Grouped, depthwise and transposed convolutions are folded
+    The function returns a function without batch norms, and the arrays of this function. A batch
+    norm with running statistics scales and shifts the outputs of a kernel; the scale and the shift
+    are computed from parameters. `fold_batch_norms` multiplies the kernel by the scale, and adds
+    all shifts of a kernel, including its bias, to one vector. The kernel and the norm may be in
+    different modules or calls, with transpositions and changes of dtype between them. Grouped,
+    depthwise and transposed convolutions are folded too
     too. Four kinds of norms cannot be folded: a norm before its kernel, a norm after a
     nonlinearity, a norm whose input is also read elsewhere, and a norm inside a loop or a branch.
-    Outputs do not change, up to rounding in the dtype of the kernels.
+    The outputs of the network do not change, up to rounding in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.
@@ -64,15 +66,15 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       inputs: The other arguments of `apply`, or their shapes, at any batch size.
 
     Returns:
-      A function `run(arrays, *inputs)`, which traces `apply`, and the dictionary `arrays`, whose
-      keys are paths in `params`. `cost`, `prune` and `jax.export` accept both like any other model.
-      A kernel keeps its path; if this path is taken, a number is added. The shift of a kernel has
-      the kernel's path with `_shift` at the end. Arrays that the function does not need are left
-      out.
+      A pair of a function `run(arrays, *inputs)`, which traces `apply`, and the dictionary
+      `arrays`, whose keys are paths in `params`. `cost`, `prune` and `jax.export` accept `run` and
+      `arrays` like any other model. A kernel has the same path in `arrays` as in `params`; if this
+      path is taken, a number is added. The shift of a kernel has the kernel's path with `_shift` at
+      the end. Arrays that `run` does not need are left out.
 
     Raises:
-      ValueError: Nothing can be folded, or `apply` cannot be traced. `run` also raises this error
-        if its inputs give another program of `apply`.
+      ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` also raises this
+        error if `apply` has another program at the inputs of `run`.
 
     Example:
       >>> def layer(p, x):
@@ -141,7 +143,10 @@ def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Tree
 
 
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
-    """A path for each folded kernel: its own path, if this path and the shift's path are free."""
+    """A path for each folded kernel.
+
+    This is the kernel's own path, if this path and the path of the shift are not taken.
+    """
     found: list[str] = []
     for path in kernels:
         names = (f"{path or 'kernel'}{end}" for end in ("", *(f"_{k}" for k in range(2, 10**6))))
@@ -155,7 +160,7 @@ def _compute(array: Leaf) -> Value:
 
 
 class Unfolded:
-    """Evaluates a program with folded chains; each array is computed when it is needed."""
+    """Evaluates a program in which chains are folded; each array is computed when it is needed."""
 
     def __init__(
         self,
@@ -165,8 +170,8 @@ class Unfolded:
         eager: bool = False,
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
-        self.used: set[int] = set()  # parameters that are read outside of folded chains
-        self.reads: Counter[Variable] = Counter()  # for each variable
+        self.used: set[int] = set()  # parameters that are read outside folded chains
+        self.reads: Counter[Variable] = Counter()  # an entry for each variable of the program
         self.seen: set[int] = set()
 
     def leaf(self, i: int, shape: Sequence[int]) -> Value:
@@ -183,7 +188,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter_calls=False)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
-        """The values; the chain of a value that is read more than once ends there."""
+        """The values; a value that is read more than once no longer belongs to a chain."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
@@ -199,7 +204,7 @@ class Unfolded:
         return self.unshare(eqn.outvars, results)
 
     def given(self, eqn: Equation, values: Sequence[Value]) -> list[Value]:
-        """The results of an equation whose operands depend on parameters and constants only."""
+        """The results of an equation whose operands do not depend on inputs of the network."""
 
         @cache
         def arrays() -> list[Leaf]:
@@ -226,7 +231,10 @@ class Unfolded:
         return list(map(self.operand, values))
 
     def result(self, chain: Chain) -> Leaf:
-        """The result of a chain, which is folded if parameters scale it."""
+        """The result of a chain of equations.
+
+        The chain is folded if parameters scale the kernel's outputs.
+        """
         first, *links = chain.links
         if not chain.scaled:
             (y,) = evaluate_equation(first.eqn, self.operands(first.values))

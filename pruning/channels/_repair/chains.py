@@ -1,7 +1,8 @@
-"""Finds chains of scales and shifts after a convolution or product, such as batch norm.
+"""Finds chains of scales and shifts that follow a convolution or product, such as batch norm.
 
-A chain begins with a kernel. Each further equation of the chain multiplies each channel by a number
-or adds a number to each channel. These numbers must depend only on parameters and constants.
+A chain begins with a product of activations and a kernel. Each further equation of the chain
+multiplies each channel by a number or adds a number to each channel. These numbers must be computed
+only from parameters and constants.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,15 +20,15 @@ from pruning.channels._removal.removal import along_axis
 
 
 class Value(NamedTuple):
-    """An array of a program that is computed when it is needed.
+    """An array of a program; the array is computed only when it is needed.
 
     Attributes:
-      array: A function that computes the array, only once.
-      given: Whether the array is computed from parameters and constants only.
-      leaves: If the array is given, the numbers of the parameters from which it is computed.
-      varies: If the array is given, the axes along which elements may differ.
-      leaf: The parameter that the array equals, up to shape and dtype.
-      chain: The chain that computes the array, if there is one.
+      array: A function that computes the array at the first call and returns the same array later.
+      given: Whether the array is computed only from parameters and constants.
+      leaves: The numbers of the parameters from which a given array is computed.
+      varies: The axes along which elements of a given array may differ.
+      leaf: The number of the parameter that the array equals, up to shape and dtype.
+      chain: The chain of equations that computes the array, if there is one.
     """
 
     array: Callable[[], Leaf]
@@ -39,7 +40,10 @@ class Value(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An equation of a chain, which enters by operand `side` and has its channels on `axis`."""
+    """An equation of a chain.
+
+    The preceding result of the chain is operand `side`, with its channels on `axis`.
+    """
 
     eqn: Equation
     values: Sequence[Value]
@@ -48,10 +52,11 @@ class Link(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A product with a kernel, and the scales, shifts and changes of shape after it.
+    """A product with a kernel, and the scales, shifts and changes of shape that follow it.
 
     Attributes:
-      links: The equations of the chain in order. In the first link, operand `side` is the kernel.
+      links: The equations of the chain in order. In the first link, operand `side` is the kernel
+        itself.
       kernel_axis: The axis of the kernel's outputs.
       scaled: Whether parameters scale the outputs of the kernel.
     """
@@ -77,7 +82,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand with this equation at the end, if the equation can continue it."""
+    """The chain of an operand, extended by this equation if the equation can follow."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None
@@ -99,7 +104,7 @@ def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 def fold_chain(
     chain: Chain, kernel: Float[Array, "*shape"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, " channels"]]:
-    """The kernel with the scales of the chain, and the shift of each channel."""
+    """The kernel multiplied by the scales of the chain, and the total shift of each channel."""
     dtype = np.promote_types(kernel.dtype, np.float32)
     count = kernel.shape[chain.kernel_axis]
     shift, scale = jnp.zeros(count, dtype), jnp.ones(count, dtype)
@@ -111,7 +116,7 @@ def fold_chain(
 
 
 def _apply_link(link: Link, y: Array) -> Array:
-    """The numbers after a link, given one number for each channel before the link."""
+    """The number of each channel after a link, given the number of each channel before the link."""
 
     def operand(k: int, value: Value) -> Array:
         if k == link.side:
@@ -125,7 +130,7 @@ def _apply_link(link: Link, y: Array) -> Array:
 
 
 def varying(eqn: Equation, values: Sequence[Value]) -> frozenset[int]:
-    """The axes along which the first result of an equation may vary, if its operands are given."""
+    """The axes along which the first result of an equation may vary, if all operands are given."""
     rule, every = rule_of(eqn), frozenset(nontrivial(shape_of(eqn.outvars[0])))
     if not (rule.elementwise or rule.layout):
         return every
@@ -135,5 +140,5 @@ def varying(eqn: Equation, values: Sequence[Value]) -> frozenset[int]:
 
 
 def nontrivial(shape: Sequence[int]) -> list[int]:
-    """The axes of a size other than 1."""
+    """The axes that have another size than 1."""
     return [k for k, n in enumerate(shape) if n != 1]

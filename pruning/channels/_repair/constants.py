@@ -1,7 +1,8 @@
 """Adds the constant outputs of removed channels to the next biases.
 
-If a filter is zero, the output of its channel is a constant, such as relu(β) for a batch norm with
-bias β. If the channel is removed, this constant is missing from the sums of the next layer.
+If all weights of a filter are zero, the output of its channel is a constant, such as relu(β) for a
+batch norm with bias β. If the channel is removed, this constant is missing from the sums of the
+next layer.
 """
 
 from collections.abc import Collection, Sequence
@@ -29,12 +30,12 @@ from pruning.channels._repair.parameters import Addend, Fact, read_network
 
 
 class Value(NamedTuple):
-    """An array of the program in two networks: with zero filters, and with masked channels.
+    """An array of the program in two networks: one with zero filters, one with masked channels.
 
     Attributes:
-      zeroed: The array if only the filters of removed channels are zero, and all later parameters
-        are unchanged.
-      masked: The array if all positions of removed channels are zero.
+      zeroed: The array in the network in which the filters of removed channels are zero, and all
+        later parameters are unchanged.
+      masked: The array in the network in which all positions of removed channels are zero.
     """
 
     zeroed: Leaf
@@ -48,18 +49,18 @@ def fold_constants(
     keep: Keep,
     *inputs: Tree,
 ) -> Tree:
-    """Fold the constants of removed channels into the biases after them.
+    """Add the constant outputs of removed channels to the biases of the next layers.
 
-    The filters of a removed channel count as zero. If a running mean is subtracted from
+    The filters of a removed channel count as zeros. If a running mean is subtracted from
     activations, the activations count as equal to this mean. The output of the channel is then a
-    constant, such as relu(β) with the last bias β. This constant contributes to the sums of the
-    next layer. The contribution is added to the first parameter that is added to the sums (a bias)
-    or subtracted from them (a running mean). In the following four cases, the contribution is
-    dropped. No parameter is added to the sums before the next nonlinearity. The sum is inside a
-    loop. The group has a divisor or a logarithm, which has no value at zero filters. A norm over
-    the channels makes the contribution depend on the inputs. If the next kernel is padded with
-    zeros, the contribution is smaller along the edges of an image, and its mean over the image is
-    added. In all other cases, the folding is exact.
+    constant, such as relu(β) if β is the last bias. This constant contributes to the sums of the
+    next layer. The contribution is added to the first parameter that the program adds to the sums
+    (a bias) or subtracts from them (a running mean). In the following four cases, the contribution
+    is dropped. No parameter is added to the sums before the next nonlinearity. The sum is inside a
+    loop. A divisor or a logarithm belongs to the group, and has no value if filters are zero. A
+    norm over the channels makes the contribution depend on the inputs. If the next kernel is padded
+    with zeros, the contribution is smaller along the edges of an image, and its mean over the image
+    is added. In all other cases, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -71,7 +72,8 @@ def fold_constants(
         on them.
 
     Returns:
-      A tree of the same shapes. Only vectors that are added or subtracted have changed.
+      A tree of the same shapes as `params`. Only vectors that the program adds or subtracts have
+      changed.
 
     Raises:
       ValueError: The same as for `remove_channels`, or `apply` cannot be traced at these arguments.
@@ -104,7 +106,7 @@ def fold_constants(
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
     while True:
         folding = Folding(paths, leaves, masks, unchanged)
-        # without jit, which would compile at every call
+        # evaluated without jit, which would compile at every call
         network.interpret(values, lambda x: Value(x, x), folding.step)
         if not folding.altered:
             break
@@ -115,10 +117,11 @@ def fold_constants(
 
 
 class Folding:
-    """Evaluates both networks at once, and changes parameters of the second to make both equal.
+    """Evaluates two networks at once, and changes parameters of the second until both are equal.
 
-    A sum that is equal in both networks would be altered by a change of its parameter. `altered`
-    are the parameters that an earlier sum has changed, and which must be `unchanged` next time.
+    The first network has zero filters, the second has masked channels. If a sum is equal in both
+    networks, changing the parameter that it adds would make it unequal. The parameters `altered`
+    were changed for an earlier sum, and must be in `unchanged` at the next evaluation.
     """
 
     def __init__(
@@ -141,9 +144,10 @@ class Folding:
         return list(map(Value, zeroed, masked))
 
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
-        """A sum of activations and a parameter that takes the mean difference of both networks.
+        """A sum of activations and a parameter.
 
-        If the sum subtracts a running mean, the constant output of removed channels is this mean.
+        The parameter is changed by the mean difference of the two networks. If the program
+        subtracts a running mean, the constant output of removed channels is taken to be this mean.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

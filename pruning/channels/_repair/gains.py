@@ -1,8 +1,8 @@
-"""Finds the factors by which a traced network multiplies a kernel's outputs, such as batch norm.
+"""Finds the factors by which a network multiplies a kernel's outputs, such as those of batch norm.
 
-Up to the next nonlinearity or sum of activations, the outputs y of a kernel become gain ⊙ (y +
-before) + after. Here `before` are parameters such as a running mean. The gain is computed from
-other parameters, such as a scale and a running variance.
+Up to the next nonlinearity or sum of activations, the network turns the outputs y of a kernel into
+gain ⊙ (y + before) + after. Here `before` consists of parameters such as a running mean. The gain
+is computed from parameters such as a scale and a running variance.
 """
 
 from collections.abc import Sequence
@@ -19,17 +19,20 @@ from pruning.channels._repair.parameters import Addend, Fact, Kernel, Network
 
 
 class Gain(NamedTuple):
-    """Facts about a value: it is computed from parameters only, or is kernel outputs times factors.
+    """Facts about a value of the program.
+
+    The value is computed from parameters only, or consists of the outputs of a kernel times
+    factors.
 
     Attributes:
-      kernel: The kernel of the outputs; None for a value that is computed from parameters.
-      array: The value, if it is computed from parameters. Otherwise, the factors that multiplied
-        the outputs, in the shape of the outputs.
-      deviation: The value of `array` if every running variance under a square root were one. So
+      kernel: The kernel that made the outputs; None for a value that is computed from parameters.
+      array: The value itself, if it is computed from parameters. Otherwise, the factors that
+        multiplied the outputs of the kernel, in the shape of the outputs.
+      deviation: What `array` would be if every running variance under a square root were one. So
         `deviation` is the gain times the running standard deviation.
-      before: Parameters that were added to the outputs, or subtracted, before the first factor.
+      before: The parameters that were added to the outputs, or subtracted, before the first factor.
       leaves: The parameters from which `array` is computed.
-      variances: The parameters of `leaves` that are under a square root.
+      variances: Those parameters among `leaves` that are under a square root.
       addend: The parameter that the last sum added, if there is one.
     """
 
@@ -43,21 +46,21 @@ class Gain(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether the value is computed from parameters and constants only."""
+        """Whether the value is computed only from parameters and constants."""
         return self.kernel is None and self.array is not None
 
     @property
     def maker(self) -> Kernel:
-        """The kernel of the outputs."""
+        """The kernel that made the outputs."""
         assert self.kernel is not None
         return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
-        """One number for each output, (groups, 1, outputs), of `array` or `deviation`."""
+        """The numbers of `array` or `deviation`, one for each output, (groups, 1, outputs)."""
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
-        """`factor`, one number for each output, in the shape of a parameter that is added."""
+        """The numbers `factor`, one for each output, in the shape of an added parameter."""
         zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
         return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)
@@ -67,10 +70,10 @@ NO_GAIN = Gain()
 
 
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
-    """For each kernel (by number), its gain in a network without dead code.
+    """The gain of each kernel, by the number of the kernel.
 
-    A kernel is left out if its outputs are also read without the gain, or if anything except one
-    parameter is added to the outputs before the gain.
+    The network must have no dead code. A kernel is left out in two cases. Its outputs are also read
+    without the gain. Before the gain, a sum adds something other than one parameter to the outputs.
     """
     found = Gains(leaves)
     parameters = [
@@ -83,12 +86,13 @@ def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
 
 
 class Gains:
-    """Evaluates values that depend on parameters only, and follows the outputs of kernels."""
+    """Follows the outputs of kernels, and evaluates values that depend on parameters only."""
 
     def __init__(self, leaves: Sequence[Array]):
         self.leaves = leaves
         self.latest: dict[int, Gain] = {}
-        self.ended: set[int] = set()  # kernels whose outputs another equation reads
+        # kernels whose gain is complete, because the next equation is not a factor
+        self.ended: set[int] = set()
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
         if fact.given:
@@ -106,7 +110,10 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record a use of outputs: two different uses are allowed only at the end."""
+        """Record an equation that reads outputs.
+
+        Different equations may read the same outputs only after the gain is complete.
+        """
         leaf = gain.maker.addend.leaf
         if self.latest[leaf] is not gain or (leaf in self.ended and after is not NO_GAIN):
             self.latest[leaf] = NO_GAIN
@@ -133,7 +140,7 @@ class Gains:
         ]
 
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
-        """The gain after an equation whose other operands are computed from parameters."""
+        """The gain after an equation whose other operands are computed from parameters only."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together([v for v in values if v.given])
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
@@ -157,7 +164,7 @@ class Gains:
 
 
 def together(values: Sequence[Gain]) -> tuple[frozenset[int], frozenset[int]]:
-    """The parameters of all values, and the parameters under a square root."""
+    """The parameters from which the values are computed, and those under a square root."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())
     return frozenset().union(*leaves), frozenset().union(*variances)

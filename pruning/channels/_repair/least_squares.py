@@ -1,9 +1,10 @@
-"""Restores accuracy without a gradient step: fits the kernels after removed channels to data.
+"""Restores accuracy without gradient steps: fits the kernels that read removed channels to data.
 
 The whole network and the network with removed channels at zero are evaluated on the same inputs.
-Layer by layer, a linear least-squares problem gives a new kernel of the second network. The inputs
-of this problem come from the layers that are already repaired. Its targets are the outputs of the
-whole network. The method follows Luo et al. (2017), ThiNet, and He et al. (2017).
+Layer by layer, the solution of a linear least-squares problem is a new kernel of the second
+network. The inputs of this problem are computed by the second network, whose earlier layers are
+already repaired. The targets of the problem are the outputs of the whole network. The method
+follows Luo et al. (2017), ThiNet, and He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +39,7 @@ from pruning.channels._repair.parameters import (
 Batches = Sequence[Sequence[Tree]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
 Arrays = list[Leaf]
-"""An array of the program for each batch, of the whole network and then of the pruned one."""
+"""An array of the program for each batch, in the whole network and then in the pruned network."""
 
 RIDGE = tuple(10.0**k for k in range(-8, 1))
 
@@ -52,30 +53,30 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Tree:
-    """Fit the kernels after removed channels to data; call this before `remove_channels`.
+    """Fit the kernels that read removed channels to data; call this before `remove_channels`.
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
     Here x̃ are the inputs in the network repaired so far, y are the outputs in the whole network,
     and W₀ is the old kernel. If the program adds a bias to the outputs or subtracts a running mean,
-    the mean error is added to this parameter. The penalty λ is one value of `ridge` times the mean
-    of Σ x̃². The last quarter of the batches decides which value, and then all batches are used to
-    compute W. On this quarter, the outputs of W are never further from the outputs of the whole
-    network than the outputs of W₀.
+    this parameter also takes the mean error of the outputs. The penalty λ is one value of `ridge`
+    times the mean of Σ x̃². The last quarter of the batches decides which value of `ridge` is used,
+    and then W is computed from all batches. On this last quarter, the outputs with W are never
+    further from the outputs of the whole network than the outputs with W₀.
 
-    Kernels are computed group by group by Cholesky factorization, on the host in float64. Second
-    moments are computed on the devices of the batches. The activations of both networks that later
-    equations need are in memory for all batches at once.
+    Kernels are computed group by group by Cholesky factorization, on the host in float64. The
+    second moments of inputs and outputs are computed on the devices that hold the batches. For all
+    batches at once, memory holds the activations of both networks that later equations need.
 
     The arguments `apply`, `params`, `groups` and `keep` are as for `fold_constants`.
 
     Args:
-      batches: The other arguments of `apply`, one tuple for each batch, all of the same shapes. A
-        few hundred images in total are enough.
+      batches: The other arguments of `apply`, one tuple for each batch; all batches have the same
+        shapes. A few hundred images in all batches together are enough.
       ridge: The candidate strengths of the penalty λ.
 
     Returns:
-      A tree of the same shapes. Parameters of removed channels are zero or unchanged.
+      A tree of the same shapes as `params`. Parameters of removed channels are zero or unchanged.
 
     Raises:
       ValueError: `batches` is empty, or has only one batch although there are several values of
@@ -114,7 +115,7 @@ def rescale(
     keep: Keep,
     batches: Batches,
 ) -> Tree:
-    """Fit one scale and one shift for each output of the kernels after removed channels.
+    """Fit one scale and one shift for each output of the kernels that read removed channels.
 
     Arguments and errors are as for `least_squares`. Each output of a kernel is multiplied by the
     number a that minimizes Σ (a w·x̃ − y)², where w·x̃ is the output of the smaller network and y
@@ -148,7 +149,10 @@ def _repair(
 def read_batches(
     name: str, params: Tree, batches: Batches, *, instead: str
 ) -> tuple[Tree, list[tuple[Tree, ...]]]:
-    """Parameters and batches as arrays of JAX, after checks of the arguments of function `name`."""
+    """Parameters and batches as arrays of JAX, after a check of the arguments.
+
+    The errors name the function `name`.
+    """
     check_on_host(name, (params, batches), instead=instead)
     check_values(name, params, batches)
     if not len(batches):
@@ -162,7 +166,7 @@ def read_batches(
 
 
 class Repair:
-    """Evaluates both networks on all batches at once, and repairs the kernels of the second."""
+    """Evaluates both networks on all batches at once, and repairs kernels of the pruned network."""
 
     def __init__(self, params: Tree, masked: Tree, masks: KeepMasks, solver: Solver):
         self.paths, self.masks, self.solver = describe(params).paths, masks, solver
@@ -192,7 +196,7 @@ class Repair:
         return any(whole is not pruned for whole, pruned in pairs)
 
     def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
-        """The results of an equation, computed once for equal operands."""
+        """The results of an equation, computed only once if operands of both networks are equal."""
         found: dict[tuple[int, ...], list[Leaf]] = {}
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):
@@ -202,7 +206,7 @@ class Repair:
         return list(map(list, zip(*rows, strict=True)))
 
     def solve(self, eqn: Equation, use: Kernel, values: Sequence[Arrays]) -> list[Arrays]:
-        """The outputs of both networks, after the kernel of the second network is fitted."""
+        """The outputs of both networks, after the kernel of the pruned network is fitted."""
 
         def outputs(x: Leaf, kernel: Leaf) -> Leaf:
             operands = (x, kernel) if use.side == 1 else (kernel, x)
@@ -228,14 +232,17 @@ class Repair:
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)
-        except np.linalg.LinAlgError as error:  # this is also a ValueError
+        except np.linalg.LinAlgError as error:  # the error raised here is also a ValueError
             raise ValueError(
                 f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
                 f"few for the {kernel.shape[1]} inputs of {path}"
             ) from error
 
     def shift(self, addend: Addend, results: Arrays) -> Arrays:
-        """A sum of activations and a parameter that takes the mean difference of the networks."""
+        """A sum of activations and a parameter.
+
+        The parameter is changed by the mean difference of the two networks.
+        """
         whole, pruned = results[: self.count], results[self.count :]
         leaf = self.leaves[addend.leaf]
         means = [addend.mean(a - b, leaf) for a, b in zip(whole, pruned, strict=True)]

@@ -14,10 +14,10 @@ Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
 
 
 def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """A plan that merges channels within clusters; there are as many clusters as kept channels.
+    """A plan that merges the channels of each cluster; each kept channel stands for one cluster.
 
-    The clusters come from Ward's hierarchical clustering. Only the number of channels that `keep`
-    keeps matters.
+    The clusters come from Ward's hierarchical clustering of the features of channels. The plan
+    depends on how many channels `keep` keeps, not on which.
 
     Raises:
       ValueError: `keep` keeps no channel.
@@ -44,7 +44,7 @@ def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transp
     """The plan of `jaxnorm.shift.transport_plan` from all channels to the kept channels.
 
     All channels have the same mass, and all kept channels have the same mass. So every kept channel
-    receives the same total.
+    receives the same total mass.
 
     Raises:
       ValueError: `keep` keeps no channel, or `features` are not finite.

@@ -1,12 +1,13 @@
-"""Restores accuracy without data: merges removed channels into similar kept channels.
+"""Restores accuracy without data: merges removed channels with similar kept channels.
 
-If two channels are equal, one channel can replace both: the next kernels add the weights of both.
-If two channels are similar, the mean of their filters nearly replaces both. A plan T says how much
-of channel i is moved to kept channel j. Filters and biases become means with the weights T[i, j] /
-Σᵢ T[i, j], and the rows of the next kernels become sums with the weights T[i, j] / Σⱼ T[i, j]. The
-outputs of a mean of different filters have a smaller variance. So if a running variance follows
-filters, the merged filters are scaled up to this variance. Sources are Wang et al. (2025), Theus et
-al. (2024) and Jordan et al. (2023).
+If two channels are equal, one channel can replace both: the next kernels then add the weights for
+both channels. If two channels are similar, a channel with the mean of their filters nearly replaces
+both. A plan T is a matrix that says how much of channel i is moved to kept channel j. New filters
+and biases are means of the old ones with the weights T[i, j] / Σᵢ T[i, j]. New rows of the next
+kernels are sums of old rows with the weights T[i, j] / Σⱼ T[i, j]. If different filters are
+averaged, the outputs of their mean have a smaller variance. So if the network divides these outputs
+by a running standard deviation, the merged filters are scaled up to the running variance. Sources
+are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,12 +44,12 @@ def merge_channels(
     """Merge removed channels of `params` into similar channels; call this before `remove_channels`.
 
     Channels are compared by their filters and biases. If a running variance follows a filter, the
-    filter is divided by its length and multiplied by its gain and by the running standard
-    deviation. Without a running variance, the filter is only multiplied by its gain. For white
-    inputs, the differences of the scaled filters equal the differences of the inputs of the
-    nonlinearity. Running means become the running means of the merged filters. Merged filters are
-    scaled so that, for white inputs, their variance is the mean of the running variances. Equal
-    channels are merged without loss.
+    filter is divided by its length, and multiplied by its gain and by the running standard
+    deviation. Without a running variance, the filter is only multiplied by its gain. If the inputs
+    of the layer are white, the differences of the scaled filters equal the differences of the
+    inputs of the nonlinearity. The running means of merged channels become the running means of the
+    merged filters' outputs. Merged filters are scaled such that, for white inputs, the variance of
+    their outputs is the mean of the running variances. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are as for `fold_constants`.
 
@@ -59,7 +60,7 @@ def merge_channels(
         k) without rows or columns of zeros, where k is the number of kept channels.
 
     Returns:
-      A tree of the same shapes. Parameters of removed channels are unchanged.
+      A tree of the same shapes as `params`. Parameters of removed channels are unchanged.
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
@@ -102,7 +103,7 @@ def merge_channels(
 
 
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
-    """Raise if anything except a kernel sums over channels of the groups."""
+    """Raise if anything other than a kernel sums over channels of the groups."""
     sets = channels.sets
     by_kernels = {id(ids) for ids in sets.incoming}
     for required in sets.zeroed:
@@ -120,14 +121,17 @@ def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> Non
 
 
 class Merge(NamedTuple):
-    """A group with removed channels, its kept channels, and the plan."""
+    """A group with removed channels, the mask of its kept channels, and the plan."""
 
     group: ChannelGroup
     keep: np.ndarray
     plan: np.ndarray
 
     def along(self, x: np.ndarray, position: Position) -> np.ndarray:
-        """`x` merged along an axis, by sums of inputs and means of outputs."""
+        """The array `x` after a merge along an axis.
+
+        Inputs are summed, and outputs are averaged.
+        """
         weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
         x = x.copy()
         rows = np.moveaxis(x, position.axis, 0)
@@ -146,7 +150,7 @@ class Merging:
         self.merges: list[Merge] = []
 
     def choose(self, cut: Sequence[tuple[ChannelGroup, np.ndarray]], plan: Plans) -> None:
-        """Plan the merge of every group."""
+        """Choose a plan for every group with removed channels."""
         for group, keep in cut:
             features = self.features(group)
             if not np.isfinite(features).all():
@@ -163,7 +167,7 @@ class Merging:
             self.merges.append(Merge(group, keep, chosen))
 
     def features(self, group: ChannelGroup) -> np.ndarray:
-        """The features by which the channels of a group are compared, one row each."""
+        """The features by which the channels of a group are compared, one row for each channel."""
         columns = []
         for p in group.positions:
             i = self.paths.index(p.path)
@@ -173,7 +177,7 @@ class Merging:
         return np.concatenate(columns, 1)
 
     def filters(self, i: int) -> np.ndarray:
-        """Parameter `i`; a kernel with a gain is multiplied by this gain."""
+        """Parameter `i`; if it is a kernel with a gain, it is multiplied by this gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)
@@ -185,7 +189,7 @@ class Merging:
         return np.asarray(gain.maker.kernel(matrix, leaf), np.float64)
 
     def vectors(self) -> list[Array]:
-        """All arrays merged, except kernels with a gain and parameters added before the gain."""
+        """Merge all arrays except kernels with a gain and parameters added before the gain."""
         return [
             self.merged(i, self.sign(i))
             if any(self.positions(i)) and i not in self.before and i not in self.found
@@ -194,7 +198,10 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """Parameter `i`; scales are multiplied by the signs of gains, which filters absorb."""
+        """Parameter `i`, where scales are multiplied by the signs of gains.
+
+        The filters take over these signs.
+        """
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:
             return x
@@ -209,7 +216,10 @@ class Merging:
         return x
 
     def kernels(self, leaves: Sequence[Array], after: Mapping[int, Gain]) -> list[Array]:
-        """`leaves` with all other arrays merged too; their gains are computed from `leaves`."""
+        """Merge the arrays that `vectors` left out.
+
+        The gains `after` are computed from `leaves`, the result of `vectors`.
+        """
         leaves = list(leaves)
         for i, gain in self.found.items():
             if not list(self.positions(i, incoming=False)):
@@ -224,7 +234,7 @@ class Merging:
             leaves[i] = gain.maker.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
                 if not list(self.positions(addend.leaf)):
-                    continue  # a single number for all channels
+                    continue  # a single number stands for all channels
                 leaf = leaves[addend.leaf]
                 scaled = leaf * gain.of_parameter(addend, of_gain, leaf)
                 merged = self.merged(addend.leaf, np.asarray(scaled))
@@ -232,7 +242,7 @@ class Merging:
         return leaves
 
     def growth(self, i: int, after: Gain) -> np.ndarray:
-        """The factor by which merged filters are too short for the running variance.
+        """The factor by which merged filters must grow to reach the running variance.
 
         The factor is one if the merged filters are zero, or if there is no running variance.
         """
@@ -244,7 +254,10 @@ class Merging:
         return np.where(length > 0, _quotient(deviation, length), 1)
 
     def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
-        """`x`, shaped like parameter `i`, merged along all axes or only along axes of outputs."""
+        """The array `x` after a merge along all axes or only along axes of outputs.
+
+        The array has the shape of parameter `i`.
+        """
         if jnp.issubdtype(x.dtype, jnp.floating):
             for merge, position in self.positions(i, incoming=incoming):
                 x = merge.along(x, position)
@@ -263,5 +276,5 @@ def _length(matrix: np.ndarray) -> np.ndarray:
 
 
 def _quotient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x / y, or zero where y is zero."""
+    """The quotient x / y, or zero if y is zero."""
     return np.where(y != 0, x / np.where(y != 0, y, 1), 0)

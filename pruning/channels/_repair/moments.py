@@ -1,7 +1,8 @@
-"""Second moments of a kernel's inputs and outputs, and the least-squares kernels from them.
+"""Second moments of a kernel's inputs and outputs, and least-squares kernels from these moments.
 
 Moments about the mean of a batch are computed on the device, in at least float32, and merged on the
-host in float64. Shapes are as in `pruning.channels._program.linear`, with the axis of groups first.
+host in float64. The shapes are the same as in `pruning.channels._program.linear`, with the axis of
+groups first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,12 +19,14 @@ from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
-    """Statistics of rows of inputs x and target outputs y: count, means, and sums about the means.
+    """The count, the means, and the second moments of inputs x and target outputs y.
+
+    A row is one input x with its output y.
 
     Attributes:
       rows: The number of rows.
-      x: Mean of x, (groups, inputs).
-      y: Mean of y, (groups, outputs).
+      x: The mean of x, (groups, inputs).
+      y: The mean of y, (groups, outputs).
       xx: The sums Σ x xᵀ about the mean, (groups, inputs, inputs).
       xy: The sums Σ x yᵀ about the means, (groups, inputs, outputs).
     """
@@ -42,7 +45,7 @@ class Moments(NamedTuple):
 
 
 def moments(linear: Linear, x: Array, y: Array) -> Moments:
-    """The moments of a batch of inputs and outputs in the program's shapes."""
+    """The moments of a batch of inputs and outputs, which have the shapes of the program."""
     rows, *sums = auto_sharded(partial(_sums, linear))(x, y)
     return Moments(int(rows), *(np.asarray(s, np.float64) for s in sums))
 
@@ -57,7 +60,10 @@ def _sums(linear: Linear, x: Array, y: Array) -> tuple[Array, ...]:
 
 
 def merge(parts: Iterable[Moments]) -> Moments:
-    """The moments of all rows of several sets of rows, Chan et al. (1979)."""
+    """The moments of all rows together, from the moments of several sets of rows.
+
+    The formula is from Chan et al. (1979).
+    """
     return reduce(_both, parts)
 
 
@@ -69,7 +75,7 @@ def _both(a: Moments, b: Moments) -> Moments:
 
 
 Equations = tuple[np.ndarray, np.ndarray]
-"""Σ x xᵀ and Σ x yᵀ of the normal equations."""
+"""The matrices Σ x xᵀ and Σ x yᵀ of the normal equations."""
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
@@ -89,8 +95,8 @@ def ridge_solution(
 ) -> np.ndarray:
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
-    The penalty λ is one of `ridge` times the mean of Σ x². For each candidate, W is computed from
-    the first rows only. The candidate with the smallest error on the held-out rows is chosen.
+    The penalty λ is a number of `ridge` times the mean of Σ x². For each number, W is computed from
+    the first rows only. The number whose W has the smallest error on the held-out rows is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
@@ -111,7 +117,10 @@ def ridge_solution(
 def scale_outputs(
     kernel: np.ndarray, first: Moments, held: Moments | None, shifted: bool
 ) -> np.ndarray:
-    """The kernel times a number a for each output that minimizes Σ (a w·x − y)² over all rows."""
+    """The kernel after each output is multiplied by its best factor.
+
+    The factor a minimizes Σ (a w·x − y)² over all rows.
+    """
     xx, xy = all_equations(first, held, shifted)
     square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
     product = np.sum(kernel * xy, 1, keepdims=True)
@@ -127,7 +136,10 @@ def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equati
 
 
 def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
-    """The kernel at a ridge, by Cholesky factors; the row of a constant input does not change."""
+    """The kernel for one ridge, by Cholesky factors.
+
+    If Σ x² of an input is zero in `normal`, the input's row of the kernel does not change.
+    """
     import scipy.linalg  # imported here, because the import is slow and only repairs need it
 
     solution = kernel.copy()

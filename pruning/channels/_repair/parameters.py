@@ -1,8 +1,8 @@
-"""Collects facts about the use of parameters in a traced network, which all repairs read.
+"""Collects facts about how a network uses its parameters; all repairs read these facts.
 
 One pass over the program visits the equations in the order of `interpret`. For each equation, the
-pass finds whether the equation depends on parameters only, which parameter is added, and which
-kernel multiplies activations.
+pass finds three facts: whether the equation depends on parameters only, which parameter it adds,
+and which kernel it multiplies with activations.
 """
 
 import math
@@ -33,13 +33,16 @@ from pruning.channels._program.linear import Linear
 
 
 class Addend(NamedTuple):
-    """A parameter in a sum; `spread` maps a change of the parameter to a change of the sum."""
+    """A parameter that is a term of a sum.
+
+    The function `spread` maps a change of the parameter to the change of the sum.
+    """
 
     leaf: int
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The mean change of the parameter that best gives the `change` of the sum."""
+        """The change of the parameter that comes nearest to a `change` of the sum."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -53,11 +56,12 @@ class Kernel(NamedTuple):
 
     Attributes:
       side: The number of the operand that is the kernel.
-      addend: The parameter that the kernel equals up to the order of elements. If the kernel is a
-        sum, the parameter is a term of this sum.
+      addend: The number of the parameter that the kernel equals up to the order of elements. If the
+        kernel is a sum, the parameter is a term of this sum.
       linear: The matrix product with the kernel.
       alone: Whether the kernel is the parameter itself and not a sum.
-      shifted: Whether a parameter is added to the outputs, and nothing else reads the outputs.
+      shifted: Whether a parameter is added to the outputs of the product, and nothing else reads
+        these outputs.
     """
 
     side: int
@@ -71,20 +75,20 @@ class Kernel(NamedTuple):
         return self.linear.matrix(self.addend.spread(kernel))
 
     def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
-        """The array of a parameter from its `matrix`; only the order of elements differs."""
+        """The array of a parameter, from its matrix; only the order of elements differs."""
         zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
         return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
 
 
 class Fact(NamedTuple):
-    """The use of parameters in an equation.
+    """Facts about how an equation uses parameters.
 
     Attributes:
-      given: Whether the equation computes from parameters and constants only.
-      addend: The parameter that is a term of the first result; the first parameter if there are
-        two.
-      kernel: The kernel by which the equation multiplies activations.
-      once: Whether no other equation reads the parameter.
+      given: Whether the equation computes only from parameters and constants.
+      addend: The parameter that is a term of the first result; if two parameters are terms, the
+        first.
+      kernel: The kernel that the equation multiplies with activations.
+      once: Whether only this equation reads the parameter.
     """
 
     given: bool
@@ -94,17 +98,17 @@ class Fact(NamedTuple):
 
     @property
     def shift(self) -> Addend | None:
-        """The parameter that is added to activations."""
+        """The parameter that the equation adds to activations."""
         return None if self.given else self.addend
 
     @property
     def solved(self) -> Kernel | None:
-        """The kernel, if nothing else reads it."""
+        """The kernel, if no other equation reads it."""
         return self.kernel if self.once else None
 
 
 class Network(NamedTuple):
-    """A traced network, and the facts of its equations in the order of `interpret`."""
+    """A traced network, and facts about its equations in the order of `interpret`."""
 
     program: Program
     facts: list[Fact]
@@ -115,13 +119,19 @@ class Network(NamedTuple):
         constant: Callable[[Leaf], T],
         step: Callable[[Fact, Equation, list[T]], Sequence[T]],
     ) -> list[T]:
-        """Like `interpret`, but `step(fact, eqn, operands)` also gets the facts of the equation."""
+        """Work like `interpret`, but pass the facts of each equation to `step` too.
+
+        The call is `step(fact, eqn, operands)`.
+        """
         facts = iter(self.facts)
         return interpret(self.program, values, constant, lambda eqn, x: step(next(facts), eqn, x))
 
 
 class Role(NamedTuple):
-    """The origin of a value, as in `Fact`; `maker` is the equation whose kernel made the value."""
+    """The origin of a value, as in `Fact`.
+
+    `maker` is the equation whose kernel made the value.
+    """
 
     given: bool
     addend: Addend | None = None
@@ -130,7 +140,7 @@ class Role(NamedTuple):
 
 
 def read_network(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> Network:
-    """The network `apply(params, *inputs)`."""
+    """The network `apply(params, *inputs)` and the facts about its equations."""
     return network_of(trace_apply(apply, params, inputs)[0], describe(params).shapes)
 
 
@@ -140,8 +150,8 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     Integers and Python numbers cannot absorb a change, so they are neither addends nor kernels.
     """
     facts: list[Fact] = []
-    readers: Counter[int] = Counter()  # for each parameter
-    sums: dict[int, int] = {}  # for each equation with a kernel, the sum after the equation
+    readers: Counter[int] = Counter()  # an entry for each parameter
+    sums: dict[int, int] = {}  # for each equation with a kernel, the sum that follows the equation
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)
@@ -157,7 +167,8 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         return [result, *[Role(given)] * (len(eqn.outvars) - 1)]
 
     def origin(i: int, aval: Any) -> Role:
-        is_array = aval.ndim > 0 or not aval.weak_type  # a changed Python number would get a dtype
+        # a Python number that is changed would get a dtype
+        is_array = aval.ndim > 0 or not aval.weak_type
         may_change = is_floating(aval) and is_array
         return Role(True, Addend(i, lambda x: x), alone=True) if may_change else Role(True)
 
@@ -190,7 +201,7 @@ def _addend(eqn: Equation, roles: Sequence[Role]) -> Addend | None:
 def _kernel(
     eqn: Equation, roles: Sequence[Role], shapes: Sequence[tuple[int, ...]]
 ) -> Kernel | None:
-    """The kernel of an equation, if it has one."""
+    """The kernel by which an equation multiplies activations; None for other equations."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -205,9 +216,8 @@ def _kernel(
 
 
 def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: bool = False) -> None:
-    """Raise unless one product reads each kernel that reads channels of the groups.
-
-    With `alone`, each kernel must also be a parameter itself.
+    """Raise unless exactly one product reads each kernel that reads channels of the groups.
+    With `alone`, each kernel must be a parameter itself and not a sum.
     """
     kernels = [fact.solved for fact in network.facts]
     leaves = {k.addend.leaf for k in kernels if k is not None and (k.alone or not alone)}

@@ -1,7 +1,7 @@
 """Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
-The choice is a knapsack problem: the lost scores should be as small as possible, at a cost within
-the budget.
+The choice is a knapsack problem: the sum of the lost scores should be as small as possible, while
+the cost stays within the budget.
 """
 
 import heapq
@@ -21,7 +21,7 @@ from pruning.channels._selection.choice import Masks, Scores, keep_largest, mult
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
-"""The value of the best 0, 1, 2, ... channels of a group."""
+"""The total value of the best 0, 1, 2, ... channels of a group."""
 
 
 def select_within(
@@ -37,41 +37,43 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    The algorithm is greedy. Each step considers the next channels of every group, and removes those
-    for which the loss divided by the saved cost is smallest. The first widths within the budget are
-    selected. Without `price`, the largest steps that still fit are then undone, so the unused
-    budget is less than the next step of any group that lost channels. The loss of a group is
-    −log(sum of the kept scores / sum of all scores of the group). So scores of different layers
-    need no common unit. If a layer has lost many channels, the loss of another channel counts more.
-    The reason is that a bottleneck harms the whole network. Suppose that the cost is a sum over
-    groups, and that later channels of a group save no more than earlier channels. Under this
-    assumption, the loss exceeds the smallest possible loss by at most the loss of the last step,
-    Dantzig (1957). If layers connect two groups, the cost is not such a sum, and the algorithm is a
-    heuristic.
+    The algorithm is greedy: it repeats the step that looks best. In each step, one group becomes
+    narrower: the group whose loss divided by the saved cost is smallest. The algorithm stops at the
+    first widths within the budget. Without `price`, the largest steps are then undone if the cost
+    stays within the budget. So the unused budget is less than the next step of any group that lost
+    channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the group).
+    So scores of different layers need not have the same unit. If a layer has already lost many
+    channels, the loss of one more channel is larger. The reason is that a bottleneck harms the
+    whole network. Suppose that the cost is a sum over groups, and that each further channel of a
+    group saves no more than the channel before. Then the loss exceeds the smallest possible loss by
+    at most the loss of the last step, Dantzig (1957). If layers connect two groups, the cost is not
+    such a sum, and the bound does not hold.
 
-    The choice is computed on the host. With `price`, steps are chosen by `price`, and `cost` is
-    called only a logarithmic number of times. So `cost` may compile and measure.
+    The choice is computed on the host. With `price`, the algorithm chooses steps by `price`, and
+    calls `cost` only a logarithmic number of times. So `cost` may be slow, for example because it
+    compiles and measures.
 
     Args:
       scores: One vector of nonnegative scores for each group; −∞ for channels that were removed
         earlier.
       budget: The largest allowed cost, in the unit of `cost`.
-      cost: A function from the width of each group to the cost of the network, such as
-        `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. A wider
-        network must not cost less.
-      price: A cheaper function that estimates the cost of a step, such as multiply-accumulates for
-        a `cost` in milliseconds. The default is `cost`.
-      widths: For each group, the allowed widths besides the whole width, such as the widths that
+      cost: A function from the width of each group to the cost of the network. For example, pass
+        `lambda widths: at(widths).macs` with `at = cost_at(apply, params, groups, x)`. The cost of
+        a wider network must not be smaller.
+      price: A faster function that estimates the cost, such as multiply-accumulates if `cost` is in
+        milliseconds. The default is `cost`.
+      widths: For each group, the allowed widths other than the whole width, such as the widths that
         `widths_for` marks as worth having. By default, all widths are allowed.
-      min_channels: At least this many channels of a group are kept. A smaller group keeps all
-        channels.
-      round_to: The multiple for the number of kept channels, as in `select_layerwise`.
-      normalize: If false, scores are not normalized: the loss is the sum of the lost scores over
-        all groups.
+      min_channels: At least this many channels of a group are kept. A group with fewer channels
+        keeps all channels.
+      round_to: The number of kept channels of each group is a multiple of this number, as in
+        `select_layerwise`.
+      normalize: If false, the scores are not normalized: the loss is the sum of the lost scores
+        over all groups.
 
     Raises:
-      ValueError: `cost` exceeds the budget at the fewest channels; an option is out of range; a
-        score is negative and `normalize` is true.
+      ValueError: `cost` exceeds the budget even with the fewest channels. An option is out of
+        range. A score is negative and `normalize` is true.
 
     Example:
       >>> scores = [jnp.array([3.0, 1.0, 2.0]), jnp.array([5.0, 4.0])]
@@ -106,7 +108,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """The value of keeping the best 0, 1, 2, ... of the remaining channels, by score."""
+    """The total value of the best 0, 1, 2, ... of the remaining channels, by score."""
     descending = ascending[ascending > -np.inf][::-1]
     if not normalize:
         return np.cumsum([0.0, *descending])
@@ -122,9 +124,10 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
 
 
 class Step(NamedTuple):
-    """A step that makes a group narrower; steps are ordered by loss divided by saving.
+    """A step that makes a group narrower.
 
-    `number` counts the steps of the group. `widths` and `price` are the values after the step.
+    Steps are ordered by their loss divided by their saving. `number` is the number of the step
+    among the steps of its group. `widths` and `price` are the widths and the price after the step.
     """
 
     rate: float
@@ -139,10 +142,10 @@ def _path(
     narrower: Sequence[Sequence[int]],
     price: CostOf,
 ) -> list[tuple[int, ...]]:
-    """The widths after each step, from the widest to the narrowest.
+    """The widths of all groups after each step, from the widest network to the narrowest.
 
-    A step may save less after other steps. So the saving of a step is computed again before the
-    step is taken.
+    A step may save less if other steps were taken before. So the saving of a step is computed again
+    before the step is taken.
     """
     path = [tuple(own.size - 1 for own in values)]
     now = price(path[0])
@@ -174,7 +177,10 @@ def _undo_steps(
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
-    """The last widths of a path, after undoing the largest steps that the budget allows."""
+    """The last widths of a path.
+
+    The largest steps that the budget allows are undone.
+    """
     widths = path[-1]
     steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:

@@ -1,4 +1,4 @@
-"""Chooses channels of coupled groups by a ratio, from scores of the filters that make them.
+"""Chooses channels of coupled groups by a ratio, from scores of the filters that make the channels.
 
 The channels with the lowest scores are removed first; `order` breaks ties. A group has one score
 for each channel.
@@ -33,16 +33,17 @@ def channel_scores(
     criterion: Callable[[Float[Array, "filters dims"]], Float[Array, " filters"]] = l2_norm,
     reduce: Callable[..., Array] = jnp.mean,
 ) -> list[Float[Array, " _"]]:
-    """Score the channels of each group by the filters of all layers that make them.
+    """Score the channels of each group by the filters of all layers that make these channels.
 
-    All filters of a layer are scored together, including the filters of fixed channels. If several
-    filters make one channel, because maps are added or groups are convolved, `reduce` combines
-    their scores.
+    All filters of a layer are scored together, including the filters of channels that cannot be
+    removed. Several filters make one channel if feature maps are added or groups are convolved;
+    `reduce` combines the scores of these filters.
 
     Args:
       params: The tree from which the groups were read.
       groups: All or some groups of `coupled_channels`.
-      criterion: A function of `CRITERIA`, or any other function of filters, which are rows.
+      criterion: A function of `CRITERIA`, or another function that scores filters, given as the
+        rows of a matrix.
       reduce: A function that is called with an axis, such as `jnp.sum`, `jnp.mean` or `jnp.max`.
 
     Raises:
@@ -90,7 +91,7 @@ def mean_scores(
     score: Callable[[Tree, Sequence[ChannelGroup], Tree], Scores],
     batches: Iterable[Tree],
 ) -> list[Float[Array, " _"]]:
-    """Average `score(params, groups, batch)` over batches, which lowers noise.
+    """Average `score(params, groups, batch)` over several batches, which lowers the noise.
 
     To use `mean_scores` with `prune`, pass `score=partial(mean_scores, score=of_batch,
     batches=batches)`. Each pruning step reads the batches again, so pass a list.
@@ -129,15 +130,17 @@ def select_layerwise(
 ) -> Masks:
     """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest scores, as in the paper.
 
-    The choice is computed on the host, because masks decide shapes. Under `jit`, use `lowest`.
+    The choice is computed on the host, because the masks decide the shapes of the smaller arrays.
+    Inside `jit`, use `lowest` instead.
 
     Args:
-      scores: One vector for each group.
-      ratio: The fraction to remove, in (0, 1).
+      scores: One vector of scores for each group.
+      ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps; a smaller group keeps all
         channels.
-      round_to: A group keeps a multiple of this number of channels, or all its channels. Pass one
-        number, or one number for each group. Multiples of 8, 64 or 128 suit hardware.
+      round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
+        keeps all channels. Pass one number, or one number for each group. Multiples of 8, 64 or 128
+        are fast on common hardware.
 
     Raises:
       ValueError: An option is out of range.
@@ -162,16 +165,17 @@ def select_globally(
 ) -> Masks:
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
-    The choice is computed on the host. Under `jit`, use `lowest` on all scores together. Scores of
-    a group are divided by their mean. Without this division, small layers would lose most channels,
-    because norms grow with the number of weights. `min_channels` and `round_to` may keep more
-    channels.
+    The choice is computed on the host. Inside `jit`, use `lowest` on the scores of all groups
+    together. The scores of a group are divided by their mean. Without this division, small layers
+    would lose most channels, because norms grow with the number of weights. Because of
+    `min_channels` and `round_to`, more channels may be kept.
 
     Args:
-      scores: One vector for each group; −∞ for channels that were removed earlier.
-      ratio: The fraction to remove, in (0, 1).
+      scores: One vector of scores for each group; −∞ for channels that were removed earlier.
+      ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps, as in `select_layerwise`.
-      round_to: The multiple for the number of kept channels, as in `select_layerwise`.
+      round_to: The number of kept channels of each group is a multiple of this number, as in
+        `select_layerwise`.
       normalize: If false, scores are not divided by their mean. Set `normalize` to false for scores
         with the same unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
 
@@ -196,7 +200,10 @@ def select_globally(
 
 
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
-    """Scores of each group divided by their mean size; removed channels do not count."""
+    """The scores of each group, divided by the mean of their absolute values.
+
+    Channels that were removed earlier do not count.
+    """
 
     def relative(vector: Array) -> Array:
         present = vector > -jnp.inf
@@ -207,7 +214,10 @@ def normalized(scores: Scores) -> list[Float[Array, " _"]]:
 
 
 def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
-    """The multiple for each of `count` groups, from one number or one number per group."""
+    """The multiple for each of `count` groups.
+
+    The argument is one number for all groups or one number for each group.
+    """
     numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
     if len(numbers) != count:
         raise ValueError(f"round_to must hold {count} numbers, one per group; got {len(numbers)}")
@@ -219,7 +229,9 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 def multiples_by_name(
     groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
 ) -> list[int]:
-    """The multiple for each group, from one number or one number per layer name.
+    """The multiple for each group.
+
+    The argument is one number for all groups, or a number for each name of a layer.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -231,11 +243,12 @@ def multiples_by_name(
 
 
 def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
-    """The groups whose channels do not come from a layer with one of these names.
+    """The groups whose channels are not made by a layer with one of these names.
 
     Args:
       groups: All or some groups of `coupled_channels`.
-      names: Whole parts of the paths of arrays, such as `"stem"` or `"blocks/0"`.
+      names: Names of layers, each of which is one or more whole names of a path, such as `"stem"`
+        or `"blocks/0"`.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -246,7 +259,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 
 
 def match_names(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
-    """For each group, the names whose layers make its channels.
+    """For each group, those of the names whose layers make channels of the group.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -270,7 +283,10 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """Masks of the `counts` largest scores, or of more scores if the options require more."""
+    """Masks of the `counts` largest scores of each group.
+
+    The options may require more channels.
+    """
     at_least(1, min_channels=min_channels)
     masks = []
     for vector, count, multiple in zip(scores, counts, round_to, strict=True):
@@ -280,7 +296,7 @@ def _largest(
 
 
 def keep_largest(scores: Float[Array, " n"], count: int) -> Bool[np.ndarray, " n"]:
-    """A mask of the `count` largest scores, or of all scores if there are fewer."""
+    """A mask of the `count` largest scores; all scores if there are fewer than `count`."""
     mask = np.ones(len(scores), bool)
     mask[np.asarray(order(scores))[: max(len(scores) - count, 0)]] = False
     return mask

@@ -1,4 +1,4 @@
-"""Scores of channels from data: gradients (Taylor) and activations (Wanda)."""
+"""Scores channels from data: by gradients (Taylor) or by activations (Wanda)."""
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
@@ -24,18 +24,19 @@ def taylor_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the squared first-order change of the loss: the mean of (Σ w ∂L/∂w)².
 
-    The sum runs over the weights of the filters that make the channel, and the mean over `batches`.
+    The sum runs over the weights of the filters that make the channel, and the mean is over
+    `batches`.
 
-    To first order, this is the squared change of the loss if the filters of the channel are set to
-    zero, Molchanov et al. (2019). To use `taylor_scores` with `prune`, pass
-    `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine `taylor_scores` and
-    `resize`, because `loss` would have to accept smaller trees.
+    This score approximates the squared change of the loss if the filters of the channel are set to
+    zero, Molchanov et al. (2019). The approximation is of first order. To use `taylor_scores` with
+    `prune`, pass `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine
+    `taylor_scores` and `resize`, because `loss` would have to accept smaller trees.
 
     Args:
       params: The tree from which the groups were read.
       groups: All or some groups of `coupled_channels`.
-      loss: A function of a tree like `params` and a batch.
-      batches: One batch or more; each batch takes one gradient.
+      loss: A function that returns the loss for a tree like `params` and a batch.
+      batches: One batch or more; one gradient is computed for each batch.
 
     Raises:
       ValueError: `batches` is empty.
@@ -69,10 +70,10 @@ def wanda_scores(
     apply: Apply,
     inputs: Sequence[Tree],
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the weights that read it, times the norm of their inputs: Σ |w| ‖x‖₂.
+    """Score a channel by the weights that read it, times the norm of its values: Σ |w| ‖x‖₂.
 
-    Here x are the values that the weight w multiplies, over all samples of `inputs`. The term |w|
-    ‖x‖₂ is Wanda's score of a weight, Sun et al. (2024). The sum is over the weights of later
+    Here x are the values that the weight w multiplies, for all samples of `inputs`. The term |w|
+    ‖x‖₂ is Wanda's score of a weight, Sun et al. (2024). The sum runs over the weights of later
     layers that are removed with the channel. The norm of a feature map is taken over samples and
     pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
     inputs=[x])`.
@@ -84,8 +85,8 @@ def wanda_scores(
       inputs: The other arguments of `apply`, with a few hundred samples.
 
     Raises:
-      ValueError: `apply` cannot be traced; a group is read by no convolution or product whose
-        kernel is an array of `params`; or such a kernel is inside a loop.
+      ValueError: `apply` cannot be traced. No convolution or product whose kernel is an array of
+        `params` reads a group, or its kernel is inside a loop.
 
     Example:
       >>> import numpy as np
@@ -117,12 +118,15 @@ def wanda_scores(
 
 
 def _product(w: Array, gradient: Array) -> Array:
-    """`w` times its gradient; zeros for integers, which have no gradient."""
+    """The product of `w` and its gradient; zeros for integers, which have no gradient."""
     return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else w * gradient
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
-    """For each leaf, |w| ‖x‖₂ of every kernel weight w that multiplies activations x."""
+    """The values |w| ‖x‖₂ in the shape of each leaf.
+
+    Here w is a weight of a kernel, and x are the activations that w multiplies.
+    """
     network = read_network(apply, params, inputs)
 
     @jax.jit

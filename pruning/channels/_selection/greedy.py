@@ -1,4 +1,4 @@
-"""Scores channels by the error of the next layers that a new least-squares fit cannot repair."""
+"""Scores channels by the error of the next layers that remains after a new least-squares fit."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-SWAP_MARGIN = 1e-9  # larger than rounding errors, so that no swap is reversed
+SWAP_MARGIN = 1e-9  # larger than rounding errors, so no swap is later reversed
 
 
 def reconstruction_scores(
@@ -26,17 +26,19 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the error of `least_squares` after the removals up to this channel.
+    """Score a channel by the error that remains if channels are removed up to this channel.
 
-    The algorithm removes one channel of a group at a time. It removes the channel that increases
-    the error E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. The error E is summed over the
-    kernels W₀ that read the group. In E, x and y are the inputs and outputs of a kernel in the
-    whole network, minus their means if a parameter is added to y. The penalty λ is `ridge` times
-    the mean of Σ x². The score of a channel is the error E after its removal. Scores rise from the
-    first removed channel to the last, so the lowest k scores are the first k removed channels. The
-    inverse of Σ x xᵀ + λ is updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic
-    et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with s
-    inputs each, the algorithm takes n (n s)² s multiplications.
+    The error is measured after `least_squares` has fitted the next kernels. The algorithm removes
+    one channel of a group at a time. The removed channel is the one that increases the error E =
+    min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. The error E is summed over all kernels W₀ that
+    read the group. In E, x and y are the inputs and outputs of a kernel in the whole network. If a
+    parameter is added to y, the means of x and y are subtracted. The penalty λ is `ridge` times the
+    mean of Σ x². The score of a channel is the error E after the channel is removed. Scores rise
+    from the first removed channel to the last, so the k channels with the lowest scores are the
+    first k removed channels. After each removal, the inverse of Σ x xᵀ + λ is updated exactly, on
+    the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective is from
+    OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm needs n (n s)² s
+    multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
@@ -78,12 +80,13 @@ def swap_channels(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Bool[np.ndarray, " _"]]:
-    """Swap kept and removed channels until no swap lowers the error of the output.
+    """Swap kept and removed channels until no swap lowers the error of the next layers.
 
-    The error is defined as in `reconstruction_scores`. In each group, every kept channel in turn is
-    swapped for the removed channel that lowers the error most, if any does. The number of kept
-    channels does not change. The method is the local search of OSSCAR, Meng et al. (2024), with
-    swaps of one channel. The search can start from the choice of any criterion.
+    The error is defined as in `reconstruction_scores`. Within each group, every kept channel in
+    turn is swapped with the removed channel that lowers the error most, unless no swap lowers the
+    error. The number of kept channels does not change. The method is the local search of OSSCAR,
+    Meng et al. (2024), with swaps of one channel. The search can start from the channels that any
+    criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`;
     `prune` calls it after `select`.
@@ -117,7 +120,10 @@ def _blocks(
     batches: Batches,
     ridge: int | float,
 ) -> Iterator[list["Block"]]:
-    """For each group, one block with all channels for each product that reads the group."""
+    """The blocks of each group: one for each product that reads the group.
+
+    At first, a block has all channels.
+    """
     instead = "choose channels before compiling"
     arrays, batches = read_batches(caller, params, batches, instead=instead)
     if not 0 < ridge < np.inf:
@@ -173,7 +179,10 @@ def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
 
 
 class Inputs:
-    """Second moments of kernel inputs and outputs in the whole network, by parameter."""
+    """Second moments of the inputs and outputs of kernels in the whole network.
+
+    The key is the number of the kernel's parameter.
+    """
 
     def __init__(self, network: Network, wanted: set[int]):
         self.network, self.wanted = network, wanted
@@ -209,7 +218,7 @@ class Inputs:
 
 
 class Block:
-    """Least squares for one product: the best kernel without the removed channels.
+    """A least-squares problem for one product: its best kernel without the removed channels.
 
     With G = Σ x xᵀ + λ, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
     W₀)_S. In the new kernel and in the inverse, rows of removed channels are zero.
@@ -230,13 +239,16 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # all channels have the same number of rows
+        # every channel has the same number of rows of inputs
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
-        self.missing: Missing | None = None  # for the channels that were removed so far
+        self.missing: Missing | None = None  # describes the channels that were removed so far
 
     def losses(self, left: np.ndarray) -> np.ndarray:
-        """For each channel, the growth of the error if it is removed, as a share of Σ ‖y‖²."""
+        """For each channel, the increase of the error if the channel is removed.
+
+        The error is a share of Σ ‖y‖².
+        """
         channels = [c for c in self.rows if left[c]]
         losses = np.zeros(self.size)
         if channels:
@@ -246,7 +258,7 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """For each removed channel, the decrease of the error if it replaces `channel`."""
+        """For each removed channel, the decrease of the error if it replaces the kept `channel`."""
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
             return gains
@@ -271,12 +283,12 @@ class Block:
         return Missing(others, rows, crossed, schur, (self.target - self.gram @ self.kernel)[rows])
 
     def _shares(self, vectors: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-        """tr vᵀ m⁻¹ v for each matrix m, divided by Σ ‖y‖²."""
+        """For each matrix m, the share tr(vᵀ m⁻¹ v) / Σ ‖y‖²."""
         solved = np.linalg.solve(matrices, vectors)
         return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
     def remove(self, channel: int) -> None:
-        """Compute the kernel without a channel."""
+        """Compute the best kernel after one more channel is removed."""
         if (rows := self.rows.get(channel)) is None:
             return
         columns, self.missing = self.inverse[:, rows], None
@@ -286,7 +298,7 @@ class Block:
         self.kernel[rows] = self.inverse[rows] = self.inverse[:, rows] = 0
 
     def add(self, channel: int) -> None:
-        """Compute the kernel with a channel that was removed."""
+        """Compute the best kernel after a removed channel is added again."""
         if (rows := self.rows.get(channel)) is None:
             return
         change, self.missing = self.inverse @ self.gram[:, rows], None
@@ -298,14 +310,16 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """The effect of each removed channel of a block on the error, to decide which channel returns.
+    """The effect of each removed channel of a block on the error.
+
+    The effects decide which channel returns to the block.
 
     Attributes:
-      channels: Removed channels that the block reads.
+      channels: The removed channels that the block reads.
       rows: The inputs J of these channels, (channels, inputs of one channel).
       crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
-      schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ. If a channel returns, the error
-        falls by tr Rᵀ A⁻¹ R, where R is `residual`.
+      schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel. If a channel
+        returns, the error falls by tr Rᵀ A⁻¹ R, where R is `residual`.
       residual: The residual R = (G W₀)_J − G_JS W_S of the normal equations of the inputs J.
     """
 
@@ -317,11 +331,15 @@ class Missing(NamedTuple):
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
-    """The channel that each input of a kernel's matrix reads, (groups, inputs); −1 for none."""
+    """The channel that each input of a kernel's matrix reads, (groups, inputs).
+
+    An input that reads no channel of the group has the entry −1.
+    """
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]
     numbers, found = along_axis(numbers, position.axis, len(shape)), np.array(-1)
-    for bit in range(int(numbers.max()).bit_length()):  # bits are exact in the dtype of a kernel
+    # numbers of channels are passed bit by bit, because 0 and 1 are exact in every dtype
+    for bit in range(int(numbers.max()).bit_length()):
         ones = (numbers >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))
         found = found + ((np.asarray(matrix)[..., 0] != 0) << bit)

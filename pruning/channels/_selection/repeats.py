@@ -1,4 +1,4 @@
-"""Keeps equally many channels in layers that repeat, such as the blocks of a transformer."""
+"""Keeps the same number of channels in layers that repeat, such as the blocks of a transformer."""
 
 import re
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from pruning.channels._program.calls import Apply
 from pruning.channels._selection.choice import Masks, Scores, Select, keep_largest
 
 Repeats = Sequence[Sequence[int]]
-"""The numbers of the groups that repeat each other, every group once."""
+"""Sets of repeated groups, as numbers of groups; every group is in one set."""
 
 
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
-    """Sets of groups that have equal sizes and equal positions, except for numbers in paths."""
+    """Sets of groups that have equal sizes and the same positions, except for numbers in paths."""
     alike: dict[Any, list[int]] = {}
     for i, group in enumerate(groups):
         positions = sorted(
@@ -28,9 +28,10 @@ def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
 
 
 def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
-    """Masks of kept channels; repeating groups count as one group with the mean sorted scores.
+    """Masks of kept channels.
 
-    The options `cost` and `price` are called with the widths of all groups.
+    Repeated groups count as one group, which has the mean of their sorted scores. The options
+    `cost` and `price` are called with the widths of all groups.
     """
     ascending = [np.sort(np.asarray(vector)) for vector in scores]
     together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]
@@ -48,6 +49,6 @@ def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: 
 
 
 def _spread(repeats: Repeats, widths: Sequence[int]) -> list[int]:
-    """The width of each group, given one width for each set of repeating groups."""
+    """The width of each group, from one width for each set of repeated groups."""
     of_group = {i: n for alike, n in zip(repeats, widths, strict=True) for i in alike}
     return [of_group[i] for i in range(len(of_group))]

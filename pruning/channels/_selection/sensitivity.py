@@ -24,20 +24,21 @@ def sensitivity(
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
-    """Measure the network after one group loses a ratio of its channels.
+    """Measure the network after one group loses a ratio of its channels, group by group.
 
     The method is the scan of Li et al. (2017), Pruning filters, for groups instead of layers.
-    Channels are masked, which gives the outputs of the smaller network. All trees then have the
-    same shapes, so a compiled `measure` compiles once. The scan runs on the host.
+    Channels are masked, that is, set to zero, which gives the outputs of the smaller network. All
+    trees then have the same shapes, so a compiled `measure` compiles once. The scan runs on the
+    host.
 
     Args:
       params: The tree from which the groups were read.
       groups: All or some groups of `coupled_channels`.
       measure: A function from a tree like `params` to a number, such as the accuracy on some
         images, or `output_error(apply, params, images)`.
-      ratios: Fractions of the channels, in (0, 1).
-      score: Scores the channels of each group, as for `prune`; the channels with the lowest scores
-        are removed.
+      ratios: Fractions of the channels to mask, in (0, 1).
+      score: A function that scores the channels of each group, as for `prune`; the channels with
+        the lowest scores are masked.
 
     Raises:
       ValueError: A ratio lies outside (0, 1).
@@ -64,7 +65,9 @@ def sensitivity(
 
 
 def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Tree], Float[Array, ""]]:
-    """Make a function of a tree: ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
+    """Make a function that measures the relative change of the outputs for a tree.
+
+    The change is ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 
     Example:
       >>> error = output_error(lambda w, x: w * x, 2.0, np.ones(3))
