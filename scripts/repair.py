@@ -38,7 +38,7 @@ class Options:
         other images).
       weights: File of the ResNet-20's weights.
       data_dir: Folder with CIFAR-10 in tensorflow-datasets' format.
-      images: Number of training images that repair the ResNet-20.
+      images: Number of training images that repair the ResNet-20, a multiple of `batch` and of 25.
       test: Number of test images.
       batch: Batch size of the training images that repair.
       draws: Number of draws of training images.
@@ -63,9 +63,22 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     given = options.weights, options.data_dir
     if options.experiment != "digits" and None in given:
         raise InputError(f"{options.experiment} must have --weights and --data-dir; got {given}")
+    if options.experiment == "resnet20":
+        check_images(options)
     with files.in_use(options.out):
         measure(options)
         write_page(options.out)
+
+
+def check_images(options: Options) -> None:
+    """Refuse a number of training images that does not fill all batches."""
+    from experiments.measures.repair_images import STEP
+
+    if options.images % options.batch or options.images % STEP:
+        raise InputError(
+            f"--images must be a multiple of --batch, {options.batch}, and of {STEP}; got "
+            f"{options.images}"
+        )
 
 
 def measure(options: Options) -> None:

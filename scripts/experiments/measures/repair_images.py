@@ -178,7 +178,7 @@ def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples
 def correct(graph: Any, tree: Any, test: Examples) -> np.ndarray:
     """For each test image, whether it is classified correctly."""
     x, labels = test
-    parts = np.split(x, max(1, len(x) // 500))
+    parts = np.array_split(x, max(1, len(x) // 500))
     return np.concatenate([applied(graph)(tree, part).argmax(1) for part in parts]) == labels
 
 

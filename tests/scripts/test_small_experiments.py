@@ -1,0 +1,290 @@
+"""Small networks outside of the recipes: layers, steps and statistics, in NumPy."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import repair
+from experiments.cli import InputError
+from experiments.measures import (
+    filter_tests,
+    filter_training,
+    recalibration,
+    repair_digits,
+    repair_images,
+)
+from experiments.measures.filter_training import Setting
+from experiments.training.scan import scan_steps
+
+pytestmark = pytest.mark.usefixtures("users_jax")
+
+
+def test_every_batch_is_a_step_with_momentum():
+    """Loss ½ (w − b)² for batches 1, 4 and −2; velocity v ← 0.9 v + gradient, rate 0.1."""
+    batches = jnp.array([1.0, 4.0, -2.0])
+    optimizer = optax.sgd(0.1, momentum=0.9)
+    w, v = 3.0, 0.0
+    for b in (1.0, 4.0, -2.0):
+        v = 0.9 * v + (w - b)
+        w -= 0.1 * v
+    start = jnp.float32(3)
+    found, state = scan_steps(
+        lambda w, b: 0.5 * (w - b) ** 2, optimizer, start, optimizer.init(start), batches
+    )
+    np.testing.assert_allclose(found, w, rtol=1e-6)
+    np.testing.assert_allclose(optax.tree.get(state, "trace"), v, rtol=1e-6)
+
+
+def test_a_rate_is_divided_at_each_share_of_the_steps():
+    schedule = filter_training.drops(0.5, 0.75)(8)
+    rates = np.array([schedule(step) for step in range(8)])
+    expected = 0.05 * np.array([1, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+
+
+def padded_products(x, kernel):
+    """A 3×3 convolution with zeros around, by a loop over places."""
+    n, height, width, _ = x.shape
+    around = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+    out = np.zeros((n, height, width, kernel.shape[-1]))
+    for i in range(height):
+        for j in range(width):
+            out[:, i, j] = np.einsum("nhwc,hwcd->nd", around[:, i : i + 3, j : j + 3], kernel)
+    return out
+
+
+def standardized(h, scale, bias, mean=None, var=None):
+    mean = h.mean(axis=tuple(range(h.ndim - 1))) if mean is None else mean
+    var = h.var(axis=tuple(range(h.ndim - 1))) if var is None else var
+    return (h - mean) / np.sqrt(var + 1e-5) * scale + bias
+
+
+@pytest.mark.parametrize("is_normalized", [True, False])
+def test_a_network_of_filters_pools_after_its_first_convolution(is_normalized):
+    rng = np.random.default_rng(0)
+    params: Any = {
+        "kernels": [rng.normal(size=(3, 3, n, 5)) for n in (1, 5, 5)],
+        "scales": [rng.normal(2, 1, 5) for _ in range(3)],
+        "biases": [rng.normal(1, 1, 5) for _ in range(3)],
+        "head": rng.normal(size=(5, 10)),
+        "head_bias": rng.normal(size=10),
+    }
+    x = rng.normal(3, 2, (4, 8, 8, 1))
+    h, layers = x, []
+    for i in range(3):
+        layers.append(i)
+        h = padded_products(h, params["kernels"][i])
+        scale, bias = params["scales"][i], params["biases"][i]
+        h = standardized(h, scale, bias) if is_normalized else h + bias
+        h = np.maximum(h - i, 0)  # an activation that depends on its layer
+        if i == 0:
+            h = h.reshape(4, 4, 2, 4, 2, 5).mean((2, 4))
+    expected = h.mean((1, 2)) @ params["head"] + params["head_bias"]
+    found = filter_training.logits(
+        jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), params),
+        jnp.asarray(x, jnp.float32),
+        Setting(depth=3, is_normalized=is_normalized),
+        lambda i, h: jnp.maximum(h - i, 0),
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+def test_accuracies_of_filters_are_of_test_images_and_of_each_seed(monkeypatch):
+    """Training is left out: a seed predicts class 3 for a share of the images."""
+    images: Any = SimpleNamespace(
+        x_train=np.zeros((6, 8, 8, 1), np.float32),
+        y_train=np.zeros(6, np.int32),
+        x_test=np.arange(5, dtype=np.float32)[:, None, None, None] * np.ones((5, 8, 8, 1)),
+        y_test=np.array([3, 3, 0, 3, 0], np.int32),
+    )
+    seen: list[Any] = []
+
+    def train(key, setting, x, y):
+        seen.append(x.shape)
+        return key, key, jax.random.key_data(key)[-1] % 4
+
+    def logits(params, x, setting, activation):
+        predicted = jnp.where(x[:, 0, 0, 0] < params, 3, 7)
+        return jax.nn.one_hot(predicted, 10)
+
+    monkeypatch.setattr(filter_training, "train", train)
+    monkeypatch.setattr(filter_training, "logits", logits)
+    keys = jax.random.split(jax.random.key(0), 6)
+    counts = [int(jax.random.key_data(key)[-1] % 4) for key in keys]
+    _, _, found = filter_training.run(Setting(), images, 6)
+    assert seen == [(6, 8, 8, 1)]
+    right = {0: 0.0, 1: 0.2, 2: 0.4, 3: 0.4}
+    np.testing.assert_allclose(found, [right[count] for count in counts], rtol=1e-6)
+    assert len(set(counts)) > 1
+
+
+def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
+    def row(seed, layer, value, fails):
+        sizes = {name: value * (i + 1) for i, name in enumerate(filter_tests.SIZES)}
+        return {"seed": seed, "layer": layer, "fails": fails, **sizes}
+
+    before = [row(0, 2, 1.0, []), row(0, 3, 3.0, ["normal"])]
+    before += [row(1, 2, 4.0, ["normal"]), row(1, 3, 8.0, ["normal", "spherical"])]
+    after = [row(seed, layer, 10.0, []) for seed in (0, 1) for layer in (2, 3)]
+    found = filter_tests.summary(
+        {"group": "g", "seconds": 2.0, "accuracy": [0.5, 0.9], "before": before, "after": after}
+    )
+    assert found["before"]["ks"]["values"] == [2, 6]
+    assert found["before"]["ks"]["stderr"] == pytest.approx(2)
+    assert found["before"]["shape"]["mean"] == 8  # twice as large by construction
+    assert found["before"]["layers"] == 4
+    assert found["before"]["fails"]["normal"] == 3
+    assert found["before"]["fails"]["spherical"] == 1
+    assert found["after"]["ks"]["mean"] == 10
+    assert found["accuracy"]["mean"] == pytest.approx(0.7)
+
+
+def test_filters_of_every_layer_but_the_first_are_tested_for_each_seed():
+    """Second layers are shifted by 0.3 and −0.5 deviations; the size of the mean has no sign."""
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(2, 3, 3, 1, 6)).astype(np.float32)
+    second, third = rng.normal(size=(2, 2, 3, 3, 6, 6)).astype(np.float32)
+    second += np.reshape([0.3, -0.5], (2, 1, 1, 1, 1)).astype(np.float32)
+    rows = list(filter_tests.run_tests([first, second, third]))
+    assert [(r["layer"], r["seed"]) for r in rows] == [(2, 0), (2, 1), (3, 0), (3, 1)]
+    for row, kernel in zip(rows, [*second, *third], strict=True):
+        w = kernel.astype(float)
+        assert row["mean"] == pytest.approx(abs(w.mean() / w.std()), rel=1e-3)
+        stds = np.sqrt(np.square(w - w.mean((0, 1, 2))).sum((0, 1, 2)) / (54 - 1))
+        spread = stds.std(ddof=1) / stds.mean() * (2 * 54) ** 0.5
+        assert row["std_spread"] == pytest.approx(spread, rel=0.02)
+
+
+def statistics(mean, var):
+    return SimpleNamespace(mean=np.array(mean), var=np.array(var))
+
+
+@pytest.mark.parametrize(
+    ("mix", "expected"),
+    [
+        ("means", [(5.0, 2.0), (6.0, 4.0)]),
+        ("variances", [(1.0, 7.0), (3.0, 8.0)]),
+        ("stem", [(5.0, 7.0), (3.0, 4.0)]),
+        ("halfway", [(3.0, 4.5), (4.5, 6.0)]),
+    ],
+)
+def test_statistics_are_mixed_as_they_are_named(mix, expected):
+    old = [statistics(1.0, 2.0), statistics(3.0, 4.0)]
+    fresh = [statistics(5.0, 7.0), statistics(6.0, 8.0)]
+    for i, (a, b) in enumerate(zip(old, fresh, strict=True)):
+        getattr(recalibration, mix)(i, a, b)
+    assert [(float(a.mean), float(a.var)) for a in old] == expected
+
+
+def test_images_of_a_recalibration_are_cropped_and_flipped_as_in_training():
+    x = np.arange(60 * 32 * 32 * 3, dtype=np.float32).reshape(60, 32, 32, 3) + 1
+    found, flips, places = recalibration.augment(np.random.default_rng(0), x), 0, set()
+    for image, crop in zip(x, found, strict=True):
+        around = np.pad(image, ((4, 4), (4, 4), (0, 0)))
+        for i, j, flip in np.ndindex(9, 9, 2):
+            part = around[i : i + 32, j : j + 32]
+            if np.array_equal(crop, part[:, ::-1] if flip else part):
+                places.add((i, j))
+                flips += flip
+                break
+        else:
+            pytest.fail("an image is no crop of its padded original")
+    assert len(places) > 25
+    assert {i for i, _ in places} == {j for _, j in places} == set(range(9))
+    assert 15 < flips < 45
+
+
+@pytest.mark.parametrize("count", [3, 500, 1499, 1700])
+def test_every_test_image_of_a_repaired_network_is_classified(count):
+    """A network that knows an image by its only number: it is right on the even ones."""
+    x = np.arange(count, dtype=np.float32)[:, None]
+    labels = np.arange(count) % 3
+    graph: Any = "graph"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            repair_images,
+            "applied",
+            lambda graph: (
+                lambda tree, part: np.eye(4)[
+                    np.where(part[:, 0] % 2 == 0, part[:, 0] % 3, 3).astype(int)
+                ]
+            ),
+        )
+        found = repair_images.correct(graph, None, (x, labels))
+    np.testing.assert_array_equal(found, np.arange(count) % 2 == 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"images": 260}, "--images must be a multiple of --batch, 125, and of 25; got 260"),
+        ({"images": 60, "batch": 30}, "--images must be a multiple of --batch, 30, and of 25"),
+    ],
+)
+def test_images_of_a_repair_fill_their_batches(changes, sentence, tmp_path):
+    options = repair.Options("resnet20", tmp_path / "w", tmp_path, out=tmp_path / "out", **changes)
+    with pytest.raises(InputError, match=sentence):
+        repair.main(options)
+
+
+@jax.numpy_rank_promotion("allow")
+def test_networks_on_digits_normalize_by_their_batch_or_by_what_they_keep():
+    rng = np.random.default_rng(0)
+    x = rng.normal(3, 2, (6, 4, 4, 2)).astype(np.float32)
+    tree: Any = {
+        f"layer{i}": {
+            "kernel": rng.normal(size=(3, 3, n, m)),
+            "scale": rng.normal(2, 1, m),
+            "bias": rng.normal(1, 1, m),
+            "mean": rng.normal(1, 1, m),
+            "var": rng.uniform(1, 5, m),
+        }
+        for i, (n, m) in enumerate(((2, 5), (5, 3)))
+    }
+    tree["head"] = {"kernel": rng.normal(size=(3, 10)), "bias": rng.normal(size=10)}
+    given = jax.tree.map(lambda a: jnp.asarray(a, jnp.float32), tree)
+    for fresh in (True, False):
+        h, moments = x.astype(float), []
+        for i in range(2):
+            layer = tree[f"layer{i}"]
+            h = padded_products(h, layer["kernel"])
+            moments.append((h.mean((0, 1, 2)), h.var((0, 1, 2))))
+            used = moments[-1] if fresh else (layer["mean"], layer["var"])
+            h = np.maximum(standardized(h, layer["scale"], layer["bias"], *used), 0)
+        expected = h.mean((1, 2)) @ tree["head"]["kernel"] + tree["head"]["bias"]
+        found, after = repair_digits.logits(given, jnp.asarray(x), fresh=fresh)
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3 * scale)
+        for i, (mean, var) in enumerate(moments):
+            np.testing.assert_allclose(after[f"layer{i}"]["mean"], mean, rtol=1e-3, atol=1e-2)
+            np.testing.assert_allclose(after[f"layer{i}"]["var"], var, rtol=1e-3, atol=1e-2)
+    np.testing.assert_array_equal(
+        given["layer0"]["mean"], jnp.asarray(tree["layer0"]["mean"], jnp.float32)
+    )
+
+
+def test_networks_on_digits_see_whole_batches_in_an_order_of_each_epoch(monkeypatch):
+    rows: list[Any] = []
+
+    def training(steps, rate):
+        assert (steps, rate) == (6, 0.25)
+        return lambda tree, x, y, order: rows.extend(order.tolist()) or tree
+
+    monkeypatch.setattr(repair_digits, "training", training)
+    monkeypatch.setattr(repair_digits, "recalibrated", lambda tree, x: ("fresh", len(x)))
+    x, y = np.zeros((140, 2)), np.zeros(140)
+    assert repair_digits.train({}, x, y, 3, 0.25) == ("fresh", 140)
+    assert [len(row) for row in rows] == [64] * 6
+    epochs = [rows[i] + rows[i + 1] for i in (0, 2, 4)]
+    assert all(len(set(epoch)) == 128 for epoch in epochs)
+    assert len({str(epoch) for epoch in epochs}) == 3
+
+
+def test_images_that_repair_are_eight_equal_parts():
+    found = repair_digits.parts(np.arange(27))
+    assert [part.tolist() for (part,) in found] == [list(range(3 * i, 3 * i + 3)) for i in range(8)]
