@@ -1,17 +1,19 @@
 """Geometry of representations: how random layers change the angles and norms of a batch.
 
-Samples are rows. Angles are in radians. Functions are pure and leave `jit`, `vmap` and `grad` to
-the caller. The most used functions are here. Each topic has a namespace with all its functions:
+Samples are the rows of an array `x`. Angles are in radians. Functions are pure and leave `jit`,
+`vmap` and `grad` to the caller. The most used functions can be imported from `geometry` itself.
+Each topic has a namespace with all functions of the topic:
 
 - `networks`: batches in random networks, and neurons that fire for one sample.
 - `mean_field`: layers of infinite width, as maps of Gram matrices.
 - `tree`: the recentering tree, at any depth and in its limit.
 - `odd_points`: odd points and invariant representations, at finite and infinite width.
-- `cells`: cells of Gaussian neurons that are active on the same samples, and γ.
-- `ranks`: ranks of a batch, and how many neurons give it full rank.
+- `cells`: cells, which are sets of Gaussian neurons that are active on the same samples, and γ.
+- `ranks`: ranks of a batch, and how many neurons give a batch full rank.
 - `filters`: lengths, angles and distances of the filters of a layer.
 - `sampling`: Monte Carlo estimates with their standard errors.
-- `claims`: claims of papers as data, checked by Monte Carlo; imported at its first use.
+- `claims`: claims of papers as data, checked by Monte Carlo; this namespace is imported at its
+  first use.
 """
 
 import typing

@@ -1,12 +1,12 @@
 """Inner products, angles and distances of the samples of a batch.
 
-Samples are rows: `x` is (n samples, features). Sums are in at least float32, and products have the
-highest precision of the device. Results have the dtype of `x`. Angles are in radians. If `x` is not
-a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
+Samples are rows: `x` is (n samples, features). Sums are computed in at least float32, and products
+in the highest precision of the device. Results have the dtype of `x`. Angles are in radians. If `x`
+is not a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
 
-On Explicit mesh axes each device gathers all samples once, and sharded features are summed over
-devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances have
-sharded columns.
+On Explicit mesh axes, each device gathers all samples once. Features that are sharded are summed
+over devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances
+have sharded columns.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ from geometry._arguments import as_samples
 from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
-# Maximum size of a block of pairwise differences, in bytes. All differences together have n² ·
+# Largest size of a block of pairwise differences, in bytes. All differences together have n² ·
 # features elements. TPU and GPU fuse the computation of differences. A CPU stores the differences,
 # and is 2.5 times slower if a block exceeds its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 
 def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Inner products of all pairs of samples, x xᵀ; infinite if they overflow the dtype.
+    """The inner products x xᵀ of all pairs of samples; infinite if they overflow the dtype.
 
     Example:
       >>> print(gram(jnp.array([[1.0, 2.0], [0.0, 3.0]])))
@@ -61,7 +61,7 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 
 
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
-    """Euclidean distances of all pairs of samples, from their differences.
+    """The Euclidean distances of all pairs of samples, computed from their differences.
 
     Equal samples have distance exactly 0, with gradient zero. A large common offset of all samples
     loses no digits. The formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
@@ -88,7 +88,10 @@ def rows_times(x: Float[Array, "n k"], w: Float[Array, "k m"]) -> Float[Array, "
 
 
 def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> Array:
-    """The norm ‖combine(xᵢ, xⱼ)‖ for all i and j; `combine` is symmetric up to sign."""
+    """The norm ‖combine(xᵢ, xⱼ)‖ for all i and j.
+
+    The function `combine` must be symmetric up to sign.
+    """
     others = _gather_rows(x)
 
     def norms(block: int) -> Callable[[Array, Array], Array]:
@@ -104,7 +107,7 @@ def _pairs(combine: Callable[[Array, Array], Array], x: Float[Array, "n d"]) -> 
 
 
 def _gather_rows(x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-    """`x` with all its rows on every device; sharded features remain sharded."""
+    """The array `x` with all its rows on every device; sharded features remain sharded."""
     sharding = jax.typeof(x).sharding
     rows, features = sharding.spec
     if rows is None:

@@ -18,13 +18,16 @@ from jaxnorm.internal import (
 # The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element; bfloat16 rounds
 # by 0.004.
 _ASYMMETRY = 0.01
-_ROUNDED = 0.01  # the most by which rounding may lead a cosine beyond 1, as in bfloat16
+_ROUNDED = 0.01  # a cosine may exceed 1 by this much because of rounding, as in bfloat16
 
 
 def as_samples(
     x: Float[Array, "n d"], *, min_samples: int = 1, columns: int | None = None, name: str = "x"
 ) -> Float[Array, "n d"]:
-    """`x` in at least float32; raise unless `x` is a finite matrix with enough rows."""
+    """`x` in at least float32.
+
+    The function raises an error unless `x` is a finite matrix with enough rows.
+    """
     check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
         features = "features" if columns is None else columns
@@ -35,7 +38,10 @@ def as_samples(
 
 
 def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` in at least float32; raise unless it is square, and symmetric outside `jit`."""
+    """`gram` in at least float32.
+
+    The function raises an error unless `gram` is square and, outside `jit`, symmetric.
+    """
     check_array(gram, "gram")
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.size == 0:
         raise ValueError(f"gram must have shape (samples, samples); got {gram.shape}")
@@ -46,7 +52,10 @@ def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, 
 
 
 def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`x` in at least float32; raise unless it is a vector, finite outside `jit`."""
+    """`x` in at least float32.
+
+    The function raises an error unless `x` is a vector and, outside `jit`, finite.
+    """
     check_array(x, "x")
     if x.ndim != 1:
         raise ValueError(f"x must have shape (samples,); got {x.shape}")
@@ -55,15 +64,21 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 
 def as_cosine(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`x` in at least float32; NaN outside of [−1, 1], by more than what rounding explains."""
+    """`x` in at least float32, with NaN for elements outside [−1, 1].
+
+    Elements that exceed the interval only by rounding are not NaN.
+    """
     rho = promote_to_float32(x)
     return jnp.where(jnp.abs(rho) > 1 + _ROUNDED, jnp.nan, rho)
 
 
 def whole_number(n: Any, name: str) -> int:
-    """`n` as an int; raise unless `n` is an integer that a float represents exactly."""
+    """`n` as an int.
+
+    The function raises an error unless `n` is an integer that a float represents exactly.
+    """
     if getattr(n, "shape", None) == () and not is_traced(n):
-        n = n.item()  # an array of one number
+        n = n.item()  # the argument is an array of one number
     if isinstance(n, bool) or not isinstance(n, int | float):
         raise TypeError(f"{name} must be an int; got {show(n)}")
     if not (abs(n) <= 2**53 and n == int(n)):

@@ -1,4 +1,4 @@
-"""Cells of a batch: Gaussian neurons that are active on the same samples.
+"""Cells of a batch, which are sets of Gaussian neurons that are active on the same samples.
 
 Two weight vectors lie in the same cell of the samples x if their products with every sample have
 the same sign. γ(x) is the smallest positive Gaussian volume of a cell (Nachum et al., Definition
@@ -31,12 +31,15 @@ __all__ = [
 
 
 class SampledCells(NamedTuple):
-    """Pairs of opposite cells that random neurons hit; both cells of a pair have the same volume.
+    """Pairs of opposite cells that random neurons hit.
+
+    The two cells of a pair have the same volume.
 
     Attributes:
-      volumes: Estimated volume of one cell of each pair that was hit, padded with zeros.
-      seen: Number of pairs that were hit.
-      gamma: The smallest estimated volume.
+      volumes: For each pair that was hit, the estimated volume of one of its cells; padded with
+        zeros.
+      seen: The number of pairs that were hit.
+      gamma: The smallest estimated volume of a cell.
     """
 
     volumes: Float[Array, " pairs"]
@@ -45,11 +48,12 @@ class SampledCells(NamedTuple):
 
 
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
-    """Gaussian volumes of the 2n cells of n samples in the plane; cells i and i + n are opposite.
+    """Gaussian volumes of the 2n cells of n samples in the plane.
 
-    The volumes sum to 1. Collinear samples share a line, so the cells between their lines have
-    volume 0. Gaps of a few units in the last place count as 0. A zero vector does not bound a cell.
-    If all samples are zero, there is one cell of volume 1, and the gradient is zero.
+    Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples share a line, so the
+    cells between their lines have volume 0. Angles between lines count as 0 if they are only a few
+    units in the last place. A zero vector does not bound a cell. If all samples are zero, there is
+    one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -74,8 +78,8 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
     """The smallest positive volume γ(x) of a cell of n samples in the plane.
 
     If no two samples are collinear, γ is at most 1/(2n), with equality for n equally spaced
-    directions. For an odd number n of equally spaced points, the paper says 1/n. The n lines of the
-    points bound 2n sectors, so γ = 1/(2n).
+    directions. For an odd number n of equally spaced points, the paper prints γ = 1/n. However, the
+    lines orthogonal to the n points bound 2n sectors, so γ = 1/(2n).
 
     Example:
       >>> turn = jnp.linspace(0, 2 * jnp.pi, 5, endpoint=False)
@@ -128,7 +132,9 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
 
 
 def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
-    """The smallest volume γ(x) of a cell of n samples in space; NaN unless in general position.
+    """The smallest volume γ(x) of a cell of n samples in space.
+
+    The result is NaN unless the samples are in general position.
 
     Example:
       >>> print(jax.jit(gamma_3d)(jnp.eye(3)).round(3))
@@ -141,13 +147,14 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
 
 
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
-    """Volumes of cells in any number of dimensions, as frequencies of `samples` Gaussian neurons.
+    """Volumes of cells in any number of dimensions, estimated by random neurons.
 
-    The volumes of the cells that were hit are unbiased, but `gamma` is biased. Small cells are
-    missed most often. `gamma` is too large unless each of the `number_of_cells` cells is hit often.
-    `gamma` is never below 1/(2 samples). If all cells are hit, `gamma` is slightly too small,
-    because it is the minimum of noisy estimates. Under `jit`, samples with a NaN have volumes of
-    NaN.
+    The estimate is the frequency with which `samples` Gaussian neurons hit the cell. The volumes of
+    the cells that were hit are unbiased, but `gamma` is biased. The smallest cells are missed most
+    often, so `gamma` is too large unless each cell is hit often. The number of cells is
+    `number_of_cells`. `gamma` is never below 1/(2 samples). If all cells are hit, `gamma` is
+    slightly too small, because it is the minimum of noisy estimates. Under `jit`, samples with a
+    NaN have volumes of NaN.
 
     Raises:
       ValueError: `samples` is below 1.
@@ -166,7 +173,7 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     n, dims = u.shape
     w = jax.random.normal(key, (samples, dims), u.dtype)
     active = jnp.einsum("sd,nd->sn", w, u, precision="highest") > 0
-    same = active == active[:, :1]  # a cell and its opposite cell have the same pattern
+    same = active == active[:, :1]  # a cell and its opposite cell have the same bit pattern
     pairs = min(number_of_cells(n, dims) // 2, samples)
     _, counts = jnp.unique(
         same.astype(jnp.int8), axis=0, size=pairs, fill_value=2, return_counts=True
@@ -181,7 +188,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 def number_of_cells(n: int, dims: int) -> int:
     """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
 
-    γ is at most the inverse of the number of cells. The number is computed exactly, on the host.
+    The volume γ is at most the inverse of the number of cells. The number is computed exactly, on
+    the host.
 
     Raises:
       ValueError: n or dims is not an integer, or is below 1.

@@ -1,7 +1,7 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
 Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
-filters have almost equal lengths, right angles and equal distances. All moments of
+filters have almost equal lengths, right angles and equal distances. All moments in
 `geometry.filters` are known exactly in any dimension. As the dimension grows, only ratios converge,
 at the rate 1/√dims. Filters are rows. Angles are in radians. For the covariance of the filters,
 with the edges of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
@@ -43,7 +43,7 @@ class FilterGeometry(NamedTuple):
     norm_variance: Float[Array, ""]
     cosine_mean: Float[Array, ""]
     cosine_variance: Float[Array, ""]
-    cosine_size: Float[Array, ""]  # mean of |cos|
+    cosine_size: Float[Array, ""]  # the mean of |cos|
     angle_mean: Float[Array, ""]
     angle_variance: Float[Array, ""]
     distance_mean: Float[Array, ""]
@@ -51,11 +51,11 @@ class FilterGeometry(NamedTuple):
 
 
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
-    """The nine moments of the filters of a layer; variances of norms are unbiased.
+    """The nine moments of the filters of a layer; the variances of norms are unbiased.
 
-    Pairs that share a filter are dependent: their squared distances have correlation 1/4. A zero
-    filter has no angle, so the moments of angles and cosines are then NaN. Angles and distances of
-    filters that are sharded over Explicit mesh axes are gathered.
+    Two pairs that share a filter are dependent: their squared distances have correlation 1/4. A
+    filter of zeros has no angle, so the moments of angles and cosines are then NaN. If filters are
+    sharded over Explicit mesh axes, their angles and distances are gathered.
 
     Raises:
       ValueError: There are fewer than 2 filters.
@@ -89,13 +89,13 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
 def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     """The nine exact moments of independent filters N(0, std² I).
 
-    Let R = Γ((d + 1)/2)/Γ(d/2) and c = std. Norms have mean √2 c R (a chi variable). Cosines have
-    mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 + cos)/2 is Beta((d − 1)/2, (d
-    − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances have the distribution of the
-    norms of filters with √2 times the std. Differences do not vanish with the dimension: the
-    variance of the difference of two norms tends to c², and the variance of the difference of two
-    distances from one filter tends to 3c²/2. The arguments `dims` and `std` are Python numbers, and
-    the function runs on the host.
+    Let R = Γ((d + 1)/2)/Γ(d/2), c = std and d = dims. Norms have mean √2 c R (a chi variable).
+    Cosines have mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 + cos)/2 is
+    Beta((d − 1)/2, (d − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances are
+    distributed like the norms of filters whose std is √2 times as large. Two differences do not
+    vanish as the dimension grows. The variance of the difference of two norms tends to c², and the
+    variance of the difference of two distances from one filter tends to 3c²/2. The arguments `dims`
+    and `std` are Python numbers, and the function runs on the host.
 
     Raises:
       ValueError: dims is not an integer or is below 2, or std is not positive.
@@ -125,7 +125,7 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 
 @host_only()
 def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
-    """Bound of the deviation of all norms of Gaussian filters from their mean, divided by std.
+    """A bound on the deviation of all norms of Gaussian filters from their mean, divided by std.
 
     With probability 1 − delta, no norm deviates by more than √(2 log(2 num_filters / delta)), by
     the concentration of Lipschitz functions. The bound does not grow with the dimension. The bound
@@ -150,12 +150,12 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
 
 @host_only()
 def welch_bound(num_filters: int, dims: int) -> float:
-    """A lower bound of the largest |cos| of n filters in d dimensions: √((n − d)/(d (n − 1))).
+    """A lower bound on the largest |cos| of n filters in d dimensions: √((n − d)/(d (n − 1))).
 
     If d ≥ n, the bound is 0.
 
-    More filters than dimensions are never mutually orthogonal, whatever their distribution (Welch,
-    1974). The bound is computed on the host.
+    If there are more filters than dimensions, they are never mutually orthogonal, whatever their
+    distribution (Welch, 1974). The bound is computed on the host.
 
     Raises:
       ValueError: `num_filters` or `dims` is not an integer, or is below 1.

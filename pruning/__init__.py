@@ -1,15 +1,15 @@
-"""Criteria for pruning filters, the similarity of their rankings, and the removal of channels.
+"""Criteria for pruning filters, similarities of their rankings, and the removal of channels.
 
-Filters are the rows of a matrix, `(filters, dims)`. Scores are one number for each filter; the
-filters with the smallest scores are pruned first. Functions are pure and leave `jit`, `vmap` and
-`grad` to the caller.
+Filters are the rows of a matrix of shape `(filters, dims)`. Scores are one number for each filter;
+the filters with the smallest scores are pruned first. Functions are pure and leave `jit`, `vmap`
+and `grad` to the caller.
 
-On an Auto or Explicit mesh, filters may be sharded along any axis. Norms and standard deviations of
-filters are sharded like the filters. Functions that sort or compare all filters, or all weights,
-return replicated results.
+On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Norms and standard
+deviations of filters are sharded like the filters. Functions that sort or compare all filters, or
+all weights, return results that are replicated on all devices.
 
-The functions that most users need are here and also in the namespaces, which have more functions:
-`criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights`.
+The functions that most users need are here. The namespaces `criteria`, `ranking`, `gaussian`,
+`weight_tests`, `channels`, `nnx`, `schedules` and `weights` have them too, and more functions.
 """
 
 import typing
@@ -100,7 +100,7 @@ __all__ = [
     "widths_for",
 ]
 
-# These names are also available here, but are documented only in their namespaces.
+# These names can be imported from here, but are documented only in their namespaces.
 _ELSEWHERE = {
     **dict.fromkeys(("amoroso_moment", "chi_moment", "half_normal_moment"), gaussian),
     **dict.fromkeys(

@@ -1,6 +1,7 @@
-"""Checks of arguments; each error is one sentence that names the wrong argument.
+"""Checks arguments; each error is one sentence that names the wrong argument.
 
-`in_largest` divides an array by its largest element, for results that do not depend on a unit.
+The function `in_largest` divides an array by its largest element, for results that do not depend on
+the unit of the array.
 """
 
 import inspect
@@ -25,7 +26,10 @@ from jaxnorm.internal import (
 
 
 def floating(x: Any, name: str) -> Float[Array, "*shape"]:
-    """`x` in at least float32, if it is an array of floats with at least one element."""
+    """`x` in at least float32.
+
+    The function raises an error unless `x` is an array of floats with at least one element.
+    """
     x = jnp.asarray(promote_to_float32(x, name))
     if x.size == 0:
         raise ValueError(f"{name} must have at least one element; got shape {x.shape}")
@@ -33,7 +37,10 @@ def floating(x: Any, name: str) -> Float[Array, "*shape"]:
 
 
 def matrix(filters: Any) -> Float[Array, "filters dims"]:
-    """`filters` in at least float32, if they are rows of a matrix."""
+    """`filters` in at least float32.
+
+    The function raises an error unless filters are the rows of a matrix.
+    """
     filters = floating(filters, "filters")
     if filters.ndim != 2:
         raise ValueError(
@@ -55,7 +62,7 @@ def vectors(**scores: Any) -> None:
 
 
 def at_least(minimum: float, **numbers: Any) -> None:
-    """Raise if a Python number is too small, or an array is complex."""
+    """Raise if a Python number is too small, or if an array is complex."""
     real(**numbers)
     for name, x in numbers.items():
         if isinstance(x, int | float | np.generic) and float(x) < minimum:
@@ -77,8 +84,8 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
     Python's and NumPy's numbers become Python floats, because Python floats do not change the dtype
-    of arrays. A Python number below `minimum` raises an error, and an element of an array below
-    `minimum` becomes NaN.
+    of arrays. If a Python number is below `minimum`, the function raises an error. If an element of
+    an array is below `minimum`, it becomes NaN.
     """
     at_least(minimum, **numbers)
 
@@ -92,14 +99,18 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
 
 
 def positive_number(x: Any, name: str) -> None:
-    """Raise `ValueError` unless a number outside of `jit` is positive and finite."""
+    """Raise `ValueError` unless a number is positive and finite; under `jit`, do not check."""
     real(**{name: x})
     if not is_traced(x) and np.ndim(x) == 0 and not 0 < float(x) < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x}")
 
 
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
-    """`x` as an array of shape (); raise unless `x` is one positive number; NaN under `jit`."""
+    """`x` as an array of shape ().
+
+    The function raises an error unless `x` is one positive number. Under `jit`, other numbers
+    become NaN.
+    """
     real(**{name: x})
     if np.size(x) != 1:
         raise ValueError(f"{name} must be one number; got shape {np.shape(x)}")
@@ -109,18 +120,22 @@ def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
 
 
 def fraction(ratio: Any) -> float:
-    """`ratio` as a Python number; raise unless it lies in (0, 1]."""
+    """`ratio` as a Python number; raise unless `ratio` lies in (0, 1]."""
     check_numeric(ratio, "ratio")
     if is_traced(ratio):
         raise TypeError(f"ratio must be a Python number; got {show(ratio)}")
-    ratio = float(ratio)  # a known array would be compared as a traced one inside jit
+    # inside jit, an array with known values would be compared as if it were traced
+    ratio = float(ratio)
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
     return ratio
 
 
 def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
-    """Raise `ValueError` for an element outside [0, 1]; NaN passes, as does all under `jit`."""
+    """Raise `ValueError` for an element outside [0, 1].
+
+    NaN raises no error, and under `jit` nothing is checked.
+    """
     if is_traced(x):
         return
     with jax.ensure_compile_time_eval():
@@ -130,10 +145,10 @@ def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """`x` divided by its largest element, and that element.
+    """The array `x` divided by its largest element, and this element.
 
-    After the division, squares neither overflow nor vanish. If an element is NaN or infinite, the
-    largest element is too.
+    After the division, squares of elements neither overflow nor vanish. If an element is NaN or
+    infinite, the largest element is NaN or infinite too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
@@ -176,7 +191,7 @@ def quote(error: Exception) -> str:
 
 
 def check_values(name: str, *args: Any) -> None:
-    """Raise if an argument has shapes instead of arrays, as after `jax.eval_shape`."""
+    """Raise if an argument has shapes instead of arrays, like a result of `jax.eval_shape`."""
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
         raise TypeError(
             f"{name} needs arrays with values; got a jax.ShapeDtypeStruct, which has none"

@@ -1,7 +1,7 @@
 """Schedules of pruning: rising fractions of removed channels, for the option `ratios` of `prune`.
 
-A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the completed share of the steps.
-Every curve ends at `target`.
+A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the share of the steps that are
+completed. Every curve ends at `target`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from pruning._arguments import at_least, real
 __all__ = ["Curve", "cubic", "geometric", "iterative", "linear"]
 
 Curve = Callable[[int | float, float], float]
-"""`curve(target, t)`: the fraction that is removed after a share t of the steps."""
+"""A function `curve(target, t)`, the fraction of channels removed after a share t of the steps."""
 
 
 def linear(target: int | float, t: float) -> float:
@@ -22,7 +22,7 @@ def linear(target: int | float, t: float) -> float:
 
 
 def cubic(target: int | float, t: float) -> float:
-    """Remove most channels at first, Zhu and Gupta (2017): target · (1 − (1 − t)³)."""
+    """Remove more channels in early steps, Zhu and Gupta (2017): target · (1 − (1 − t)³)."""
     _check(target, t)
     return target * (1 - (1 - t) ** 3)
 
@@ -42,7 +42,7 @@ def _check(target: int | float, t: float) -> None:
 
 
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:
-    """The fractions of all channels that are removed after each step; the last is `target`.
+    """The fractions of all channels that have been removed after each step; the last is `target`.
 
     The fractions are Python numbers, computed on the host.
 

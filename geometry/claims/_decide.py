@@ -1,4 +1,4 @@
-"""Measures claims, and decides about them.
+"""Measures the numbers of claims, and decides whether the claims hold.
 
 All sampled checks are decided together, and Holm's correction keeps the chance of any false alarm
 below `LEVEL`. Computations are in float64, and random numbers are drawn in float32.
@@ -35,11 +35,14 @@ from geometry.sampling import monte_carlo_moments
 from jaxnorm.internal import check_key, check_numeric, check_whole
 
 LEVEL = 0.002
-"""Chance that Holm's correction leaves for any true statement of a run to be rejected."""
+"""The largest chance that Holm's correction leaves for rejecting any true statement in a run."""
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
-    """The verdict on one claim, with the numbers and options of `check_all` for the same key."""
+    """The verdict on one claim.
+
+    The numbers and the options are the same as in `check_all` with the same key.
+    """
     return check_all((claim,), key, precision=precision)[0]
 
 
@@ -48,9 +51,9 @@ def check_all(
 ) -> list[Verdict]:
     """Measure every check of every claim once, and decide about all of them together.
 
-    With the same key, the numbers of a claim do not depend on the other claims. Holm's correction
-    covers all given claims. The function cannot be traced, because results are Python numbers.
-    Arguments and errors are as for `measure`.
+    With the same key, the numbers of a claim do not depend on which other claims are checked.
+    Holm's correction covers all given claims. The function cannot be traced, because its results
+    are Python numbers. Arguments and errors are as for `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))
@@ -69,14 +72,14 @@ def measure(
     """Measure the moments of all draws of the claims and the values of all functions, by name.
 
     Args:
-      claims: Claims to measure; draws that several claims use are drawn once.
+      claims: The claims to measure; if several claims use the same draws, they are drawn once.
       key: Random key of the whole run.
-      precision: Factor of the standard errors: ½ takes four times as many draws.
+      precision: A factor of the standard errors: with ½, four times as many draws are made.
       devices: Devices that share the draws; by default all devices of all hosts.
       threads: Number of functions that are measured at the same time. The number of threads does
         not change results. While one function compiles, another function draws. Settings that the
         caller made by a context manager of JAX do not apply in threads.
-      measured_before: Measurements of an earlier call with the same key and precision.
+      measured_before: The measurements of an earlier call with the same key and precision.
       on_done: A function that is called with every new measurement, in the thread of the caller.
 
     Raises:
@@ -128,9 +131,10 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """The sources that the claims' checks read, each under its own name.
+    """The sources of numbers that the claims' checks read, by the name of the source.
 
-    Draws are named after their function. Computed numbers are named after the claim and the check.
+    Draws have the name of their function. Computed numbers have the name of the claim and of the
+    check.
     """
     claims = _list_of_claims(claims)
     name_of: dict[Draws | Callable, str] = {}
@@ -174,7 +178,7 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 
 
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """Return `claims` as a tuple, or raise unless each of them has a check or a reason."""
+    """The claims as a tuple; raise unless each claim has a check or a reason."""
     claims = _list_of_claims(claims)
     if empty := [claim.name for claim in claims if not claim.checks and not claim.reason]:
         raise ValueError(
@@ -185,7 +189,7 @@ def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
 
 
 def _list_of_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """Return `claims` as a tuple, or raise unless `claims` is a sequence of claims."""
+    """The claims as a tuple; raise unless `claims` is a sequence of claims."""
     if isinstance(claims, Claim):
         raise TypeError(
             f"claims must be a list of `Claim`; got the single claim {claims.name}: use check"
@@ -243,14 +247,14 @@ def _numbers(found: Any) -> np.ndarray:
     """All numbers that the function of a check returns, as one vector."""
     parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
     kinds = {np.asarray(part).dtype.kind for part in parts}
-    if not kinds or not kinds <= set("biufV"):  # numbers of bfloat16 are of kind V
+    if not kinds or not kinds <= set("biufV"):  # in NumPy, the dtype bfloat16 is of kind V
         raise TypeError(f"the function of a check must return real numbers; got {found!r}")
     return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
 
 
 @cache
 def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
-    """`draw` with its statistics on the last axis, sorted by name.
+    """A function like `draw`, whose statistics are on the last axis, sorted by name.
 
     Each call returns the same function object, because Monte Carlo compiles once for each function
     object.
@@ -290,7 +294,10 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -> Finding:
-    """The finding of one check; its power is computed for the z-score `critical`."""
+    """The finding of one check.
+
+    The power of the check is computed for the z-score `critical`.
+    """
     if part.statistic not in measurement.mean:
         known = ", ".join(map(str, measurement.mean))
         raise ValueError(
@@ -311,7 +318,7 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
 
 
 def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
-    """Probability that the check rejects the wrong prediction `part.against`."""
+    """The probability that the check rejects the wrong prediction `part.against`."""
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     if part.form in MUST_FAIL or wrong == predicted:
         return math.nan
@@ -320,7 +327,10 @@ def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> f
 
 
 def _distance(difference: float, stderr: float) -> float:
-    """`difference` in standard errors; 0 or infinite if the standard error is zero."""
+    """The quotient of `difference` and the standard error.
+
+    If the standard error is zero, the result is 0 or infinite.
+    """
     if stderr == 0:
         return math.copysign(math.inf, difference) if difference else 0.0
     return difference / stderr
@@ -331,7 +341,7 @@ def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
     excess = values - part.predicted
     if part.relation != "inequality":
         excess = np.abs(excess)
-    # NaN counts as a violation
+    # a NaN counts as a violation of the inequality
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     holds = bool(excess[worst] <= part.tolerance)
     value = float(values[worst])

@@ -11,11 +11,12 @@ class Measurement(NamedTuple):
     """The result of measuring one source of checks.
 
     Attributes:
-      mean: Means of the statistics of a draw, by name, or the values of a function in its cases.
-      samples: Number of draws, or of cases.
-      mean_stderr: Standard errors of the means; empty for a function.
-      variance: Variances of the statistics; empty for a function.
-      variance_stderr: Standard errors of the variances; empty for a function.
+      mean: The means of the statistics of a draw, by name; or the values of a computed function in
+        its cases.
+      samples: The number of draws, or of cases.
+      mean_stderr: The standard errors of the means; empty for a computed function.
+      variance: The variances of the statistics; empty for a computed function.
+      variance_stderr: The standard errors of the variances; empty for a computed function.
     """
 
     mean: Mapping[str, float] | Sequence[float]
@@ -29,17 +30,18 @@ class Finding(NamedTuple):
     """The result of one check.
 
     Attributes:
-      check: The check.
-      estimate: The moment of a statistic, or the computed value of the worst case.
-      stderr: Standard error of the moment; 0 for computed values.
-      predicted: The number with which the estimate is compared.
-      z: Distance of estimate and prediction in standard errors; NaN for computed values.
+      check: The check that was made.
+      estimate: The estimated moment of a statistic, or the computed value in the worst case.
+      stderr: The standard error of the moment; 0 for computed values.
+      predicted: The number with which `estimate` is compared.
+      z: The distance between estimate and prediction in standard errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
         for computed values.
-      draws: Number of draws or of cases.
+      draws: The number of draws or of cases.
       holds: Whether the statement was not rejected.
-      power: Chance to distinguish the predicted number from `against`. The power is NaN for
-        computed values, for forms that must fail, and for a prediction of 0 without `against`.
+      power: The chance that the check tells the predicted number from the wrong number `against`.
+        The power is NaN for computed values, for forms that must fail, and for a prediction of 0
+        without `against`.
     """
 
     check: Check
@@ -54,7 +56,7 @@ class Finding(NamedTuple):
 
     @property
     def as_recorded(self) -> bool:
-        """Whether the check has the outcome that its form demands; with NaN, it has not."""
+        """Whether the check has the outcome that its form demands; false if a number is NaN."""
         known = not math.isnan(self.estimate + self.stderr)
         return known and self.holds != (self.check.form in MUST_FAIL)
 
@@ -64,11 +66,11 @@ class Verdict(NamedTuple):
 
     Attributes:
       claim: The claim that was checked.
-      findings: The findings of the claim's checks, in order.
+      findings: The findings of the claim's checks, in the order of the checks.
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form demands.
-      text: The recorded class of the claim, or the checks that contradict the class.
+      text: The recorded class of the claim, or the checks that contradict this class.
     """
 
     claim: Claim

@@ -18,7 +18,7 @@ _LIST = re.compile(
 
 
 def numbered(text: str) -> tuple[str, ...]:
-    """The numbered objects that `text` names, one by one.
+    """The numbered objects that `text` names, one by one, such as "Theorem 1".
 
     Example:
       >>> print(numbered("Theorem 3, item 2, Equations 7a, 9 and 36 to 38"))
@@ -35,7 +35,7 @@ def numbered(text: str) -> tuple[str, ...]:
 
 
 def objects(claim: Claim) -> tuple[str, ...]:
-    """All numbered objects in a claim's name, and in the steps that the claim covers."""
+    """All numbered objects in a claim's name, and in the list of steps that the claim covers."""
     if not isinstance(claim, Claim):
         raise TypeError(f"claim must be a Claim; got {claim!r}")
     return numbered(f"{claim.name}; {claim.covers}")

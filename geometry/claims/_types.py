@@ -17,14 +17,14 @@ from jaxtyping import Array, Float, Key
 from jaxnorm.internal import check_eps, check_function, check_numeric, check_whole
 
 Form = Literal["printed", "rejected", "corrected", "overread"]
-"""What a check says of a statement.
+"""The form of a statement that a check is about.
 
-Printed and corrected forms must hold. Rejected forms are printed and must fail. Overread forms are
-not printed, though a reader may believe them, and must fail too."""
+Checks of printed and corrected forms must hold. Rejected forms are printed forms whose check must
+fail. Overread forms are not printed, but a reader may believe them; their check must fail too."""
 Fault = Literal["misprint", "false in a case", "false"]
-"""What is wrong with a printed statement.
+"""The kind of error in a printed statement.
 
-In a misprint only the print is wrong: the paper uses the corrected form, or nothing rests on the
+A misprint is an error of the print only: the paper uses the corrected form, or nothing rests on the
 printed form. A statement that is false in a case fails only in a case that its hypotheses allow,
 such as a null set or an approximation beyond its range."""
 Standing = Literal["true", "misprint", "false in a case", "false", "not tested"]
@@ -39,18 +39,19 @@ Values = float | Sequence[Any] | np.ndarray | Array
 Cases = Iterator[Any]
 """The numbers that a check computes, yielded case by case."""
 Statistics = Mapping[str, Float[Array, "..."]]
-"""What a draw returns, by the name of the statistic."""
+"""The statistics that a draw returns, by name."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Random statistics, which several checks may read.
+    """Random statistics, which may be read by several checks.
 
     Attributes:
-      draw: The statistics of one key by name, of shape () each, or (draws_per_key,).
-      samples: Number of draws at precision 1.
-      batch_size: Draws held in memory at a time.
-      draws_per_key: Number of draws from one key, if one key gives several draws.
+      draw: The function of a key that returns the statistics by name. Each statistic has the shape
+        () or (draws_per_key,).
+      samples: The number of draws at precision 1.
+      batch_size: The number of draws that are in memory at a time.
+      draws_per_key: The number of draws from one key, if one key gives several draws.
     """
 
     draw: Callable[[Key[Array, ""]], Statistics]
@@ -70,15 +71,17 @@ class Sampled:
     """A number that the mean or the variance of a statistic should have.
 
     Attributes:
-      what: The statement, in one line.
+      what: The statement that is checked, in one line.
       predicted: The number, or a function that gives it.
-      draws: The draws that have the statistic.
-      statistic: Name of the statistic in the results of `draws`.
+      draws: The draws that contain the statistic.
+      statistic: The name of the statistic in the results of `draws`.
       moment: The moment of the statistic: mean or variance.
-      side: The relation of the moment to the number, such as "≤".
-      within: Allowed deviation of the moment, such as the next term of a prediction to first order.
-      against: A wrong number that the check should be able to reject, by default 10 % away from
-        `predicted`. If `predicted` is 0, give `against`; otherwise the power is not known.
+      side: The relation between the moment and the number, such as "≤".
+      within: The allowed deviation of the moment, such as the next term if the prediction is of
+        first order.
+      against: A wrong number that the check should be able to reject; by default a number 10 % away
+        from `predicted`. If `predicted` is 0, give `against`; without it, the power of the check is
+        not known.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 
@@ -112,14 +115,14 @@ class Computed:
     """Numbers that should equal a given number, or not exceed it, in every case.
 
     Attributes:
-      what: The statement, in one line.
+      what: The statement that is checked, in one line.
       values: A function that returns the numbers, one for each case, as arrays of any shapes or as
         an iterator. The function has no argument, or its argument is a key that decides the cases.
-      relation: "identity" if values must be within `tolerance` of `predicted`; "limit" if the value
-        is the exponent of an error; "inequality" if values must not exceed `predicted` by more than
-        `tolerance`.
-      predicted: The number.
-      tolerance: Allowed error from rounding, or from the fit of an exponent.
+      relation: "identity" if the values must be within `tolerance` of `predicted`; "limit" if the
+        value is the exponent of an error; "inequality" if the values must not exceed `predicted` by
+        more than `tolerance`.
+      predicted: The number with which the values are compared.
+      tolerance: The allowed error from rounding, or from the fit of an exponent.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 
@@ -150,11 +153,11 @@ Check = Sampled | Computed
 
 
 class Remark(NamedTuple):
-    """A note about a fault of a statement, or about a conclusion that does not follow from it.
+    """A note on a fault of a statement, or on a conclusion that does not follow from the statement.
 
     Attributes:
-      kind: "loose" for a bound, "unit" for a wrong unit, "hypothesis" if a hypothesis is missing or
-        not needed, or "over-reading".
+      kind: "loose" for a bound that is not sharp, "unit" for a wrong unit, "hypothesis" if a
+        hypothesis is missing or not needed, or "over-reading" for a false conclusion.
       text: The note, in one or two sentences.
     """
 
@@ -168,7 +171,7 @@ class Result(NamedTuple):
     Attributes:
       ours: A sentence with our number, its uncertainty and the number of runs; or a function that
         makes this sentence from the contents of `page`, so no number is written twice.
-      printed: The number of the paper.
+      printed: The number that the paper prints.
       page: The JSON file with our numbers, as a path from the root of the repository.
     """
 
@@ -181,22 +184,22 @@ class Result(NamedTuple):
 class Claim:
     """A statement with its checks.
 
-    The methods `equal`, `at_most`, `rate`, `mean` and `variance` add checks. `equal`, `at_most` and
-    `rate` are decorators of the function that computes the numbers.
+    The methods `equal`, `at_most`, `rate`, `mean` and `variance` add checks to the claim. The
+    methods `equal`, `at_most` and `rate` decorate the function that computes the numbers.
 
     Attributes:
       paper: Short title of the paper.
       name: The printed name with the number of the equation or theorem; unique within the paper.
       statement: The statement in one line.
       checks: The checks, computed or sampled.
-      covers: Numbers of the definitions and steps of the proof that belong to the claim.
-      printed: The printed form with its place and its hypotheses.
+      covers: The numbers of the definitions and proof steps that belong to the claim.
+      printed: The statement as the paper prints it, with its place and its hypotheses.
       corrected: The corrected form, as text; empty if the printed form is right.
-      fault: The class of the error in the printed form; None if the printed form is right.
+      fault: The class of the error in the printed form; None if the form is right.
       remark: A further note for the reader.
-      why: Two or three sentences: the proof, or the counter-example.
+      why: The proof or the counter-example, in two or three sentences.
       results: Results of networks that were trained or measured.
-      reason: Why nothing is checked, if there are no checks.
+      reason: Why the claim has no checks, if it has none.
 
     Raises:
       TypeError: An element of `checks` is not a check.
@@ -257,7 +260,10 @@ class Claim:
     def rate(
         self, what: str, exponent: float, *, tolerance: float = 0.1, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """Check that the exponent of an error, which the function fits, is within `tolerance`."""
+        """Check that the exponent of an error is within `tolerance` of a number.
+
+        The decorated function fits the exponent.
+        """
         return self._computed(what, "limit", exponent, tolerance, form)
 
     def mean(

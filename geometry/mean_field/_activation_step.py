@@ -1,4 +1,7 @@
-"""Layers of any activation, and normalizations, on the Gram matrix of a batch at infinite width."""
+"""Maps the Gram matrix of a batch through a layer of any activation, or a normalization.
+
+The layer has infinite width.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +19,11 @@ def activation_step(
     *,
     terms: int | None = None,
 ) -> Float[Array, "n n"]:
-    """Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation φ; z has covariance `gram`.
+    """The Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation φ; z has covariance `gram`.
 
-    The result is exact for samples of any norms. The result is the series of `kernel_map`, in which
-    each sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`. To
-    compute a layer with a part of batch norm, first apply the normalization to the Gram matrix:
+    The result is exact for samples of any norms. The result is a sum of the series of `kernel_map`,
+    in which each sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`.
+    To compute a layer with a part of batch norm, first apply the normalization to the Gram matrix:
 
         neither                activation_step(gram, φ)
         recentering            activation_step(recenter_gram(gram), φ)
@@ -30,9 +33,9 @@ def activation_step(
         residual branch        gram + scale² · activation_step(...)
 
     In a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by the
-    mean size instead, which is the limit for many samples of many directions. For ReLU,
-    `rescale_rms_step` and `standardize_step` are exact. All other rows of the table are exact for
-    any batch.
+    mean size instead, which is the limit of rescaling for many samples in many directions. For
+    ReLU, `rescale_rms_step` and `standardize_step` are exact. All other rows of the table are exact
+    for any batch.
 
     Args:
       activation: The activation φ; `activation`, `kinks` and `terms` are as in `kernel_map`.
@@ -51,7 +54,7 @@ def activation_step(
 
 
 def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix of the batch scaled to a mean squared norm of 1; zeros remain zero.
+    """The Gram matrix of the batch, scaled to a mean squared norm of 1; zeros remain zero.
 
     Example:
       >>> print(rescale_gram(jnp.diag(jnp.array([1.0, 3.0]))))
@@ -64,11 +67,11 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix of samples that are each scaled to norm 1, their cosines; zeros remain zero.
+    """The Gram matrix of samples that are each scaled to norm 1; zeros remain zero.
 
-    `rms_norm_gram` is RMS norm over features. For preactivations RMS norm is also layer norm,
-    because the mean of preactivations over features vanishes at infinite width. For layer norm of
-    activations, see `layer_norm_map`.
+    Its elements are the cosines of the samples. `rms_norm_gram` describes RMS norm over features.
+    For preactivations, RMS norm equals layer norm, because the mean of preactivations over features
+    vanishes at infinite width. For layer norm of activations, see `layer_norm_map`.
 
     Example:
       >>> print(rms_norm_gram(jnp.array([[4.0, 3.0], [3.0, 9.0]])))
@@ -89,7 +92,10 @@ def activation_kernel(
     terms: int | None,
     nodes: int | None = None,
 ) -> Float[Array, "n n"]:
-    """`activation_step` without a check of `gram`, with a given number of nodes between kinks."""
+    """`activation_step` without a check of `gram`, for a given number of nodes.
+
+    Nodes are counted between two kinks.
+    """
     variances = jnp.diagonal(g)
     std = safe_sqrt(jnp.where(variances <= 0, 0, variances))
     divisor = jnp.where(std == 0, 1, std)

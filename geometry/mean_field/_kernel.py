@@ -1,4 +1,4 @@
-"""The action of a random ReLU layer on a Gram matrix, in the mean or at infinite width.
+"""Maps Gram matrices through a random ReLU layer, in the mean or at infinite width.
 
 A layer has Gaussian weights of variance 2/width ("He"), which keeps the mean of squared norms. Gram
 matrices are (n, n) for a batch of n samples.
@@ -13,7 +13,7 @@ from geometry._arguments import as_cosine, as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, replicate, safe_sqrt
 
-# Above this number of neurons, the series is more accurate than the sum, whose terms cancel.
+# For more neurons than this, the series is more accurate than the sum, whose terms cancel.
 _LONG_SUM = 10_000
 
 
@@ -21,9 +21,10 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """Gram matrix expected after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
 
     If ρ is the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
-    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal is unchanged. K is at least
-    x·y. K equals x·y for positively parallel vectors, a case that the paper leaves out. For
-    opposite vectors, K is zero. A zero vector has a row of zeros. Gradients are finite everywhere.
+    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal of the Gram matrix is
+    unchanged. K is at least x·y. K equals x·y for parallel vectors of the same direction, a case
+    that the paper leaves out. For opposite vectors, K is zero. A zero vector has a row of zeros.
+    Gradients are finite everywhere.
 
     Example:
       >>> print(arccosine_kernel(jnp.eye(2)).round(4))
@@ -34,11 +35,11 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
+    """The Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
     The map is Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The Gram matrix
-    of the recentred batch is H G H with H = I − 11ᵀ/n. Two points are at a right angle after one
-    step.
+    of the recentred batch is H G H with H = I − 11ᵀ/n. With two samples, they are at a right angle
+    after one step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
@@ -49,7 +50,7 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix of the batch after `jaxnorm.recenter`: H G H with H = I − 11ᵀ/n.
+    """The Gram matrix of the batch after `jaxnorm.recenter`: H G H with H = I − 11ᵀ/n.
 
     Example:
       >>> print(recenter_gram(2 * jnp.eye(2)))
@@ -61,12 +62,12 @@ def recenter_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 @host_only()
 def expected_norm_factor(width: int) -> float:
-    """Mean growth E ‖ReLU(W x)‖ / ‖x‖ of a norm in a layer of `width` d, weights N(0, 2/d).
+    """The mean growth E ‖ReLU(W x)‖ / ‖x‖ of a norm in a layer of `width` d with weights N(0, 2/d).
 
     The formula is √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³).
     Without the factor √(2/d), the formula is the mean of a chi variable with a Binomial(d, 1/2)
     number j of degrees of freedom. Theorem 14 of Nachum et al. has a growth of 1, which is right
-    only for the squared norm. The function runs on the host in double precision.
+    only for the mean squared norm. The function runs on the host in double precision.
 
     Raises:
       ValueError: `width` is not an integer, or is below 1.
@@ -95,8 +96,9 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    The function κ holds at infinite width. ρ is a number or an array in [−1, 1], and outside of it
-    the result is NaN. The slope of κ is 0 at −1 and 1 at 1. After t layers, angles are about 3π/t.
+    The function κ holds at infinite width. The argument ρ is a number or an array in [−1, 1], and
+    outside this interval the result is NaN. The slope of κ is 0 at −1 and 1 at 1. After t layers,
+    angles between samples are about 3π/t.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
@@ -114,9 +116,9 @@ def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`arccosine_kernel` of a Gram matrix that needs no check. NaN elements stay NaN."""
+    """`arccosine_kernel` of a Gram matrix that was already checked. NaN elements stay NaN."""
     diagonal = jnp.eye(len(g), dtype=bool)
-    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # works for rows of any sharding
+    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # works for any sharding of the rows
     squares = jnp.where(squares <= 0, 0, squares)
     norm = safe_sqrt(squares)
     divisor = jnp.where(norm == 0, 1, norm)
@@ -126,5 +128,5 @@ def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def recenter_both(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`recenter_gram` of a Gram matrix that needs no check."""
+    """`recenter_gram` of a Gram matrix that was already checked."""
     return recenter(recenter(g, axis=0), axis=1)

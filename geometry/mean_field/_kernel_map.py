@@ -11,8 +11,8 @@ contributes the series of the ramp j max(x − t, 0), whose sum is an integral o
     E max(u − s, 0) max(v − t, 0) = (linear in ρ) + ∫ (ρ − sin θ) h(θ) dθ,   0 ≤ θ ≤ arcsin ρ,
     h(θ) = exp(−((s − t)²/(1 − sin θ) + (s + t)²/(1 + sin θ))/4) / 2π,
 
-by Plackett's identity. The sum has a finite number of terms of φ, and all further terms of the
-ramps. For piecewise linear functions the result is therefore exact.
+by Plackett's identity. The computed sum has a finite number of terms of φ, and all further terms of
+the ramps. For piecewise linear functions the result is therefore exact.
 """
 
 import itertools
@@ -41,7 +41,7 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-# beyond 12, a Hermite function times the square root of the density is below 1e-15
+# beyond 12, Hermite functions times the square root of the density are below 1e-15
 _RADIUS = 12.0
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
@@ -49,20 +49,23 @@ _TERMS, _TERMS_WITH_KINKS = 128, 1024
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class KernelMap:
-    """The map κ(ρ), the correlation of two samples after a layer, as a function to call.
+    """The map κ(ρ) from the correlation of two samples before a layer to that after, as a function.
 
-    The argument is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap` is a
-    pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`. `jax.grad(kernel)`
-    is the slope of κ. If φ has kinks, the second derivative of κ at ±1 is infinite, but is computed
-    as a large finite number.
+    The argument of κ is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap`
+    is a pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`.
+    `jax.grad(kernel)` is the slope of κ. If φ has kinks, the second derivative of κ at ±1 is
+    infinite, but is computed as a large finite number.
 
     Attributes:
-      powers: Coefficients of ρᵏ, without the coefficients of the ramps.
-      kinks: Positions of the kinks, in standard deviations of the preactivations.
-      jumps: Change of the slope at each kink, divided by the root mean square of the activations.
+      powers: The coefficients of ρᵏ, without the coefficients of the ramps.
+      kinks: The positions of the kinks, in standard deviations of the preactivations.
+      jumps: The change of the slope at each kink, divided by the root mean square of the
+        activations.
       mean_square: The mean square of the activations, E φ(u)².
-      slope: The slope κ′(1) = E φ′(u)² E u²/E φ(u)², by which squared small angles grow.
-      tail: Sum of the coefficients that the series omits, about the largest error of κ.
+      slope: The slope κ′(1) = E φ′(u)² E u²/E φ(u)². A layer multiplies the square of a small angle
+        by this slope.
+      tail: The sum of the coefficients that the series omits, which is about the largest error of
+        κ.
     """
 
     powers: Float[Array, " terms"]
@@ -73,7 +76,7 @@ class KernelMap:
     tail: Float[Array, ""]
 
     def __call__(self, cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """κ of each cosine; NaN outside of [−1, 1]."""
+        """The value κ of each cosine; NaN for numbers outside [−1, 1]."""
         cosine = floating(cosine, "cosine")
         rho = within(as_cosine(cosine).astype(self.powers.dtype))
 
@@ -87,9 +90,9 @@ class FixedPoint(NamedTuple):
     """The correlation after many layers, and the rate at which correlations approach it.
 
     Attributes:
-      cosine: The fixed point.
-      slope: The slope κ′ at the fixed point. A layer multiplies small deviations from the fixed
-        point by `slope`.
+      cosine: The correlation at the fixed point.
+      slope: The slope κ′ of the map at the fixed point. A layer multiplies small deviations from
+        the fixed point by `slope`.
       depth_scale: The number of layers after which deviations are e times smaller, −1/log|slope|.
     """
 
@@ -99,7 +102,7 @@ class FixedPoint(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Hermite coefficients of φ(std x), and of the ramps at its kinks."""
+    """The Hermite coefficients of φ(std x), and of the ramps at the kinks of φ."""
 
     coefficients: Float[Array, " terms"]
     ramps: Float[Array, " terms"]
@@ -125,10 +128,11 @@ def kernel_map(
     of the norm. Without a norm, `std` is the square root of the variance v that the layers keep.
     The variance v is the fixed point of v ↦ weight_variance · `mean_square` + bias_variance.
 
-    If φ is 0 everywhere, κ is NaN.
+    If φ is 0 everywhere, the result is NaN.
 
     In float64 the error is about 1e-14 for GELU, erf, tanh and piecewise linear functions, and 1e-9
-    for ELU and SELU. `tail` estimates the error. More `terms` reduce the error.
+    for ELU and SELU. The field `tail` of the result estimates the error. More `terms` reduce the
+    error.
 
     Args:
       activation: The function φ, continuous, and differentiable except at the kinks.
@@ -138,8 +142,8 @@ def kernel_map(
 
     Raises:
       TypeError: `activation` is not a function.
-      ValueError: Kinks are not finite or do not ascend, `activation` is discontinuous at a kink,
-        there are fewer than 3 terms, or `std` is not positive.
+      ValueError: The kinks are not finite or do not ascend, `activation` is discontinuous at a
+        kink, there are fewer than 3 terms, or `std` is not positive.
 
     Example:
       >>> relu = kernel_map(jax.nn.relu, (0.0,))
@@ -174,7 +178,7 @@ def mixed_map(
     """The map κ with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
 
     Args:
-      skip: The share of the residual stream in the squared norm after a branch is added to it.
+      skip: The share of the residual stream in the squared norm of the sum of stream and branch.
       bias: The share of the biases in the variance of the preactivations.
 
     Raises:
@@ -235,13 +239,13 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 def fixed_point(kernel: KernelMap) -> FixedPoint:
     """The stable fixed point of κ in [0, 1], to which correlations in [0, 1) tend.
 
-    The slope κ′(1) decides, because κ is convex on [0, 1] and κ(1) = 1. If κ′(1) ≤ 1, the fixed
-    point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result is the only fixed
-    point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by the Hermite
-    series that every correlation in [0, 1) tends to the fixed point. The depth scale is defined by
-    Schoenholz et al. (2017). At κ′(1) = 1, the depth scale is infinite. Angles then fall like 1/(c
-    layers) if there are kinks, where c is `cubic_term`, and like 1/√layers otherwise. The result
-    can be differentiated with respect to the parameters of κ.
+    The slope κ′(1) decides which of two cases holds, because κ is convex on [0, 1] and κ(1) = 1. If
+    κ′(1) ≤ 1, the fixed point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result
+    is the only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024)
+    show by the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth
+    scale is defined by Schoenholz et al. (2017). At κ′(1) = 1, the depth scale is infinite. Angles
+    then fall like 1/(c layers) if φ has kinks, where c is `cubic_term`, and otherwise like
+    1/√layers. The result can be differentiated with respect to the parameters of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -326,7 +330,7 @@ def expand(
     weights = (half[:, None] * weights[None]).ravel() / math.sqrt(2 * math.pi)
     density = weights * jnp.exp(-jnp.square(x) / 2)
     jumps = std * jump(activation, kinks, dtype)
-    # Hermite functions hₖ(x) exp(−x²/4) do not overflow, unlike the polynomials.
+    # Hermite functions hₖ(x) exp(−x²/4) do not overflow, but Hermite polynomials do.
     points = jnp.concatenate([x, cuts])
     root = jnp.exp(-jnp.square(points) / 4)
     masses = jnp.concatenate([weights * values, jumps / math.sqrt(2 * math.pi)]) * root
@@ -348,7 +352,7 @@ def expand(
 def ramp_kernel(
     a: KernelMap | Expansion, b: KernelMap | Expansion, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The sum over all pairs of kinks of jump · jump · ∫ (ρ − sin θ) h(θ) dθ."""
+    """The sum of jump · jump · ∫ (ρ − sin θ) h(θ) dθ over all pairs of kinks."""
     nodes, weights = (jnp.asarray(x, rho.dtype) for x in leggauss(64))
     half = jnp.arcsin(rho) / 2
     sine = jnp.sin(half * (nodes + 1))
@@ -360,7 +364,10 @@ def ramp_kernel(
 
 
 def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The correlation clipped to the inside of (−1, 1), where arcsin has a slope; gradient 1."""
+    """The correlation, clipped to the inside of (−1, 1), where arcsin has a slope.
+
+    The gradient of the clipping is 1.
+    """
     limit = 1 - float(jnp.finfo(rho.dtype).eps)
     constant = jax.lax.stop_gradient(rho)
     return jnp.clip(constant, -limit, limit) + (rho - constant)
@@ -369,13 +376,17 @@ def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def jump(
     activation: Activation, kinks: tuple[float, ...], dtype: jnp.dtype
 ) -> Float[Array, " kinks"]:
-    """Jumps of the slope at the kinks; errors in jumps change only the last terms' remainder."""
+    """The jumps of the slope at the kinks.
+
+    Errors in jumps change only the remainder after the last term.
+    """
     t = jnp.asarray(kinks, dtype)
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
     (low, below), (high, above) = (
         jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
     )
-    # If the function is continuous, the two values differ by the two slopes times the step.
+    # If the function is continuous, the values on both sides of the kink differ by the two slopes
+    # times the step.
     gap = jnp.abs(high - low - step * (above + below))
     if not is_traced(gap) and jnp.any(gap > 0.01 * jnp.maximum(jnp.abs(high), jnp.abs(low))):
         raise ValueError(f"activation must be continuous; it jumps at a kink of {kinks}")
@@ -383,7 +394,7 @@ def jump(
 
 
 def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None) -> int:
-    """The number of terms, after a check of all arguments."""
+    """The number of terms of the series, after a check of all arguments."""
     check_function(activation, "activation", "jnp.tanh")
     if isinstance(kinks, int | float | str):
         raise TypeError(f"kinks must be a tuple of numbers, such as (0.0,); got {kinks!r}")
@@ -402,7 +413,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
 def _check_shape(activation: Activation, x: Array) -> None:
     """Raise `TypeError` unless `activation` maps the elements of a traced array."""
     try:
-        made = jax.eval_shape(lambda x: activation(x), x)  # a ufunc cannot be traced itself
+        made = jax.eval_shape(lambda x: activation(x), x)  # JAX cannot trace a ufunc itself
     except jax.errors.TracerArrayConversionError as error:
         raise TypeError(
             "activation must be a function of JAX, such as jnp.tanh; got one of NumPy"
@@ -422,7 +433,7 @@ def _check_shape(activation: Activation, x: Array) -> None:
 
 @cache
 def leggauss(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of Gauss-Legendre quadrature, Golub and Welsch (1969)."""
+    """The nodes and weights of Gauss-Legendre quadrature, Golub and Welsch (1969)."""
     k = np.arange(1, n)
     off = k / np.sqrt(4.0 * k**2 - 1)
     nodes, vectors = np.linalg.eigh(np.diag(off, 1) + np.diag(off, -1))
@@ -430,7 +441,10 @@ def leggauss(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Float[Array, ""]:
-    """The sum Σ powersₖ ρᵏ in blocks of √terms: two short loops instead of a long loop."""
+    """The sum Σ powersₖ ρᵏ in blocks of √terms.
+
+    Two short loops are faster than one long loop.
+    """
     block = math.isqrt(powers.size)
     rows = jnp.pad(powers, (0, -powers.size % block)).reshape(-1, block)
     return _horner(_horner(rows.T, rho), rho**block)

@@ -3,14 +3,14 @@
 The activities z of a neuron over the batch are Gaussian, and their covariance is the batch's Gram
 matrix G. After division by their size over the batch, the activities are no longer Gaussian. The
 identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian
-covariances,
+covariances:
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
 
-which is an integral over one variable. One eigendecomposition of C serves all nodes of the
-quadrature. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes.
-Results have trace n, except for `rescale` without recentering. The mean Gram matrix of a layer of
-`width` neurons is width/2 times as large.
+which is an integral over one variable. All nodes of the quadrature use one eigendecomposition of C.
+Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
+resulting Gram matrices have trace n, except for `rescale` without recentering. For a layer of
+`width` neurons, the mean Gram matrix is width/2 times as large.
 """
 
 import math
@@ -28,15 +28,16 @@ from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, replicate, safe_sqrt
 
 _STEP = 0.4  # with 0.4 as the step of log a, the error of the trapezoidal rule is 1e-9
-_BLOCK = 2**26  # memory in bytes for matrices, one matrix for each node
+_BLOCK = 2**26  # memory in bytes for the matrices, of which each node needs one
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix after rescaling about zero and ReLU: `jaxnorm.rescale_rms`, no recentering.
+    """The Gram matrix after `jaxnorm.rescale_rms` and ReLU, without recentering.
 
-    If all angles of many samples are equal, repeated layers lead to the angle 58.75° (`rms_angle`).
-    The scale of the batch does not matter. A Gram matrix of zeros gives NaN. In float32, cosines
-    above 0.9999 are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
+    `rescale_rms` divides by the size about zero. If all angles between many samples are equal,
+    repeated layers lead to the angle 58.75° (`rms_angle`). The scale of the batch does not change
+    the result. A Gram matrix of zeros gives NaN. In float32, cosines above 0.9999 are up to 0.0003
+    too small: equal samples get 0.9997 instead of 1.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -47,11 +48,11 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
+    """The Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
-    The function applies `rescale_rms_step` to the recentred batch H G H. A batch of equal norms and
-    angles has the angle `recentred_angle(n)` after one layer, and keeps the angle. Equal samples
-    give NaN.
+    The function applies `rescale_rms_step` to the recentred batch H G H. If all norms are equal and
+    all angles are equal, the angles are `recentred_angle(n)` after one layer, and remain so. Equal
+    samples give NaN.
 
     Example:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
@@ -61,11 +62,11 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix after rescaling about the mean and ReLU: `jaxnorm.rescale`, no recentering.
+    """The Gram matrix after `jaxnorm.rescale` and ReLU, without recentering.
 
-    Repeated layers make all angles fall to zero, as with ReLU alone. The expectation is finite if
-    the recentred batch has at least three dimensions; otherwise the result has no meaning or is
-    NaN.
+    `rescale` divides by the size about the mean. If such layers are repeated, all angles between
+    samples fall to zero, as in layers with ReLU only. The expectation is finite if the recentred
+    batch has at least three dimensions; otherwise the result is NaN or has no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.
@@ -85,7 +86,7 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`rescale_rms_step` of infinitely many samples of one norm and one cosine in [0, 1).
+    """`rescale_rms_step` for infinitely many samples of one norm and one cosine in [0, 1).
 
     Let m = √(ρ/(1 − ρ)) ξ with a standard normal ξ be the mean of a neuron over the batch. The
     cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) +
@@ -112,16 +113,16 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 
 
 def rms_angle() -> float:
-    """The angle, in radians, that `rms_cosine_step` leaves unchanged: 58.75 degrees.
+    """The angle in radians that `rms_cosine_step` does not change: 58.75 degrees.
 
     Figure 5 of Nachum et al. has 60 degrees instead of 58.75. The paper does not say whether the
-    figure rescales about zero.
+    networks of Figure 5 rescale about zero.
 
     Example:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    # inside a traced function, this context makes the value a constant
+    # inside a traced function, this context makes the array a constant
     with jax.ensure_compile_time_eval():
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
@@ -130,7 +131,7 @@ def rms_angle() -> float:
 
 
 class _Spectrum(NamedTuple):
-    """Eigenvalues and eigenvectors of C, as constants of differentiation."""
+    """The eigenvalues and eigenvectors of C, as constants in derivatives."""
 
     values: Float[Array, " n"]
     vectors: Float[Array, "n n"]
@@ -166,7 +167,7 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
-    """`gram` divided by its trace.
+    """The matrix `gram` divided by its trace.
 
     Results do not depend on the scale of `gram`, and at a small scale gradients would underflow.
     """
@@ -182,12 +183,14 @@ def _about_zero(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _integral(
     c: Float[Array, "n n"], covariance: Callable[[Array, _Resolvent], Array]
 ) -> Float[Array, "n n"]:
-    """n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da, integrated by the trapezoidal rule in log a.
+    """The integral n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da.
 
-    The last node is the largest a at which I + a C can be inverted. The integral beyond the last
-    node is left out; its share is ε^(3r/8), where r is the rank of C.
+    The trapezoidal rule in log a computes the integral. The last node is the largest a at which I +
+    a C can be inverted. The part of the integral beyond the last node is left out; its share is
+    ε^(3r/8), where r is the rank of C.
     """
-    c = (c + c.T) / 2  # also makes tangents symmetric, which the rule of `_resolvent` requires
+    # also makes the tangents symmetric, which the derivative rule of `_resolvent` requires
+    c = (c + c.T) / 2
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
     spectrum = _Spectrum(jnp.maximum(values, 0), vectors)
@@ -201,7 +204,7 @@ def _integral(
         g = covariance(a, at_a)
         return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # The loop is not a `scan`, because second derivatives of `scan` would not use the rule of
+    # This loop is not a `scan`, because second derivatives of a `scan` would not use the rule of
     # `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))

@@ -1,9 +1,9 @@
-"""Makes one neuron for each sample, the initialization in the Discussion of Nachum et al.
+"""Makes one neuron for each sample, which is the initialization in the Discussion of Nachum et al.
 
 The neuron ReLU(x w + b) of a sample fires for no other sample. The neuron of a sample exists if and
-only if the sample is a vertex of the convex hull of the batch. The functions check the convex hull
-on the host in double precision, by a linear program if simpler directions fail. The functions
-cannot be traced.
+only if the sample is a vertex of the convex hull of the batch. The functions check on the host, in
+double precision, whether samples are vertices; if simple directions do not show it, a linear
+program decides. The functions cannot be traced.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,18 @@ from jaxtyping import Array, Bool, Float, Key
 from geometry._arguments import as_samples
 from jaxnorm.internal import check_positive, host_only
 
-_MIN_MARGIN = 1e-9  # margin of a vertex, relative to the length of its direction and of the batch
+# the smallest margin of a vertex, relative to the length of its direction and the size of the batch
+_MIN_MARGIN = 1e-9
 
 
 @host_only()
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
-    """Mask of the samples that are vertices of the convex hull of all samples.
+    """A mask of the samples that are vertices of the convex hull of all samples.
 
-    A sample that occurs twice is not a vertex. A sample is a vertex if its margin is positive: the
-    margin by which it exceeds all others along its best direction. The best direction is one of a
-    few candidates or the solution of a linear program. A margin of the separating direction below
-    1e-9 of the size of the batch counts as zero.
+    A sample that occurs twice is not a vertex. A sample is a vertex if its margin is positive, that
+    is, if in its best direction it exceeds all other samples. The best direction is one of a few
+    candidates or the solution of a linear program. A margin of the separating direction below 1e-9
+    of the size of the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
@@ -43,7 +44,8 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
     """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires only for sample i.
 
     The threshold of a neuron is midway between its own sample and the next sample in the direction
-    of the neuron. Before the ReLU, its own sample gets 1 and the next sample −1.
+    of the neuron. Before the ReLU, the neuron's own sample has the value 1, and the next sample the
+    value −1.
 
     Raises:
       ValueError: A sample is not a vertex of the batch's convex hull.
@@ -76,16 +78,17 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
 def point_initializers(
     key: Key[Array, ""], x: Float[Array, "n k"], *, gain: float = 1.0
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
-    """Initializers of kernel and bias of an `nnx.Linear` with k inputs: `neuron_per_point` of `x`.
+    """Initializers of the kernel and bias of an `nnx.Linear` with k inputs, by `neuron_per_point`.
 
-    With more neurons than samples, the other neurons have He's initialization and bias 0. With
-    fewer neurons, `key` chooses the samples that get a neuron. Use the two initializers as
-    `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
+    If the layer has more neurons than `x` has samples, the other neurons have He's initialization
+    and bias 0. If the layer has fewer neurons, `key` chooses the samples that get a neuron. Use the
+    two initializers as `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
-      key: Key that chooses the samples; the layer's own keys draw the other neurons.
+      key: The key that chooses the samples; the layer's own keys draw the weights of the other
+        neurons.
       x: Samples that are all vertices of their convex hull.
-      gain: Activity of each neuron at its sample.
+      gain: The activity of each neuron at its own sample.
 
     Raises:
       ValueError: A sample is not a vertex, or the layer does not have k inputs.
@@ -121,14 +124,15 @@ def point_initializers(
 
 
 def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
-    as_samples(x)  # for its checks: JAX's dtype may be narrower
+    as_samples(x)  # only JAX's checks need this array, because JAX's dtype may be narrower
     return np.asarray(x, np.float64)
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each sample, the direction of its largest margin over all other samples, and the margin.
+    """For each sample, the direction of its largest margin over all other samples, and this margin.
 
-    Directions are unit vectors. Margins are relative to the largest distance from the mean.
+    Directions are unit vectors. Margins are divided by the largest distance of a sample from the
+    mean.
     """
     n, k = x.shape
     if n == 1:
@@ -148,8 +152,11 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
-    """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ); 0 is feasible."""
-    # imported here, because the import takes longer than the rest of the package
+    """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ).
+
+    The direction 0 is feasible.
+    """
+    # imported here, because this import takes longer than that of the rest of the package
     import scipy.optimize
 
     n, k = x.shape
@@ -165,7 +172,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
 
 def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The position of sample i along direction i, and the largest position of another sample."""
+    """The position of sample i along its direction i, and the largest of the other samples."""
     along = w @ x.T
     own = np.diagonal(along).copy()
     np.fill_diagonal(along, -np.inf)

@@ -17,8 +17,8 @@ class RandomNetwork(NamedTuple):
     """A scaled batch after chosen layers; multiplied by exp(log_scale), it is the true batch.
 
     Attributes:
-      statistics: The statistic of the scaled batch after each chosen layer, on a new leading axis.
-      log_scale: Logarithm of the true scale of the batch, after each chosen layer.
+      statistics: The values of the statistic after each chosen layer, on a new leading axis.
+      log_scale: The logarithm of the true scale of the batch, after each chosen layer.
       x: The scaled batch after the last layer.
     """
 
@@ -42,10 +42,10 @@ def random_network(
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
     Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
-    they are needed and not stored, so memory grows with depth only by the recorded statistics. On a
-    CPU most of the time is spent drawing weights, and depends on the kind of `key`. To run many
-    networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples remains
-    sharded, and its recorded statistics are gathered.
+    they are needed and not stored. So memory grows with depth only by the recorded statistics. On a
+    CPU, most of the time is spent on drawing weights, so it depends on the kind of `key`. To run
+    many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples
+    remains sharded, and its recorded statistics are gathered.
 
     Args:
       key: Random key of the weights.
@@ -55,13 +55,13 @@ def random_network(
       normalization: A function of an array (n, width): `jaxnorm.recenter`, `rescale` (about the
         mean), `rescale_rms` (about zero), `standardize` (both parts), or the identity.
       nonlinearity: A function of the normalized batch, such as ReLU.
-      homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and without
+      homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and no
         rescaling. If true, the batch is divided by its root mean squared norm after every layer, so
-        no number under- or overflows. `log_scale` records the logarithm of the factor. If false,
-        the batch is not scaled and `log_scale` is 0.
+        no number under- or overflows. `log_scale` records the logarithm of the product of these
+        divisors. If false, the batch is not scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
-      layers: The layers after which the statistic is recorded, ascending from 1 to `depth`; by
-        default all.
+      layers: The numbers of the layers after which the statistic is recorded, ascending from 1 to
+        `depth`; by default all layers.
 
     Raises:
       TypeError: `normalization` or `nonlinearity` is not a function, `key` is not a random key, or
@@ -115,16 +115,19 @@ def random_network(
         lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # Layers that are not recorded write to an extra row after the last row.
+    # For layers that are not recorded, the statistic is written to an extra row after the last row.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
-    # The first layer has another number of inputs; all further layers share one shape and one scan.
+    # Only the first layer has another number of inputs, so all further layers share one scan.
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))
     (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)
 
 
 def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
-    """The layers to record, by default all; raise unless they ascend within the depth."""
+    """The numbers of the layers to record, by default all.
+
+    The function raises an error unless they ascend within the depth.
+    """
     if isinstance(layers, int):
         raise TypeError(f"layers must be a list of layers, such as ({layers},); got {layers}")
     chosen = tuple(range(1, depth + 1)) if layers is None else tuple(layers)
@@ -134,7 +137,10 @@ def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
 
 
 def _step(name: str, function: Callable[[Array], Array], x: Array) -> Array:
-    """The result of the caller's function `name`; raise unless it has the shape of `x`."""
+    """The result of the caller's function `name`.
+
+    The function raises an error unless the result has the shape of `x`.
+    """
     y = function(x)
     if getattr(y, "shape", None) != x.shape:
         got = getattr(y, "shape", type(y).__name__)
@@ -143,7 +149,10 @@ def _step(name: str, function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
-    """`x` at root mean squared norm 1, and the logarithm of the factor that restores `x`."""
+    """The batch `x` divided by its root mean squared norm, and the logarithm of its true scale.
+
+    The logarithm of the divisor is added to `log_scale`.
+    """
     largest = jnp.max(jnp.abs(x))
     zero = largest == 0  # the comparison is false for NaN, so NaN remains NaN
     safe = jnp.where(zero, 1, largest)

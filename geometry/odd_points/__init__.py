@@ -1,4 +1,4 @@
-"""Odd points: one sample that a recentred ReLU network drives away from all others."""
+"""Finds odd points: samples that a recentred ReLU network drives away from all others."""
 
 from geometry.odd_points._invariance import NextLayer as NextLayer
 from geometry.odd_points._invariance import expected_entries as expected_entries

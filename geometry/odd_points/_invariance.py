@@ -1,10 +1,10 @@
 """Theorems 13 and 14 of Nachum et al., about an invariant batch in a recentred ReLU layer.
 
 A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
-= 1. The theorems choose another α, which this module calls `gain`. The two theorems on `gain` are
-right for expected Gram matrices and squared norms. However, the theorems speak of expected elements
-and norms, for which they are wrong. Sample 1 of the theorems is the first row. `is_invariant` and
-`next_layer` gather sharded arrays.
+= 1. The theorems choose another α, which this module calls `gain`. Both theorems are right about
+`gain` if they speak of expected Gram matrices and squared norms. However, as printed they speak of
+expected elements and norms, for which they are wrong. Sample 1 of the theorems is the first row of
+the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
 """
 
 import math
@@ -29,12 +29,13 @@ from jaxnorm.internal import (
 
 
 class NextLayer(NamedTuple):
-    """Expectations of the batch after the layer of Theorem 14.
+    """Expectations of the batch after the layer in Theorem 14.
 
     Attributes:
       radius: The distance R = ‖x₁ − ν‖ before the layer, where ν is the mean of the other samples.
-      gain: The factor α = n²/((n − 1)² R²) of the weights' variance.
-      gram: Expected Gram matrix of the n samples and, last, of the image of ν.
+      gain: The factor α = n²/((n − 1)² R²) in the variance of the weights.
+      gram: The expected Gram matrix of the n samples and, as the last row and column, of the image
+        of ν.
     """
 
     radius: Float[Array, ""]
@@ -45,10 +46,10 @@ class NextLayer(NamedTuple):
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
     """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
-    In Definition 12, the longest sample is orthogonal to all others; the others are equal and n − 1
-    times shorter. The given Gram matrix is divided by its largest element. After the division, each
-    element may differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is
-    false for a Gram matrix of zeros.
+    In Definition 12, the longest sample is orthogonal to all other samples; the other samples are
+    equal, and n − 1 times shorter. The given Gram matrix is divided by its largest element. After
+    the division, each element may differ from the Gram matrix of Definition 12 by at most
+    `tolerance`. The result is false for a Gram matrix of zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -70,14 +71,15 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
 
 
 def next_layer(x: Float[Array, "n d"]) -> NextLayer:
-    """Expectations after the layer of Theorem 14, whose gain depends on the batch.
+    """Expectations of the batch after the layer in Theorem 14, whose gain depends on the batch.
 
     The first sample must differ from the mean ν of the other samples; otherwise the Gram matrix is
     NaN. Three expectations are exact: the squared norm 1 of the first sample, the squared norm 1/(n
-    − 1)² of the image of ν, and their inner product 0 (items 1 to 3, where the paper has norms; see
-    `expected_norm_factor`). Distances between the other samples do not grow if R ≥ n/(n − 1) (item
-    4). No invariant representation has so large an R, because its R² is (n² − 2n + 2)/(n − 1)².
-    Relative to R, squared distances grow by `cluster_growth`.
+    − 1)² of the image of ν, and their inner product 0. These are items 1 to 3 of the theorem, which
+    has norms instead of squared norms; see `expected_norm_factor`. Distances between the other
+    samples do not grow if R ≥ n/(n − 1) (item 4). No invariant representation has so large a
+    distance R, because its R² is (n² − 2n + 2)/(n − 1)². Relative to R, squared distances grow by
+    `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -107,11 +109,11 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
 def expected_entries(
     x: Float[Array, "n d"], *, width: int, gain: int | float | Float[Array, ""] = 1.0
 ) -> Float[Array, " n"]:
-    """Expected activity of every neuron at each sample: √(α/(π width)) ‖xᵢ − μ‖.
+    """The expected activity of every neuron at each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
-    The expected activity is the same for all neurons, so the expected batch has rank one and its
-    samples are parallel. The expected batch is therefore never an invariant representation, in
-    contrast to Theorem 13 as printed. The gradient is zero at a sample that equals the mean.
+    All neurons have the same expected activity. So the expected batch has rank one, and its samples
+    are parallel. The expected batch is therefore never an invariant representation, in contrast to
+    Theorem 13 as printed. The gradient is zero at a sample that equals the mean of the batch.
 
     Raises:
       TypeError: `width` is not an `int`.

@@ -11,15 +11,15 @@ from jaxnorm.internal import replicate, row_at
 
 
 class OddPoint(NamedTuple):
-    """The longest sample of a batch, compared with the others.
+    """Facts about the longest sample of a batch, compared with the other samples.
 
     Attributes:
       index: The index of the longest sample; the first index if several samples are equally long.
-      norm_ratio: Norm of the longest sample over the mean norm of the others. In the invariant
-        representation, the norm ratio is n − 1.
+      norm_ratio: The norm of the longest sample divided by the mean norm of the other samples. In
+        the invariant representation, the norm ratio is n − 1.
       second_ratio: The second largest norm divided by the largest norm.
-      angle: Mean angle between the longest sample and the others, in radians.
-      spread: Mean angle between two of the others, in radians.
+      angle: The mean angle between the longest sample and the other samples, in radians.
+      spread: The mean angle between two of the other samples, in radians.
     """
 
     index: Int[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -30,12 +30,12 @@ class OddPoint(NamedTuple):
 
 
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
-    """The longest of the n samples with Gram matrix `gram`, and how odd it is.
+    """Facts about the longest of the n samples with Gram matrix `gram`, which say how odd it is.
 
-    Any batch has a longest sample; `is_odd` decides whether it is an odd point. Angles below 3e-4
-    (float32) or 1e-8 (float64) are not resolved; `angles` of the samples resolves them. A zero
-    vector makes both angles NaN. Parallel and antiparallel samples contribute no gradient. A Gram
-    matrix that is sharded over Explicit mesh axes is gathered.
+    Every batch has a longest sample; `is_odd` decides whether this sample is an odd point. Angles
+    below 3e-4 (float32) or 1e-8 (float64) are not resolved; to resolve smaller angles, use `angles`
+    of the samples. A zero vector makes both angles NaN. Parallel and antiparallel samples
+    contribute no gradient. A Gram matrix that is sharded over Explicit mesh axes is gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.
@@ -66,13 +66,15 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
 
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a Gram matrix is in the odd state of Nachum et al., Figure 3, by our thresholds.
+    """Whether a Gram matrix is in the odd state of Nachum et al., Figure 3, by three thresholds.
 
-    The norm ratio must be at least (n − 1)/2, the mean angle to the others at least 80°, and the
-    spread of the others at most 65°. In the odd state the spread is 61.4° for 7 samples and smaller
-    for more; in a symmetric batch it is 71.4° or more.
+    The norm ratio must be at least (n − 1)/2, the mean angle between the longest sample and the
+    others at least 80°, and the spread of the others at most 65°. The thresholds are ours. In the
+    odd state the spread is 61.4° for 7 samples and smaller for more samples; in a symmetric batch,
+    the spread is at least 71.4°.
 
-    In the recentering tree, both ends are often long; then no sample is odd.
+    In the recentering tree, both the smallest and the largest sample are often long; then no sample
+    is odd.
 
     Raises:
       ValueError: There are fewer than 3 samples.

@@ -1,9 +1,9 @@
 """Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
-The map of one layer is `mean_field_step`. If all samples except one are exchangeable before the
-map, they are exchangeable after the map, and the Gram matrix has only four different entries.
-Functions compute Python numbers in double precision on the host, and cannot be traced. Angles are
-in radians.
+The map of one layer is `mean_field_step`. Suppose that all samples except one can be exchanged
+without a change of the Gram matrix. The map keeps this symmetry, and the Gram matrix has only four
+different entries. Functions compute Python numbers in double precision on the host, so they cannot
+be traced. Angles are in radians.
 """
 
 import math
@@ -19,9 +19,9 @@ class OddState(NamedTuple):
     """A fixed point with one odd sample and a cluster of n − 1 samples.
 
     Attributes:
-      norm_ratio: Norm of the odd sample over the norm of the others.
-      angle: Angle between the odd sample and the others.
-      spread: Angle between two samples of the cluster.
+      norm_ratio: The norm of the odd sample divided by the norm of the others.
+      angle: The angle between the odd sample and the others.
+      spread: The angle between two samples of the cluster.
     """
 
     norm_ratio: float
@@ -31,12 +31,12 @@ class OddState(NamedTuple):
 
 @host_only("arccos of `cosine_step`")
 def recentred_angle(n: int | float) -> float:
-    """The fixed angle of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
+    """The angle at the fixed point of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
 
-    The samples have the symmetric angle after one layer, with rescaling or without; κ is
-    `cosine_step`. The angle is 90° for two samples, 75.03° for nine, and arccos(1/π) = 71.44° for
-    `math.inf`. Figure 5 of Nachum et al. has 75°. Without rescaling, a sample whose norm ratio
-    exceeds `escape_ratio` leaves the symmetric state.
+    Samples of one norm and one angle have this angle after one layer, with or without rescaling; κ
+    is `cosine_step`. The angle is 90° for two samples, 75.03° for nine samples, and arccos(1/π) =
+    71.44° for `math.inf`. Figure 5 of Nachum et al. shows 75°. Without rescaling, a sample whose
+    norm ratio exceeds `escape_ratio` leaves the symmetric state.
 
     Raises:
       ValueError: n is below 2.
@@ -53,12 +53,12 @@ def recentred_angle(n: int | float) -> float:
 
 @host_only()
 def cluster_growth(n: int) -> float:
-    """Growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
+    """The growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
-    The spread is measured relative to the odd sample. The growth of the spread is above 1, so the
-    invariant representation, in which the cluster is a point, is unstable, although Theorem 14 of
-    Nachum et al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by n² / (n²
-    − 2n + 2), too.
+    The spread is measured relative to the odd sample. The growth exceeds 1. So the invariant
+    representation, in which the cluster is a point, is unstable, although Theorem 14 of Nachum et
+    al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by the same number n²
+    / (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.
@@ -77,15 +77,15 @@ def cluster_growth(n: int) -> float:
 
 @host_only("`mean_field_step` of a Gram matrix until it changes no more")
 def odd_state(n: int) -> OddState:
-    """The stable state of n samples at infinite width: one odd sample and a cluster of the others.
+    """The stable state of n samples at infinite width: one odd sample, and a cluster of the others.
 
     For large n, the norms have ratio n − 1, the odd sample is orthogonal to the cluster, and the
     cluster keeps a spread of 3π/n. The odd state is the corrected form of Theorem 14 of Nachum et
-    al. The function solves three equations by Newton's method. `odd_stability` finds the odd state
-    for any activation, with the rates at which deviations decay.
+    al. The function solves three equations by Newton's method. For other activations, use
+    `odd_stability`, which also gives the rates at which deviations decay.
 
     Raises:
-      ValueError: n is not an integer, or is below 7, where no odd state exists.
+      ValueError: n is not an integer, or is below 7; for fewer than 7 samples no odd state exists.
 
     Example:
       >>> state = odd_state(10)
@@ -102,14 +102,15 @@ def odd_state(n: int) -> OddState:
 
 @host_only("`mean_field_step` of Gram matrices")
 def escape_ratio(n: int) -> float:
-    """The norm ratio above which one longer sample of a symmetric batch becomes odd.
+    """The norm ratio above which one longer sample of a symmetric batch becomes an odd point.
 
     The n − 1 other samples have one norm, and all angles are `recentred_angle(n)`. The escape ratio
-    is about 1 + 1.15/n. The excess of the escape ratio over 1 is accurate to four digits, by
-    bisection in O(n) operations. A norm ratio below the escape ratio returns to 1.
+    is about 1 + 1.15/n. The difference between the escape ratio and 1 is accurate to four digits;
+    bisection needs O(n) operations. A norm ratio below the escape ratio returns to 1.
 
     Raises:
-      ValueError: n is not an integer, or is below 7, where every ratio returns to 1.
+      ValueError: n is not an integer, or is below 7; for fewer than 7 samples every ratio returns
+        to 1.
 
     Example:
       >>> round(escape_ratio(10), 3)
@@ -121,7 +122,7 @@ def escape_ratio(n: int) -> float:
             f"n must be at least 7, because smaller batches have no odd state; got {n}"
         )
     angle = recentred_angle(n)
-    # The unstable fixed point separates the ratios that grow from the ratios that return to 1.
+    # The unstable fixed point separates the norm ratios that grow from those that return to 1.
     fixed = _fixed_point(n, OddState(1 + 1.15 / n, angle, angle)).norm_ratio - 1
     low, high = 0.5 * fixed, 1.5 * fixed
     while high - low > 1e-4 * fixed:
@@ -136,10 +137,10 @@ def escape_ratio(n: int) -> float:
 
 @host_only()
 def escape_step(norm_ratio: float) -> float:
-    """Next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
+    """The next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
 
-    A norm ratio above 1 grows, in the end by a factor √1.467 in each layer. A norm ratio below 1
-    returns to 1.
+    A norm ratio s above 1 grows, in later layers by a factor of √1.467 per layer. A norm ratio
+    below 1 returns to 1.
 
     Raises:
       ValueError: `norm_ratio` is negative or not finite.
@@ -161,7 +162,7 @@ def _angle_after_relu(cosine: float) -> float:
 def _layer(n: int, state: OddState) -> OddState:
     """The map of one layer: recentering, the arc-cosine kernel, and a scale.
 
-    The scale gives the other samples norm 1.
+    The scale is chosen such that the other samples have norm 1.
     """
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)

@@ -1,10 +1,10 @@
 """Finds the odd state of recentering and any activation, its stability and its rates.
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
-`std`, and applies the activation. For ReLU, `std` does not matter. If all samples but one are
-exchangeable, the Gram matrix has four different entries: the variance of the odd sample, its
-covariance with the others, their variance, and their covariance. Everything is computed on the host
-in double precision.
+`std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples but
+one are exchangeable, the Gram matrix has four different entries: the variance of the odd sample,
+its covariance with the others, their variance, and their covariance. Everything is computed on the
+host in double precision.
 """
 
 import math
@@ -28,16 +28,18 @@ _TERMS, _NODES = 64, 640
 
 
 class Stability(NamedTuple):
-    """A fixed point of a batch, and how deviations of the Gram matrix from it grow.
+    """A fixed point of a batch, and how fast deviations from the fixed point grow.
+
+    Deviations are of the Gram matrix.
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
-      family: Growth, in one layer, of deviations that keep the n − 1 samples exchangeable. The
+      family: The growth, per layer, of deviations that keep the n − 1 samples exchangeable. The
         growth is the absolute value of an eigenvalue.
-      single: Growth of deviations that make one of the n − 1 samples longer or nearer than the
-        others.
-      pairs: Growth of deviations that change only the angles between pairs of samples.
-      radius: The largest growth. If the radius is below 1, the fixed point is stable.
+      single: The growth of deviations that make one of the n − 1 samples longer than the others, or
+        nearer to them.
+      pairs: The growth of deviations that change only angles between pairs of the n − 1 samples.
+      radius: The largest of these growths. If the radius is below 1, the fixed point is stable.
     """
 
     state: OddState
@@ -48,13 +50,13 @@ class Stability(NamedTuple):
 
 
 class SpreadDistribution(NamedTuple):
-    """The cluster's spread at finite width, a Gamma variable to first order in n/width.
+    """The cluster's spread at finite width, which to first order in n/width is a Gamma variable.
 
     Attributes:
-      mean: Mean of the spread, which is `cluster_spread` at infinite width.
-      shape: Shape of the Gamma distribution; the standard deviation is mean/√shape.
-      drift: Mean change, in a layer, of the logarithm of a small spread.
-      noise: Variance, in a layer, of the change of the spread's logarithm.
+      mean: The mean of the spread, which is `cluster_spread` at infinite width.
+      shape: The shape of the Gamma distribution; the standard deviation is mean/√shape.
+      drift: The mean change of the logarithm of a small spread in one layer.
+      noise: The variance of the change of the spread's logarithm in one layer.
     """
 
     mean: float
@@ -67,12 +69,14 @@ class SpreadDistribution(NamedTuple):
 def odd_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability | None:
-    """The state of an odd sample and a cluster of the others, and its stability; None without one.
+    """The state of an odd sample and a cluster of the others, and its stability.
 
-    The function iterates the map for 40 n layers, from a sample n − 1 times as long as the others.
-    After the iteration, Newton's method finds the fixed point. If the norms at the end differ by
-    less than 1 %, there is no odd state. For ReLU, the result is `odd_state`. The preactivations
-    have the root mean square `std`. The option `kinks` is as in `kernel_map`.
+    The result is None if there is no such state. The function applies the map for 40 n layers, and
+    starts from a sample that is n − 1 times as long as the others. After these layers, Newton's
+    method finds the fixed point. If the norms of the samples differ by less than 1 % after these
+    layers, there is no odd state. For ReLU, the result is `odd_state`. Before the activation, the
+    preactivations are scaled to the root mean square `std`. The option `kinks` is as in
+    `kernel_map`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -103,10 +107,10 @@ def odd_stability(
 def symmetric_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability:
-    """The state of one norm and one angle (`recentred_angle(n)` for ReLU), and its stability.
+    """The state of one norm and one angle, and its stability; for ReLU, see `recentred_angle`.
 
     If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
-    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, any deviation grows.
+    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, every deviation grows.
     Options are as for `odd_stability`.
 
     Raises:
@@ -127,14 +131,15 @@ def symmetric_stability(
 def cluster_spread(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> float | None:
-    """The spread of the cluster by an expansion at correlation one: κ′ (1 − 1/g)/(2 c).
+    """The spread of the cluster, by an expansion at correlation one: κ′ (1 − 1/g)/(2 c).
 
     A layer multiplies the squared spread of a collapsed cluster by g (`cluster_growth`; for ReLU
     n²/(n² − 2n + 2)), and a squared spread θ² by g (1 − 2 c θ/κ′). Here κ′ and c are the
     coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n
     the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result is 0. If g > 1
-    and c is 0 or too small, no kink limits the growth at a small angle. The next term is of fourth
-    order, the spread is not small, and the result is None. Options are as for `odd_stability`.
+    and c is 0 or too small, no kink limits the growth at a small angle, because the next term is of
+    fourth order. The spread is then not small, and the result is None. Options are as for
+    `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -158,17 +163,19 @@ def cluster_spread(
 def spread_distribution(
     n: int, width: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> SpreadDistribution | None:
-    """The distribution of the spread at a finite width; None if `cluster_spread` is None.
+    """The distribution of the spread at a finite width.
 
-    The logarithm of the spread θ is a random walk. A layer adds the drift ½ log g + (Var D − Var
-    N)/(4 width) to log θ, subtracts c θ/κ′, and adds noise of variance Var(N − D)/(4 width). In
-    these terms, N is the contribution of one neuron to the squared spread, and D is its
-    contribution to the squared distance of the odd sample. N and D are divided by their means. The
-    stationary distribution of θ is then Gamma. For ReLU and large n, its shape is 1 + width/n, so
-    the spread is close to 3π/n only at widths much above n. The spread θ is n times the root mean
+    The result is None if `cluster_spread` is None. The logarithm of the spread θ is a random walk.
+    A layer adds the drift ½ log g + (Var D − Var N)/(4 width) to log θ, subtracts c θ/κ′, and adds
+    noise of variance Var(N − D)/(4 width). In these terms, N is the contribution of one neuron to
+    the squared spread, and D is its contribution to the squared distance of the odd sample. The
+    contributions N and D are divided by their means. The stationary distribution of θ is then
+    Gamma. For ReLU and large n, the shape of this distribution is 1 + width/n, so the spread is
+    close to 3π/n only if the width is much larger than n. The spread θ is n times the root mean
     square distance of two samples of the cluster, divided by the distance of the odd sample from
     the cluster. For 30 samples, the measured standard deviation was above this theory by 5 % at
-    width 1,000 and by 14 % at width 300. Options are as for `odd_stability`.
+    width 1,000 and by 14 % at width
+    300. Options are as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5; or `width` is below 1.
@@ -204,7 +211,7 @@ def _checked(n: int, activation: Activation, std: float) -> tuple[int, float]:
 
 
 def _entries(ratio: float, spread: float) -> Float[Array, "4"]:
-    """The four elements of the Gram matrix for an odd sample at a right angle to the others."""
+    """The four entries of the Gram matrix for an odd sample at a right angle to the others."""
     return jnp.asarray([ratio**2, 0.0, 1.0, math.cos(spread)])
 
 
@@ -221,7 +228,7 @@ def _state(g: Float[Array, "4"]) -> OddState:
 
 
 class _Programs(NamedTuple):
-    """The programs of an activation, compiled once for all n and std."""
+    """Functions of an activation, compiled once for all n and std."""
 
     layer: Callable[..., Array]
     follow: Callable[..., Array]
@@ -236,9 +243,9 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     )
 
     def layer(g: Array, n: Array, std: Array) -> Array:
-        """Map the four elements of the Gram matrix before a layer to the elements after it.
+        """Map the four entries of the Gram matrix before a layer to the entries after it.
 
-        A common factor of the four elements does not matter.
+        The result is the same if the four entries are multiplied by one factor.
         """
         odd, both, other, pair = _recentred(g, n, std)[0]
         rows = [[odd, both, both], [both, other, pair], [both, pair, other]]
@@ -257,7 +264,7 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
 
 
 def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
-    """The four elements of the recentred and rescaled batch, and the factor of the rescaling."""
+    """The four entries for the recentred and rescaled batch, and the factor of the rescaling."""
     odd, both, other, pair = g
     # the mean of each row of the Gram matrix, and the mean of the whole matrix
     first = (odd + (n - 1) * both) / n
@@ -269,7 +276,7 @@ def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
 
 
 def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) -> Stability:
-    """Eigenvalues of a layer's map, one kind of deviation of the n − 1 samples at a time.
+    """The eigenvalues of a layer's map, for each kind of deviation of the n − 1 samples.
 
     The first kind of deviations is x cᵢ of variances, y cᵢ of covariances with the odd sample, and
     w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps the first kind to itself. The
@@ -286,7 +293,8 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
         np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1].tolist()
         for matrix in (np.asarray(programs.slope(g, n, std)), kernel @ recentred)
     )
-    family = family[:3]  # the fourth eigenvalue belongs to the scale of the batch and is zero
+    # the fourth eigenvalue is zero, because it belongs to the scale of the batch
+    family = family[:3]
     pairs = abs(float(scale * by_pair))
     return Stability(_state(g), tuple(family), tuple(single), pairs, max(*family, *single, pairs))
 
@@ -294,7 +302,7 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
 def _collapsed(
     n: int, activation: Activation, kinks: tuple[float, ...], std: float
 ) -> tuple[float, float, float, float]:
-    """Growth of the squared spread of a collapsed cluster, and relative variances of N and D.
+    """The growth of a collapsed cluster's squared spread, and relative variances of N and D.
 
     After recentering, the cluster is −1/(n − 1) times the odd sample.
     """

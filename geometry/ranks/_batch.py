@@ -37,8 +37,9 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
     """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]; small singular values barely count.
 
-    The effective rank is a lower bound of the rank, after Daneshmand et al. (2020). A batch of n
-    orthogonal samples of one length has effective rank n, and zeros have effective rank 0.
+    The effective rank is a lower bound on the rank, after Daneshmand et al. (2020). A batch of n
+    orthogonal samples of one length has effective rank n, and a batch of zeros has effective rank
+    0.
 
     Example:
       >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))
@@ -52,7 +53,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
     """Stable rank ‖x‖²_F / σ₁², in [1, rank], where σ₁ is the largest singular value.
 
     The definition is by Rudelson and Vershynin (2007). The stable rank is at most `effective_rank`,
-    because Σσ⁴ ≤ σ₁² Σσ². A batch of zeros has stable rank 0. The gradient is also finite if
+    because Σσ⁴ ≤ σ₁² Σσ². A batch of zeros has stable rank 0. The gradient is finite even if
     singular values coincide.
 
     Example:
@@ -64,7 +65,7 @@ def stable_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
 
 
 def isometry_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
-    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 for orthogonal samples of one length.
+    """log(tr(G)/n) − log(det(G))/n of a Gram matrix G; 0 for orthogonal samples of equal length.
 
     The gap is defined by Joudaki et al. (2023). The gap is ∞ if the samples are linearly dependent
     up to rounding, and NaN for a Gram matrix of zeros.
@@ -84,7 +85,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
     """The distance of a Gram matrix G to orthogonality: ‖G/tr(G) − I/n‖_F, in [0, √(1 − 1/n)].
 
     The gap is 0 for orthogonal samples of one length. Daneshmand et al. (2021) show that rescaling
-    makes the gap small in deep linear networks. The gradient at gap 0 is zero. A Gram matrix of
+    makes this gap small in deep linear networks. The gradient at gap 0 is zero. A Gram matrix of
     zeros gives NaN.
 
     Example:
@@ -97,19 +98,19 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
-    """Gram matrix of the shorter side of `x` over its largest element."""
+    """The Gram matrix of the shorter side of `x`, divided by its largest element."""
     h = as_samples(x)
-    # the rank does not depend on the factor
+    # ranks do not depend on this factor
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
     h = h / jnp.where(largest == 0, 1, largest)
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
 
 
 def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
-    """Sum of the diagonal; `jnp.trace` fails on sharded rows in a mesh context."""
+    """The sum of the diagonal; `jnp.trace` fails on sharded rows if a mesh is set."""
     return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
 
 
 def _quotient(a: Float[Array, ""], b: Float[Array, ""]) -> Float[Array, ""]:
-    """The quotient a/b, or 0 where b is zero."""
+    """The quotient a/b, or 0 if b is zero."""
     return jnp.where(b == 0, 0, a / jnp.where(b == 0, 1, b))

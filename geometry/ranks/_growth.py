@@ -2,8 +2,8 @@
 
 The representation of samples x by neurons w is ReLU(x wᵀ). A batch norm before the ReLU replaces x
 by the recentred batch and multiplies neurons by positive numbers. Positive factors do not change a
-rank. Therefore pass `jaxnorm.recenter(x)` to the functions if the network has batch norm. Samples
-that are sharded over Explicit mesh axes are gathered.
+rank. Positive factors do not change a rank, so the functions need only the recentred batch.
+Therefore pass `jaxnorm.recenter(x)` instead of x if the network has batch norm.
 """
 
 import math
@@ -35,8 +35,8 @@ def rows_needed(
     """Draw Gaussian neurons until the n samples have rank n; return their number and the rank.
 
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
-    false, the rank is always below n. The tolerance of ranks is about 64 n ε, relative to each
-    neuron.
+    false, the rank is always below n. Numbers below about 64 n ε, relative to the length of a
+    neuron, count as zero in the rank.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.
@@ -66,7 +66,8 @@ def rows_needed(
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _project(basis, y)
-        # The projection is repeated, because the first result is orthogonal only up to rounding.
+        # The projection is applied twice, because its first result is orthogonal only up to
+        # rounding.
         new = new - _project(basis, new)
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
@@ -83,9 +84,9 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     The result is true if and only if three conditions hold: no sample is zero, no two samples are
     positively parallel, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
-    samples of x are collinear; it should require that no two samples of the recentred batch are
-    collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result for
-    samples with a NaN has no meaning.
+    samples of x are collinear. The requirement should be that no two samples of the recentred batch
+    are collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result
+    for samples with a NaN has no meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -97,7 +98,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     apart = angles(h)
     above = jnp.triu(jnp.ones_like(apart, bool), 1)
     parallel = above & (apart <= tolerance)
-    # If no samples are parallel, a sample has at most one opposite.
+    # If no samples are parallel, each sample has at most one opposite sample.
     opposite = jnp.any(above & (apart >= math.pi - tolerance), axis=1)
     directions = jnp.where(opposite[:, None], unit_vector(h), 0)
     independent = numerical_rank(directions) == opposite.sum()
@@ -107,12 +108,12 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
 def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
     """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
-    The r given neurons must have rank n − 1 on the first n − 1 samples, and also on all samples.
-    Under both conditions, there is exactly one relation Σ aⱼ yⱼ = 0 of the samples' representations
-    yⱼ. A neuron breaks the relation in the cells where Σ aⱼ xⱼ over active j is not 0. The
-    probability is at least 2γ(x): if two cells differ in one sample with aⱼ ≠ 0, at least one of
-    the two cells breaks the relation, and so does its opposite cell. The lemma has γ instead of 2γ.
-    Under `jit`, the result is NaN if samples are not finite.
+    The r given neurons must have rank n − 1 on the first n − 1 samples, and rank n − 1 on all
+    samples. Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ.
+    A neuron breaks this relation if Σ aⱼ xⱼ over active j is nonzero in its cell. The probability
+    is at least 2γ(x): if two cells differ in one sample with aⱼ ≠ 0, a neuron of at least one of
+    the two cells breaks the relation, and so does a neuron of its opposite cell. The lemma prints γ
+    instead of 2γ. Under `jit`, the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -123,7 +124,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
       0.75
     """
     h = replicate(as_samples(x, min_samples=2, columns=2))
-    h = h / unit_of(jnp.abs(h).max())  # the probability does not depend on the unit
+    h = h / unit_of(jnp.abs(h).max())  # the probability does not depend on the unit of the samples
     neurons = replicate(as_samples(neurons, columns=2, name="neurons"))
     y = jax.nn.relu(matmul(h, neurons.astype(h.dtype).T))
     relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
@@ -141,11 +142,11 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 
 @host_only()
 def mean_rows_bound(n: int, gamma: float) -> float:
-    """Upper bound n/(2γ) of the mean of `rows_needed`, for n ≥ 2.
+    """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Theorem 3 has the bound n/γ, which is right for n = 1. The bound is loose: n equally spaced
-    points in the plane need about n + 2 neurons, while the bound is n². The bound is computed on
-    the host.
+    Theorem 3 prints the bound n/γ, which is right for n = 1. The bound is not sharp: n equally
+    spaced points in the plane need about n + 2 neurons, but the bound is n². The bound is computed
+    on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].
@@ -165,8 +166,8 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     The bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]) for one γ, and 1 −
-    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2.
-    `rank_tail_bound` is never above `rank_tail`. The bound is computed on the host.
+    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2. The
+    bound `rank_tail_bound` is never above `rank_tail`. The bound is computed on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
@@ -187,10 +188,11 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 
 @host_only()
 def rank_tail(n: int, gamma: float, rows: int) -> float:
-    """Lower bound of P(rank n) for `rows` neurons: P(n successes), each of probability γ.
+    """A lower bound on P(rank n) for `rows` neurons.
 
+    The bound is the probability of n successes in `rows` trials, each of probability γ. The bound
     `rank_tail` is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥
-    2, the bound also holds with 2γ in place of γ, by `full_rank_probability`. The bound is computed
+    2, the bound holds even with 2γ in place of γ, by `full_rank_probability`. The bound is computed
     on the host.
 
     Raises:
@@ -204,7 +206,7 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     rows = whole_number(rows, "rows")
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    # imported here, because the import takes longer than the rest of the package
+    # imported here, because this import takes longer than that of the rest of the package
     import scipy.stats
 
     return float(scipy.stats.binom.sf(n - 1, rows, gamma))
@@ -223,6 +225,6 @@ def _project(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, 
 
 
 def _unit(y: Float[Array, " n"]) -> Float[Array, " n"]:
-    """`y` scaled to length 1; zeros remain zeros."""
+    """The array `y` scaled to length 1; zeros remain zeros."""
     norm = jnp.linalg.norm(y)
     return y / jnp.where(norm > 0, norm, 1)

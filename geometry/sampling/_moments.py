@@ -7,7 +7,7 @@ from jaxnorm.internal import CentralMoments
 
 
 def central_moments(draws: Float[Array, "n *s"], counted: Bool[Array, " n"]) -> CentralMoments:
-    """The central moments of the counted draws."""
+    """The central moments of the draws that are counted."""
     count, mean, deviation = _deviations(draws, counted)
     square = jnp.square(deviation)
     sums = (square.sum(0), (square * deviation).sum(0), jnp.square(square).sum(0))
@@ -17,7 +17,10 @@ def central_moments(draws: Float[Array, "n *s"], counted: Bool[Array, " n"]) -> 
 def _deviations(
     draws: Float[Array, "n *s"], counted: Bool[Array, " n"]
 ) -> tuple[Array, Array, Array]:
-    """Number and mean of the counted draws, and their deviations; 0 for other draws."""
+    """The number, the mean and the deviations of the counted draws.
+
+    The deviation of a draw that is not counted is 0.
+    """
     counted = counted.reshape(-1, *(1,) * (draws.ndim - 1))
     count = counted.sum(dtype=draws.dtype)
     mean = jnp.where(counted, draws, 0).sum(0) / jnp.maximum(count, 1)

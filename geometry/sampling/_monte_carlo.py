@@ -1,9 +1,9 @@
 """Computes Monte Carlo estimates together with their standard errors.
 
-A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`, so
-results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only sets the
-memory. Functions compile once for each function object `draw`, shape of the parameters and number
-of draws in memory.
+A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`. So
+results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only decides
+the memory. A function is compiled once for each function object `draw`, shape of the parameters and
+number of draws in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ class Estimate(NamedTuple):
 
 
 class SampleMoments(NamedTuple):
-    """Mean and unbiased variance of independent draws, with the standard error of each."""
+    """The mean and unbiased variance of independent draws, with a standard error for each."""
 
     mean: Float[Array, "*s"]
     mean_stderr: Float[Array, "*s"]
@@ -46,27 +46,28 @@ def monte_carlo(
     devices: Sequence[Any] | None = None,
     target_stderr: float | None = None,
 ) -> Estimate:
-    """Mean of `draw(key)` over independent keys, and the standard error of the mean.
+    """The mean of `draw(key)` over independent keys, and the standard error of the mean.
 
-    Batches and devices are merged as in Chan, Golub and LeVeque (1979). If a draw is Boolean, the
-    mean is the rate of the event. The function may be traced, and then runs on the devices of its
-    caller.
+    The moments of batches and devices are merged as in Chan, Golub and LeVeque (1979). If draws are
+    Boolean, the mean is the rate of the event. The function may be traced. It then runs on the
+    devices of its caller.
 
     Args:
-      draw: Any function of a key. Its result may have any shape, and may be Boolean or an integer.
-      key: Key of the whole estimate.
-      samples: Number of draws, at least 2.
-      parameters: Trees of arrays, passed to `draw` after the key. New values of parameters do not
-        recompile the program.
-      batch_size: Draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: Number of draws from one key, on the leading axis of the result of `draw`. To
-        split off a key takes as long as to draw a random number, so one key for each random number
-        doubles the time.
-      devices: Devices that share the draws; by default all devices of all hosts, or the devices of
-        the mesh that `jax.set_mesh` has set.
-      target_stderr: Drawing stops before `samples` if every standard error is at most this number.
-        The standard errors are checked after 1,000 keys, and then whenever the number of keys has
-        grown by a quarter.
+      draw: Any function of a key. The result of `draw` may have any shape, and may be Boolean or an
+        integer.
+      key: The key from which the keys of all draws are derived.
+      samples: The number of draws, at least 2.
+      parameters: Trees of arrays that are passed to `draw` after the key. New values of parameters
+        do not recompile the program.
+      batch_size: The number of draws that a device holds at a time; by default at most 16,384.
+      draws_per_key: The number of draws from one key. They lie on the leading axis of the result of
+        `draw`. Splitting off a key takes as long as drawing a random number, so one key for each
+        random number doubles the time.
+      devices: The devices that share the draws; by default all devices of all hosts, or the devices
+        of the mesh that `jax.set_mesh` has set.
+      target_stderr: If every standard error is at most this number, drawing stops before `samples`
+        draws. The standard errors are checked after 1,000 keys, and then whenever the number of
+        keys has grown by a quarter.
 
     Raises:
       TypeError: `draw` is not a function or returns no array, `key` is not a random key, or a
@@ -97,7 +98,7 @@ def monte_carlo_moments(
     draws_per_key: int | None = None,
     devices: Sequence[Any] | None = None,
 ) -> SampleMoments:
-    """`monte_carlo` together with the variance of the draws and its standard error.
+    """The result of `monte_carlo`, with the variance of the draws and its standard error.
 
     The standard error of the variance is √((m₄ − m₂²)/n), where m₂ and m₄ are the central moments
     of the draws, merged as in Pébay (2008). The standard error of the variance is accurate if the
@@ -128,7 +129,7 @@ def _central_moments(
     samples: int,
     target_stderr: float | None,
 ) -> tuple[CentralMoments, int]:
-    """Moments of the draws, and the number of draws that were made."""
+    """The moments of the draws, and the number of draws that were made."""
     keys = number_of_keys(sampler, key, samples)
     program = compiled(sampler, key, keys)
     inputs = Inputs(key, sampler.parameters)
@@ -147,7 +148,10 @@ def _central_moments(
 
 
 def _round_ends(keys: int) -> Iterator[int]:
-    """Numbers of keys, each a quarter larger than the one before, the same for all batch sizes."""
+    """Numbers of keys after which the standard errors are checked, the same for all batch sizes.
+
+    Each number is a quarter larger than the one before.
+    """
     end = 1000
     while end < keys:
         yield end

@@ -1,8 +1,8 @@
-"""Computes moments of millions of draws by chunks, on all devices, in a state of fixed size.
+"""Computes moments of millions of draws in chunks, on all devices, in a state of fixed size.
 
-Draw i has the key `fold_in(key, i)`, and the order in which states merge changes only rounding.
-Therefore neither the size of a chunk nor the number of devices changes a result by more than
-rounding.
+Draw i has the key `fold_in(key, i)`, and the order in which the states of devices are merged
+changes only rounding. Therefore neither the size of a chunk nor the number of devices changes a
+result, except for rounding.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,19 +28,20 @@ from jaxnorm.internal import (
 
 # Default number of draws that a device holds at a time.
 _CHUNK = 2**14
-_MAX_KEYS = 2**31  # keys are counted in 32 bits
+_MAX_KEYS = 2**31  # keys are counted by 32-bit integers
 
 
 class Sampler(NamedTuple):
-    """The function to draw, the number of draws at a time, and the devices.
+    """The function to draw from, the number of draws at a time, and the devices.
 
     Attributes:
       draw: A function of a key and of the parameters.
-      parameters: Trees of arrays, passed to `draw` after the key.
-      batch_size: Draws that a device holds at a time.
-      draws_per_key: Number of draws from one key, on the leading axis; None for one draw without
-        the axis.
-      devices: Devices that share the keys; None for all devices, or for those of a traced caller.
+      parameters: Trees of arrays that are passed to `draw` after the key.
+      batch_size: The number of draws that a device holds at a time.
+      draws_per_key: The number of draws from one key, on the leading axis; None if the result is
+        one draw without this axis.
+      devices: The devices that share the keys; None for all devices, or for the devices of a traced
+        caller.
       highest: The highest power whose moments are computed, 2 or 4. Moments above `highest` are
         zero, because powers of large draws overflow.
     """
@@ -54,12 +55,12 @@ class Sampler(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The program that is compiled once: moments of the draws for keys.
+    """The program that computes the moments of draws for keys; it is compiled once.
 
     Attributes:
-      size: Keys that a device holds at a time.
-      mesh: Mesh whose devices share the keys; None for the devices of a traced caller, or a single
-        device.
+      size: The number of keys that a device holds at a time.
+      mesh: The mesh whose devices share the keys; None for the devices of a traced caller, or for a
+        single device.
       highest: The highest power whose moments are computed, as for `Sampler`.
     """
 
@@ -78,7 +79,7 @@ class Inputs(NamedTuple):
 
 
 def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
-    """The number of keys for `samples` draws, after a check of all arguments."""
+    """The number of keys that give `samples` draws, after a check of all arguments."""
     check_key(key)
     _, _, batch_size, draws_per_key, devices, _ = sampler
     check_function(sampler.draw, "draw", "jax.random.normal")
@@ -125,7 +126,10 @@ def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
-    """The mesh of `devices`, or the mesh that the caller has set; JAX allows one mesh at a time."""
+    """The mesh of `devices`, or the mesh that the caller has set.
+
+    JAX allows only one mesh at a time.
+    """
     context = jax.sharding.get_abstract_mesh()
     if context.manual_axes or (devices is not None and len(devices) == 1):
         return None
@@ -141,7 +145,7 @@ def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
 
 
 def empty(program: Program, inputs: Inputs) -> CentralMoments:
-    """The state before any draw."""
+    """The state of moments before any draw."""
     shape = jax.eval_shape(partial(_chunk, program), inputs, 0, 0)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shape)
 
@@ -149,7 +153,7 @@ def empty(program: Program, inputs: Inputs) -> CentralMoments:
 def fold(
     program: Program, inputs: Inputs, start: int, stop: int, state: CentralMoments
 ) -> CentralMoments:
-    """`state` with the draws of keys `start` to `stop` merged into it."""
+    """The `state` after the draws of keys `start` to `stop` are merged into it."""
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
@@ -204,7 +208,10 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device; of n devices, device k mod n computes chunk k."""
+    """The state of one device.
+
+    If there are n devices, device k mod n computes chunk k.
+    """
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
 
@@ -218,7 +225,10 @@ def _on_device(
 def _chunk(
     program: Program, inputs: Inputs, first: Array | int, stop: Array | int
 ) -> CentralMoments:
-    """The state of the draws of `size` keys from `first` on; only keys before `stop` count."""
+    """The state of the draws for `size` keys from `first` on.
+
+    Only keys before `stop` count.
+    """
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
     draws = replicate(jax.vmap(lambda key: one_draw(program.draw, key, inputs.parameters))(keys))
@@ -235,7 +245,7 @@ def _chunk(
 
 
 def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[Any, ...]) -> Array:
-    """The draw for a key; raise unless it is an array."""
+    """The draw for a key; raise unless this draw is an array."""
     drawn = draw(key, *parameters)
     if not isinstance(drawn, jax.Array | np.ndarray | np.generic | int | float):
         raise TypeError(f"draw must return an array; got {type(drawn).__name__}")
@@ -248,7 +258,10 @@ def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[An
 
 
 def draw_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of promoted draws: at least float32, and floating for events and counts."""
+    """The dtype of draws after promotion: at least float32.
+
+    Booleans and integers become floating-point numbers.
+    """
     if jnp.issubdtype(dtype, jnp.floating):
         return np.promote_types(dtype, np.float32)
     return jnp.zeros((), float).dtype

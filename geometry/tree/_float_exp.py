@@ -1,8 +1,8 @@
-"""Numbers of any size, stored as a floating mantissa and a whole exponent of two.
+"""Numbers of any size, stored as a floating-point mantissa and an integer exponent of two.
 
 The value of a number is mantissa · 2**exponent. An array has one exponent for all elements, or
-exponents that broadcast to its elements. Powers of two are exact; only operations on mantissas
-round. Derivatives treat exponents as constants.
+exponents that broadcast to its elements. Multiplication by powers of two is exact; only operations
+on mantissas round. Derivatives treat exponents as constants.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent of an array of zeros. The sum of two exponents of this size fits into 32 bits.
+# The exponent of an array that has only zeros. The sum of two exponents of this size fits into 32
+# bits.
 _LOWEST = -(2**30)
 
 
@@ -23,7 +24,7 @@ class FloatExp(NamedTuple):
 
 
 def multiply(a: FloatExp, b: FloatExp) -> FloatExp:
-    """Product, element by element.
+    """The product of two numbers, element by element.
 
     Example:
       >>> a = FloatExp(jnp.array([0.5, 3.0]), jnp.array(1000))
@@ -35,15 +36,18 @@ def multiply(a: FloatExp, b: FloatExp) -> FloatExp:
 
 
 def add(a: FloatExp, b: FloatExp) -> FloatExp:
-    """Sum, element by element; its exponent is the largest exponent of a nonzero element."""
+    """The sum of two numbers, element by element.
+
+    Its exponent is the largest exponent of a nonzero element.
+    """
     top = jnp.maximum(top_exponent(a), top_exponent(b))
     return FloatExp(at_exponent(a, top) + at_exponent(b, top), top)
 
 
 def renormalize(a: FloatExp, *, axis: int | None = None, where: Array | bool = True) -> FloatExp:
-    """`a` with its largest mantissas along `axis` in [1/2, 1), for the exponents in `where`.
+    """The numbers `a` with the largest mantissa along `axis` in [1/2, 1).
 
-    Zeros keep their exponent.
+    Only the exponents in `where` change. Zeros keep their exponent.
     """
     largest = jnp.max(jnp.abs(a.mantissa), axis, keepdims=axis is not None)
     largest = jax.lax.stop_gradient(largest)
@@ -57,8 +61,11 @@ def top_exponent(a: FloatExp) -> Int[Array, ""]:
 
 
 def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]:
-    """Mantissas of `a` at an exponent of at least `top_exponent(a)`; tiny mantissas become 0."""
-    # Zeros may have larger exponents, and zero times infinity would be NaN.
+    """The mantissas of `a` at an exponent of at least `top_exponent(a)`.
+
+    Tiny mantissas become 0.
+    """
+    # Zeros may have larger exponents, and zero times infinity would give NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return a.mantissa * _power_of_two(shift, a.mantissa)
 

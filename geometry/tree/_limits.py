@@ -1,11 +1,11 @@
 """The limit of the recentering tree: Theorems 10 and 11 of Nachum et al., and sharper constants.
 
-A neuron is stable if it takes at most three values; then its descendants are also stable. In the
-limit of depth, the largest and the smallest sample are orthogonal and all others merge into one
-cluster. The cluster's length and angles relative to the two ends depend on one number r of the
-first batch. The number r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. Samples that
-are sharded over Explicit mesh axes are gathered. Bounds that depend on n alone are Python numbers,
-computed on the host.
+A neuron is stable if it takes at most three values; then the neurons that descend from it are also
+stable. In the limit of depth, the largest and the smallest sample (the two ends) are orthogonal,
+and all other samples merge into one cluster. The cluster's length and angles relative to the two
+ends depend on one number r of the first batch. The number r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ −
+x₁‖² for sorted samples. Samples that are sharded over Explicit mesh axes are gathered. Bounds that
+depend on n alone are Python numbers, computed on the host.
 """
 
 import math
@@ -23,8 +23,8 @@ class TreeLimits(NamedTuple):
     """The cluster of the n − 2 inner samples relative to the smallest and to the largest sample.
 
     Attributes:
-      norm_ratios: Norm of the cluster over the norms of the two ends.
-      angles: Angles of the cluster with the two ends, in radians.
+      norm_ratios: The norm of the cluster, divided by the norm of each of the two ends.
+      angles: The angles between the cluster and each of the two ends, in radians.
     """
 
     norm_ratios: Float[Array, "2"]
@@ -32,12 +32,12 @@ class TreeLimits(NamedTuple):
 
 
 class EndBounds(NamedTuple):
-    """Bounds of the cluster relative to an end; at least one of the two ends satisfies them.
+    """Bounds for the cluster relative to an end; they hold for at least one of the two ends.
 
     Attributes:
-      norm_ratio: Upper bound of the norm of the cluster over the norm of the end.
-      angle: Lower bound of the angle between the cluster and the end, in radians; a negative bound
-        is not informative.
+      norm_ratio: An upper bound on the norm of the cluster divided by the norm of the end.
+      angle: A lower bound on the angle between the cluster and the end, in radians; a negative
+        bound says nothing.
     """
 
     norm_ratio: float
@@ -45,13 +45,14 @@ class EndBounds(NamedTuple):
 
 
 def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
-    """A depth from which all neurons of the tree are stable: Theorem 10 made explicit.
+    """A depth from which all neurons of the tree are stable: Theorem 10 with an explicit bound.
 
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
     range of all samples except the two ends, and D is the smallest gap between neighbours among
     these samples. Only the two outer gaps of a neuron shrink. Each outer gap shrinks at least by
-    the factor (n − 3)/n while the gap is above 2D/(n − 3). Observed depths are at most 0.67 of the
-    bound on the depth. No bound depends on n alone. If inner samples coincide, the bound is ∞.
+    the factor (n − 3)/n while the gap is above 2D/(n − 3). The depths that we observed are at most
+    0.67 of this bound. No bound that depends only on n can hold. If inner samples coincide, the
+    bound is ∞.
 
     Raises:
       ValueError: There are fewer than 4 samples. With fewer than 4 samples, all neurons are stable
@@ -70,7 +71,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
         )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
-    coincide = gap == 0  # the comparison is false for NaN, so NaN remains NaN
+    coincide = gap == 0  # the comparison is false for NaN, so a NaN remains
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
     ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
@@ -78,12 +79,12 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
-    """The ratio r of n distinct samples in any order at `depth`; r tends to a limit in (0, ∞).
+    """The ratio r of n distinct samples in any order at `depth`.
 
-    If r < 1, the smallest sample becomes the longest. If r > 1, the largest sample becomes the
-    longest. Both ends are longer than the cluster if r is in [1/(n − 1)², (n − 1)²]. If samples
-    coincide, r may be 0 or ∞. If r would be 0/0, the result is 1, as for a symmetric batch. The
-    gradient is zero where r is 1 or ∞.
+    As the depth grows, r tends to a limit in (0, ∞). If r < 1, the smallest sample becomes the
+    longest. If r > 1, the largest sample becomes the longest. Both ends are longer than the cluster
+    if r is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0 or ∞. If r would be 0/0, the
+    result is 1, which is the ratio of a symmetric batch. The gradient is zero where r is 1 or ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
@@ -105,7 +106,7 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 
 
 def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
-    """The limits of Theorem 11 for n distinct samples with the ratio r, exactly.
+    """The exact limits of Theorem 11 for n distinct samples with the ratio r.
 
     With m = (n − 1)², the norm ratios are √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)), and the
     cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds the limits of norms

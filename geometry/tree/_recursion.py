@@ -1,11 +1,12 @@
 """Computes the recentering tree of one coordinate at any depth, with O(n) numbers.
 
 If samples are sorted, every neuron is a monotone function of the sample. A neuron that takes three
-or more values is stored in slots, one for each sample inside it. A neuron in slots is constant on
-its first `low` samples, and constant from sample `high` on. The samples between are inside the
-neuron and keep their initial distances, so only the two outer gaps shrink. Every sample is strictly
-inside at most one neuron. All other neurons take two values. A neuron of two values can jump at n +
-1 positions, and only the sum of squared heights at each position matters.
+or more values is stored in slots, with one slot for each sample inside it. A neuron in slots is
+constant on its first `low` samples, and constant from sample `high` on. The samples in between are
+inside the neuron and keep their initial distances, so only the two outer gaps of the neuron shrink.
+Every sample is strictly inside at most one neuron. All other neurons take two values. A neuron of
+two values can jump at n + 1 positions. For each position, only the sum of the squared heights of
+jumps is needed.
 """
 
 from typing import NamedTuple
@@ -21,15 +22,16 @@ from jaxnorm.internal import matmul
 class Slots(NamedTuple):
     """Neurons with three or more values; sample i is strictly inside the neuron of slot i.
 
-    A slot is dead if one of its gaps is zero. A neuron with k samples inside has k equal slots.
-    The true heights of slot i are 2**gaps.exponent[0, i] times the heights that its gaps give.
+    A slot is dead, that is, not used, if one of its gaps is zero. A neuron with k samples inside it
+    has k equal slots. The true heights of slot i are 2**gaps.exponent[0, i] times the heights that
+    its gaps give.
 
     Attributes:
-      low: Number of samples at the lowest value.
-      high: First sample at the highest value.
-      gaps: The gap from the low samples to the first sample inside, and the gap from the last
-        sample inside to the high samples.
-      falling: 1 if the neuron is zero on the high samples, else 0.
+      low: The number of samples at the lowest value.
+      high: The index of the first sample at the highest value.
+      gaps: Two gaps of each neuron: from the low samples to the first sample inside, and from the
+        last sample inside to the high samples.
+      falling: 1 if the neuron is zero on the high samples, otherwise 0.
     """
 
     low: Int[Array, " n"]
@@ -39,13 +41,14 @@ class Slots(NamedTuple):
 
 
 class State(NamedTuple):
-    """The tree at one depth, multiplied by n**depth, so that factors p/n need no division.
+    """The tree at one depth, multiplied by n**depth, so that the factors p/n need no division.
 
     Attributes:
-      slots: Neurons of three or more values.
-      sums: Sums of squared heights of two-valued neurons for each p. Row 0 is for neurons that are
-        positive on the first p samples and zero on the others. Row 1 is for neurons that are zero
-        on the first p samples and positive on the others.
+      slots: The neurons of three or more values.
+      sums: For each p, the sums of the squared heights of two-valued neurons that jump after p
+        samples. Row 0 is for neurons that are positive on the first p samples and zero on the
+        others. Row 1 is for neurons that are zero on the first p samples and positive on the
+        others.
       power: n**depth, a factor that the heights of slots do not include.
     """
 
@@ -55,11 +58,11 @@ class State(NamedTuple):
 
 
 def start(x: Float[Array, " n"]) -> State:
-    """The state at depth 0, for sorted samples in [0, 1] that begin with 0."""
+    """The state at depth 0, for sorted samples in [0, 1] of which the first is 0."""
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
-    # A neuron of two values has a single jump, and is zero below the jump.
+    # At depth 0, a neuron of two values has a single jump, and is zero below the jump.
     jump = (_index(n + 1) == low) & (high <= low)
     sums = jnp.stack([jnp.zeros(n + 1, x.dtype), jnp.where(jump, jnp.square(x[-1]), 0)])
     inside = (i >= low) & (i < high)
@@ -87,7 +90,7 @@ def layer(x: Float[Array, " n"], state: State) -> State:
 
 
 def gram(x: Float[Array, " n"], state: State) -> FloatExp:
-    """Gram matrix, n**(2 depth) times too large."""
+    """The Gram matrix, multiplied by n**(2 depth)."""
     slots, i = state.slots, _index(len(x))
     rows, (_, top) = _heights(x, slots), _mean_and_top(x, slots)
     rows = jnp.where(slots.falling[:, None] == 1, top[:, None] - rows, rows)
@@ -95,14 +98,17 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
     weight, exponent = _weights(state)
     slot_part = FloatExp(matmul(rows.T, weight[:, None] * rows), exponent)
     left, right = state.sums.mantissa
-    below = jnp.cumsum(right)[:-1]  # sample i is positive if the jump is at most i
+    below = jnp.cumsum(right)[:-1]  # a neuron is positive at sample i if its jump is at most at i
     above = jnp.cumsum(left[::-1])[::-1][1:]
     first, last = jnp.minimum(i[:, None], i[None]), jnp.maximum(i[:, None], i[None])
     return add(slot_part, FloatExp(below[first] + above[last], state.sums.exponent))
 
 
 def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
-    """Squared distances as sums of positive terms: over slots, and over jumps between samples."""
+    """Squared distances as sums of positive terms.
+
+    The terms belong to slots, and to jumps between samples.
+    """
     n, rows = len(x), _heights(x, state.slots)
     weight, exponent = _weights(state)
 
@@ -117,7 +123,7 @@ def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
-    """Mean and largest height of every slot, relative to its low samples."""
+    """The mean and the largest height of every slot, relative to its low samples."""
     n, (low, high, gaps, _) = len(x), slots
     below, above = gaps.mantissa
     first, last = x[low], x[high - 1]
@@ -137,13 +143,13 @@ def _slot_children(
     rises: Bool[Array, " n"],
     falls: Bool[Array, " n"],
 ) -> Slots:
-    """For every slot, the child in which its sample is positive, with the parent's mean at zero."""
+    """For every slot, the child in which its sample is positive; the parent's mean is at zero."""
     alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
-    # For a sample at the mean, rounding decides the child. The gap may be rounded in another way
-    # and become zero, and a gap of zero would end the whole neuron.
+    # If a sample is at the mean, rounding decides to which child it belongs. The gap may be rounded
+    # in another way and become zero. A gap of zero would mark the whole neuron as dead.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))
@@ -159,14 +165,17 @@ def _slot_children(
 
 
 def _two_valued_children(sums: FloatExp) -> FloatExp:
-    """Heights after a layer, times p/n or (n − p)/n; the factors p and n − p are exact."""
+    """The heights of two-valued children after a layer: the old heights times p/n or (n − p)/n.
+
+    The products by p and n − p are exact.
+    """
     total = sums.mantissa.sum(0)
     square = jnp.square(_index(len(total))).astype(total.dtype)
     return sums._replace(mantissa=jnp.stack([square[::-1] * total, square * total]))
 
 
 def _jumps(heights: FloatExp) -> FloatExp:
-    """Squares of the heights of new two-valued neurons (2, n), at the positions of their jumps."""
+    """The squared heights of new two-valued neurons, (2, n), at the positions of their jumps."""
     squares = multiply(heights, heights)
     top = top_exponent(squares)
     zero_from, zero_up_to = at_exponent(squares, top)
@@ -174,7 +183,10 @@ def _jumps(heights: FloatExp) -> FloatExp:
 
 
 def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
-    """Heights of all samples in all slots, relative to the low samples; zeros for dead slots."""
+    """The heights of all samples in all slots, relative to the low samples.
+
+    Dead slots have zeros.
+    """
     i, (_, top) = _index(len(x)), _mean_and_top(x, slots)
     inner = slots.gaps.mantissa[0][:, None] + (x[None] - x[slots.low][:, None])
     rows = jnp.where(i[None] < slots.high[:, None], inner, top[:, None])
@@ -183,7 +195,10 @@ def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
 
 
 def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
-    """Weights with which the squares of all slots count each neuron once, and a common exponent."""
+    """Weights for the squares of all slots, with a common exponent.
+
+    With these weights, each neuron counts once.
+    """
     slots = state.slots
     counted = _alive(slots) & (_index(len(slots.low)) == slots.low)
     one = FloatExp(counted.astype(state.power.mantissa.dtype), slots.gaps.exponent[0])
@@ -206,6 +221,9 @@ def _last_so_far(marked: Array) -> Int[Array, " n"]:
 
 
 def _next(marked: Array) -> Int[Array, " n"]:
-    """For each sample, the index of the first marked sample from it on; n if there is none."""
+    """For each sample, the index of the first marked sample from it on.
+
+    The index is n if there is none.
+    """
     n = len(marked)
     return jax.lax.cummin(jnp.where(marked, _index(n), n), reverse=True)

@@ -1,4 +1,4 @@
-"""The recentering tree, in which every neuron has two children, above and below its mean.
+"""The recentering tree, in which every neuron has two children: above and below its mean.
 
 The tree is the deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples
 are rows of x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram
@@ -22,10 +22,10 @@ from jaxnorm.internal import check_array, replicate
 
 
 class TreeGram(NamedTuple):
-    """Gram matrix of the tree, divided by exp(2 log_scale), as are the squared distances.
+    """The Gram matrix of the tree and the squared distances, both divided by exp(2 log_scale).
 
-    `squared_distances` are computed as sums of squares. For samples that merge, sums of squares
-    keep digits long after rounding makes gᵢᵢ + gⱼⱼ − 2gᵢⱼ useless.
+    `squared_distances` are computed as sums of squares. If samples merge, these sums keep digits
+    long after gᵢᵢ + gⱼⱼ − 2gᵢⱼ has lost all digits to rounding.
     """
 
     gram: Float[Array, "n n"]
@@ -51,8 +51,8 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
     """All 2ᵈᵉᵖᵗʰ neurons of the tree for each coordinate, by `depth` calls of `step`.
 
-    The function is brute force for small depths; `tree_gram` computes inner products at any depth.
-    Samples may be sharded.
+    The function computes every neuron, so it suits small depths; `tree_gram` computes inner
+    products at any depth. The samples may be sharded.
 
     Raises:
       ValueError: `depth` is not an integer of at least 0, or gives more than 2³⁰ numbers; `x` is
@@ -77,15 +77,16 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
 def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int) -> TreeGram:
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
-    The result is exact up to rounding, and takes O(n log n) operations for each layer and O(n³)
-    once. The algorithm is a recursion over split positions. If a neuron is zero on p of n samples
-    and c on the other samples, one child is c p/n on the other samples, and the other child is c (n
-    − p)/n on the p samples. Each coordinate has its own tree, and the Gram matrices add. The result
-    is differentiable except where a sample equals a mean. Depth 0 is `x` itself. A constant `x` has
-    a Gram matrix of zeros from depth 1. The result is computed in at least float32.
+    The result is exact up to rounding. The function takes O(n log n) operations for each layer, and
+    O(n³) operations once. The algorithm is a recursion over split positions. If a neuron is zero on
+    p of n samples and c on the other samples, one child is c p/n on the other samples, and the
+    other child is c (n − p)/n on the p samples. Each coordinate has its own tree, and the Gram
+    matrices add. The result is differentiable except where a sample equals a mean. At depth 0, the
+    Gram matrix is that of `x` itself. If `x` is constant, the Gram matrix is zero from depth 1 on.
+    The result is computed in at least float32.
 
-    Run this function on a CPU: each layer is tens of small kernels, and a TPU or GPU would spend
-    most of the time on launching kernels. Samples that are sharded over Explicit mesh axes are
+    Run this function on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
+    spend most of the time on launching them. Samples that are sharded over Explicit mesh axes are
     gathered.
 
     Args:
@@ -110,7 +111,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Every layer was computed n times too large; powers of two cancel exactly.
+    # Every layer was computed n times too large; here the powers of two cancel exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(
@@ -126,7 +127,7 @@ def _children(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 
 
 def _columns(x: Float[Array, " n"] | Float[Array, "n m"]) -> Float[Array, "n m"]:
-    """`x` in at least float32, with one column if it has one number per sample."""
+    """`x` in at least float32, with one column if `x` has one number for each sample."""
     check_array(x, "x")
     return as_samples(x[:, None] if x.ndim == 1 else x)
 
@@ -139,7 +140,7 @@ def _check_depth(depth: int) -> int:
 
 
 def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[FloatExp, FloatExp]:
-    """Gram matrix and squared distances of the tree of one coordinate, n**(2 depth) too large."""
+    """The Gram matrix and squared distances of the tree of one coordinate, times n**(2 depth)."""
     order = jnp.argsort(x)
     h = x[order] - x[order[0]]
     unit = renormalize(FloatExp(h, jnp.zeros((), jnp.int32)))

@@ -1,4 +1,4 @@
-"""Scores the filters of a layer, Table 2, and computes the geometric median of the filters.
+"""Scores the filters of a layer by the criteria of Table 2, and computes their geometric median.
 
 Filters are the rows of a matrix, `(filters, dims)`. Scores are one number for each filter; the
 filters with the smallest scores are pruned first. `filter_matrix` makes the matrix of a layer's

@@ -1,11 +1,12 @@
 """Criteria that score the filters of a layer, Table 2; the smallest scores are pruned first.
 
-Filters are rows, `(filters, dims)`. Scores are in at least float32 for any dtype of the filters. In
-bfloat16, many filters of a layer would have equal scores. The length of the zero vector has
-gradient zero, so all gradients are finite. Functions with loops are jitted in this module, because
-JAX would otherwise compile each loop at every call outside of `jit`. Under `jit` the criteria of
-one layer share its Gram product. If a layer is not finite, all scores by `fermat` and `gm` are NaN.
-If a filter is not finite, its scores by the other criteria are not finite.
+Filters are rows, `(filters, dims)`. Scores are in at least float32 for any dtype of the filters.
+The reason is that in bfloat16 many filters of a layer would have equal scores. The length of the
+zero vector has gradient zero, so all gradients are finite. Functions with loops are compiled by
+`jit` in this module. Otherwise JAX would compile each loop at every call outside `jit`. Under
+`jit`, the criteria of one layer share one Gram product of the filters. If a weight of a layer is
+not finite, all scores by `fermat` and `gm` are NaN. If a weight of a filter is not finite, its
+scores by the other criteria are not finite.
 """
 
 from collections.abc import Callable
@@ -20,12 +21,12 @@ from pruning.criteria._median import center, geometric_median, lengths, minimum,
 
 
 def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The ℓ₁ norm ‖vⱼ‖₁ of every filter."""
+    """The ℓ₁ norm ‖vⱼ‖₁ of every filter vⱼ."""
     return jnp.abs(matrix(filters)).sum(1)
 
 
 def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The ℓ₂ norm ‖vⱼ‖₂ of every filter; infinite if a weight of the filter is infinite."""
+    """The ℓ₂ norm ‖vⱼ‖₂ of every filter vⱼ; infinite if a weight of the filter is infinite."""
     return lengths(matrix(filters))
 
 
@@ -35,9 +36,9 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    The distances are computed from the Gram product of the centred filters if that is accurate, and
-    otherwise from differences. The error is at most 64 units of rounding. If a weight is not
-    finite, the median does not exist, and all scores are NaN.
+    The distances are computed from the Gram product of the centred filters if this is accurate, and
+    otherwise from differences of filters. The error of a distance is at most 64 units of rounding.
+    If a weight is not finite, the median does not exist, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -63,12 +64,12 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 @auto_sharded
 @jax.jit
 def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The summed distance of every filter to the others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
+    """The sum of the distances of every filter to all others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
-    Squared distances come from one Gram product of the centred filters. If a distance is below a
-    sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and all distances of the filter are
-    computed again from differences. The error of the distances is at most 64 units of rounding for
-    all filters. If a weight is not finite, all scores are NaN.
+    Squared distances come from one Gram product of the centred filters. If a squared distance is
+    below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits. All distances of filter j are
+    then computed again, from differences. The error of the distances is at most 64 units of
+    rounding for all filters. If a weight is not finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -101,12 +102,12 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 
 @auto_sharded
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The summed similarity of every filter to the others: Σₖ |cos(vⱼ, vₖ)|.
+    """The sum of the similarities of every filter to all others: Σₖ |cos(vⱼ, vₖ)|.
 
-    The score is the rank of RePr, Prakash et al. (2019), times the number of filters. The score
-    lies in [0, n − 1]. RePr drops the filters with the *largest* scores first, because other
-    filters can express them. A zero filter counts as orthogonal to all filters, and has gradient
-    zero.
+    The score is the number by which RePr, Prakash et al. (2019), ranks filters, times the number of
+    filters. The score lies in [0, n − 1]. RePr drops the filters with the *largest* scores first,
+    because other filters can replace them. A zero filter counts as orthogonal to all filters, and
+    has gradient zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)
@@ -118,8 +119,8 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
     """The filters of a kernel as rows of a matrix; dims is the product of cin and the window size.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
-    `kernel[..., j]` in row-major order. On Explicit mesh axes the filters of a kernel stay
-    sharded, and its other axes are gathered.
+    `kernel[..., j]` in row-major order. On Explicit mesh axes, the filters of a kernel stay
+    sharded, and the other axes of the kernel are gathered.
 
     Example:
       >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape
@@ -132,7 +133,7 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
 
 
 class Criteria(dict[str, Callable[..., Array]]):
-    """Criteria by name; an unknown name raises an error that lists the known names."""
+    """The criteria by name; an unknown name raises an error that lists the known names."""
 
     def __missing__(self, name: str) -> Callable[..., Array]:
         raise KeyError(f"the criterion must be one of {', '.join(self)}; got {name!r}")
@@ -144,8 +145,9 @@ CRITERIA = Criteria(l1=l1_norm, l2=l2_norm, fermat=fermat, gm=gm)
 
 @auto_sharded
 def scores(filters: Float[Array, "filters dims"]) -> dict[str, Float[Array, " filters"]]:
-    """The scores by all criteria of `CRITERIA`, by name.
+    """The scores of a layer's filters by all criteria of `CRITERIA`, by name.
 
-    To score a network in one call, use `jax.jit(functools.partial(jax.tree.map, scores))(layers)`.
+    To score all layers of a network in one call, use `jax.jit(functools.partial(jax.tree.map,
+    scores))(layers)`.
     """
     return {name: criterion(filters) for name, criterion in CRITERIA.items()}

@@ -1,4 +1,4 @@
-"""The geometric median of the filters of a layer, the point with the least summed distance."""
+"""The geometric median of the filters of a layer: the point with the smallest sum of distances."""
 
 from typing import NamedTuple
 
@@ -15,22 +15,22 @@ Point = Float[Array, " dims"]
 
 @auto_sharded
 def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " dims"]:
-    """The point with the smallest summed distance to all filters, argmin_x Σⱼ ‖x − vⱼ‖₂.
+    """The point with the smallest sum of distances to all filters, argmin_x Σⱼ ‖x − vⱼ‖₂.
 
     The geometric median is also called the Fermat point. The result is exact to the rounding of the
     dtype (at least float32).
 
-    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If the
-    point of Weiszfeld's steps is not exact enough, Newton's method follows, in at most 100 rounds.
-    If a Newton step does not halve the gradient, the best of two alternatives is used: shorter
-    steps, or Weiszfeld's step with the rule of Vardi and Zhang (2000). If a filter is itself the
-    median, the condition of Vardi and Zhang detects the case, and the filter is returned exactly.
-    The median of collinear filters is the middle filter, or the midpoint of the middle two filters.
+    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If this
+    point is not exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does
+    not halve the gradient, the best of two alternatives is used: shorter steps, or Weiszfeld's step
+    with the rule of Vardi and Zhang (2000). If a filter is itself the median, the condition of
+    Vardi and Zhang detects the case, and the filter is returned exactly. The median of collinear
+    filters is the middle filter, or the midpoint of the middle two filters.
 
-    Derivatives of any order are derivatives of the minimum, by the implicit function theorem. If
-    the median is a filter or the midpoint of two filters, its derivative is the derivative of the
-    filter or of the midpoint. If filters were equal and a change moves them apart, the derivative
-    can be wrong.
+    Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
+    If the median is a filter or the midpoint of two filters, its derivative is that of the filter
+    or of the midpoint. If several filters are equal and a change moves them apart, the derivative
+    may be wrong.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -49,12 +49,13 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 def optimality_gap(
     x: Float[Array, " dims"], filters: Float[Array, "filters dims"]
 ) -> Float[Array, ""]:
-    """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save, in [0, 1]; 0 at the minimum.
+    """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save.
 
-    For vectors yⱼ of length at most 1 that sum to zero, no sum of distances is below Σ ⟨yⱼ, x −
-    vⱼ⟩. The function uses the directions from vⱼ to x minus their mean, shrunk to unit length; the
-    directions of filters at x itself are chosen to balance the others. The rounding error of the
-    bound is about 10⁻⁷ in float32. If all filters are at x, the bound is 0.
+    The bound is in [0, 1], and 0 at the minimum. If vectors yⱼ of length at most 1 sum to zero, no
+    sum of distances is below Σ ⟨yⱼ, x − vⱼ⟩. The function uses the directions from vⱼ to x minus
+    their mean, shrunk to unit length. The directions for filters at x itself are chosen to balance
+    the others. The rounding error of the bound is about 10⁻⁷ in float32. If all filters are at x,
+    the bound is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
     if x.shape != filters.shape[1:]:
@@ -73,7 +74,10 @@ def optimality_gap(
 
 
 class Solution(NamedTuple):
-    """The place of the median, midway between two filters or at x, if the mean filter is 0."""
+    """The median: the midpoint of two filters, or the point x.
+
+    The mean of the filters is 0.
+    """
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
@@ -81,13 +85,13 @@ class Solution(NamedTuple):
     x: Point
 
     def median(self, filters: Filters, x: Point) -> Point:
-        """The midpoint of the two `filters`, or `x`."""
+        """The midpoint of the two `filters`, or the point `x`."""
         return jnp.where(self.on_filters, (filters[self.first] + filters[self.last]) / 2, x)
 
 
 @jax.custom_jvp
 def _differentiable(h: Filters, unit: Float[Array, ""], solution: Solution) -> Point:
-    """`solution.x` in the unit of the filters, with the derivatives of a Newton step."""
+    """The point `solution.x` in the unit of the filters, with the derivatives of a Newton step."""
     return unit * solution.x
 
 
@@ -98,13 +102,16 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The function has degree 0, so the derivative is the same in any unit.
+    # The function is of degree 0 in the filters, so the derivative is the same in any unit.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 
 @jax.jit
 def minimum(h: Filters, near: "Weiszfeld") -> Solution:
-    """The median of filters with mean 0, from the point that Weiszfeld's iteration reached."""
+    """The median of filters with mean 0.
+
+    The search starts from the point that Weiszfeld's iteration reached.
+    """
     collinear, first, last = _collinear_middle(h)
     end = _search(h, matmul(h.T, near.weights), collinear | near.settled)
     first = jnp.where(collinear, first, end.nearest)
@@ -113,7 +120,10 @@ def minimum(h: Filters, near: "Weiszfeld") -> Solution:
 
 
 class Weiszfeld(NamedTuple):
-    """A point Σ λⱼhⱼ with `weights` λ and its squared distances; `settled` if it is the median."""
+    """A point Σ λⱼhⱼ with `weights` λ, and its squared distances to the filters hⱼ.
+
+    `settled` says that the point is the median.
+    """
 
     weights: Float[Array, " filters"]
     square: Float[Array, " filters"]
@@ -165,7 +175,10 @@ class _Search(NamedTuple):
 
 
 def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
-    """Minimize Σ ‖x − hⱼ‖ from `x`; `on_filter` if the minimum is the filter `nearest`."""
+    """Minimize Σ ‖x − hⱼ‖, starting from `x`.
+
+    `on_filter` says that the minimum is the filter `nearest`.
+    """
     shares = 0.5 ** jnp.arange(10, dtype=h.dtype)
 
     def step(state: _Search) -> _Search:
@@ -185,22 +198,25 @@ def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
 
 
 def _tolerance(h: Float[Array, "filters _"]) -> float:
-    """The size below which a gradient is a rounding error."""
+    """The length below which a gradient is a rounding error."""
     return 16 * float(jnp.finfo(h.dtype).eps) * len(h)
 
 
 def _slope(x: Point, h: Filters) -> Float[Array, ""]:
-    """Length of the smallest subgradient of Σ ‖x − hⱼ‖ at x, which is zero only at the minimum.
+    """The length of the smallest subgradient of Σ ‖x − hⱼ‖ at x, which is zero only at the minimum.
 
-    The directions of filters at x itself are zero here. If k filters are at x, they can balance a
-    gradient of length up to k.
+    The directions to filters at x itself count as zero in the sum. If k filters are at x, their
+    directions can balance a gradient of length up to k.
     """
     directions, _, at_x = _directions(x, h)
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
 
 
 def _weiszfeld_step(x: Point, h: Filters) -> Point:
-    """The mean of filters with weights 1/‖x − hⱼ‖; filters at x itself shorten the step."""
+    """The mean of filters with weights 1/‖x − hⱼ‖.
+
+    Filters at x itself make the step shorter.
+    """
     directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)
     length = lengths(pull)
@@ -210,7 +226,10 @@ def _weiszfeld_step(x: Point, h: Filters) -> Point:
 
 
 def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
-    """The Newton step x − H⁻¹g: g = Σ uⱼ, H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖; H = I unless `regular`."""
+    """The Newton step x − H⁻¹g with g = Σ uⱼ and H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖.
+
+    Here uⱼ are unit vectors from filter j to x. If `regular` is false, H is I.
+    """
     directions, inverse, _ = _directions(x, h)
 
     def hessian(y: Point) -> Point:
@@ -225,7 +244,7 @@ def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
 
 
 def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Whether the filters are on one line, up to rounding, and the two filters in the middle."""
+    """Whether the filters lie on one line, up to rounding; and the two filters in the middle."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)
@@ -238,7 +257,10 @@ def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[
 
 
 def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"], Float[Array, ""]]:
-    """Unit vectors to x and inverse distances, 0 for filters at x; the number of such filters."""
+    """Unit vectors from the filters to x, and inverse distances; both are 0 for filters at x.
+
+    The third result is the number of filters at x.
+    """
     differences = x[None, :] - h
     distances = lengths(differences)
     at_x = distances == 0
@@ -247,10 +269,10 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean, divided by the largest element, and that element."""
+    """The filters minus their mean, divided by their largest element, and this element."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 
 def lengths(x: Float[Array, "*batch dims"]) -> Float[Array, "*batch"]:
-    """Euclidean lengths along the last axis; the gradient of a zero length is zero."""
+    """The Euclidean lengths along the last axis; the gradient of a zero length is zero."""
     return norm(x).squeeze(-1)

@@ -1,7 +1,7 @@
-"""Theory of Gaussian filters: moments, variances of ratios, and correlations of criteria.
+"""Theory of Gaussian filters: moments, variances of ratios, and correlations between criteria.
 
-Two functions give the correlation of l1 and l2 for filters whose weights have other tails and
-scales.
+Two further functions give the correlation of l1 and l2 if weights are not Gaussian and filters have
+different scales.
 """
 
 from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap

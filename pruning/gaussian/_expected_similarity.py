@@ -1,7 +1,7 @@
 """The expected similarity of the rankings of Gaussian filters by two criteria.
 
 A layer has `num_filters` filters of `dims` dimensions, drawn independently from N(0, σ² I).
-Parameters are numbers or floating arrays, as in `_moments`.
+Parameters are numbers or floating-point arrays, as in `_moments`.
 """
 
 import math
@@ -17,12 +17,13 @@ from pruning.gaussian._moments import Parameter, chi_defect
 
 
 def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
-    """Pearson's correlation of the l1 and l2 norm of a Gaussian filter, exact.
+    """The exact Pearson correlation of the l1 and l2 norm of a Gaussian filter.
 
-    The direction of a filter is independent of its length. Because of the independence, Cov(l1,
-    l2)/(E l1 E l2) is the squared coefficient of variation of l2, and the correlation is
+    The direction of a filter is independent of its length. Because of this independence, Cov(l1,
+    l2)/(E l1 E l2) is the squared coefficient of variation (CV) of l2, and the correlation is
     CV(l2)/CV(l1). As dims grows, the correlation falls from 1 (dims = 1) to 1/√(π − 2) = 0.9359, so
-    the rankings by l1 and l2 do not become equal. An array with dims below 1 gives NaN.
+    the rankings by l1 and l2 do not become equal. If an array has dims below 1, the result is NaN
+    there.
 
     Example:
       >>> print(f"{l1_l2_correlation(9):.4f}")
@@ -35,11 +36,11 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
 def expected_spearman(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str]
 ) -> Float[Array, "..."]:
-    """Mean over Gaussian layers of Spearman's correlation of two criteria, in either order.
+    """The mean of Spearman's correlation of two criteria over Gaussian layers, in either order.
 
-    The scores by two criteria are approximated as `num_filters` = N draws of a normal pair of
-    correlation ρ. The mean of Spearman's correlation of N draws is exactly 6 (asin ρ + (N − 2)
-    asin(ρ/2)) / (π (N + 1)). With t = 1/ρ² − 1, the table gives ρ for each pair:
+    The scores by two criteria are approximated as N = `num_filters` draws of two normal variables
+    of correlation ρ. The mean of Spearman's correlation of N such draws is exactly 6 (asin ρ + (N −
+    2) asin(ρ/2)) / (π (N + 1)). With t = 1/ρ² − 1, the table gives ρ for each pair of criteria:
 
         l1, l2       t = 1/corr² − 1     ρ exact (`l1_l2_correlation`); the normal pair as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N
@@ -48,14 +49,14 @@ def expected_spearman(
 
     For l1 with fermat or gm, ρ is the ρ of l1 with l2 times the ρ of l2 with fermat or gm.
 
-    In layers drawn at random, 1 minus the mean correlation agreed with the formula of
-    `expected_spearman` to 6% for at least 16 filters of 27 dims (fermat with gm: to 8%), and to 12%
-    for 8 filters of 9 dims. As dims grows, only the last row of the table tends to 1. As the number
-    of filters grows, the other rows with fermat or gm tend to 1, and l1 with l2 tends to 0.930. The
-    gradient is finite except for l1 with l2 at dims = 1.
+    In layers drawn at random, 1 minus the mean correlation agreed with this formula: to 6% for at
+    least 16 filters of 27 dims (to 8% for fermat with gm), and to 12% for 8 filters of 9 dims. As
+    dims grows, only the last row of the table tends to 1. As the number of filters grows, the other
+    rows with fermat or gm tend to 1, and the row of l1 with l2 tends to 0.930. The gradient is
+    finite except for l1 with l2 at dims = 1.
 
-    For a criterion of `CRITERIA` that is not in the table, ρ is unknown and the result is NaN.
-    Elements of an array that are below 2 filters or 1 dim also give NaN.
+    If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. If an
+    element of an array is below 2 filters or 1 dim, the result is NaN too.
 
     Raises:
       ValueError: `pair` is not two different names of `CRITERIA`, `num_filters` is below 2, or
@@ -73,7 +74,7 @@ def expected_spearman(
 def expected_overlap(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str], *, ratio: int | float
 ) -> Float[Array, "..."]:
-    """Expected overlap of the `ratio` lowest filters by two criteria in a large Gaussian layer.
+    """The expected overlap of the `ratio` lowest filters by two criteria in a large Gaussian layer.
 
     The overlap is Φ₂(z, z; ρ)/ratio, where z is the `ratio` quantile of N(0, 1), Φ₂ is the
     bivariate normal distribution function and ρ is as in `expected_spearman`. The overlap is NaN if
@@ -93,7 +94,7 @@ def expected_overlap(
 def spearman_of_noise(
     noise: Parameter, num_filters: Parameter, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
-    """`expected_spearman` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
+    """`expected_spearman` for a normal pair, given t = 1/ρ² − 1 and the sign of ρ."""
     # asin ρ = π/2 − atan √t keeps digits that ρ = 1 − 10⁻⁸ would lose
     whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
@@ -103,8 +104,8 @@ def spearman_of_noise(
 def overlap_of_noise(
     noise: Parameter, *, ratio: int | float, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
-    """`expected_overlap` of draws of a normal pair with t = 1/ρ² − 1 and the sign of ρ."""
-    from scipy.special import ndtri  # imported here, because the import takes half a second
+    """`expected_overlap` for a normal pair, given t = 1/ρ² − 1 and the sign of ρ."""
+    from scipy.special import ndtri  # imported here, because this import takes half a second
 
     ratio = fraction(ratio)
     if ratio == 1:
@@ -120,7 +121,10 @@ def overlap_of_noise(
 
 
 def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Parameter:
-    """The noise t = 1/ρ² − 1 of a pair in the table of `expected_spearman`; NaN for other pairs."""
+    """The noise t = 1/ρ² − 1 of a pair of criteria in the table of `expected_spearman`.
+
+    The noise is NaN for other pairs.
+    """
     (num_filters,), (dims,) = parameters(2, num_filters=num_filters), parameters(1, dims=dims)
     if len(set(pair) & set(CRITERIA)) != 2:
         names = ", ".join(CRITERIA)
@@ -140,6 +144,9 @@ def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Pa
 
 
 def _l1_noise(dims: Parameter) -> Parameter:
-    """1/corr² − 1 for corr = CV(l2)/CV(l1), from CV₁² = (π/2 − 1)/dims and CV₂² = h/R²."""
+    """The noise 1/corr² − 1 for corr = CV(l2)/CV(l1).
+
+    The noise is computed from CV₁² = (π/2 − 1)/dims and CV₂² = h/R².
+    """
     defect = chi_defect(dims)
     return ((math.pi / 2 - 1) * (0.5 - defect / dims) - defect) / defect

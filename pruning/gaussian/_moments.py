@@ -1,9 +1,9 @@
-"""Moments of the norms of Gaussian filters, exact.
+"""Exact moments of the norms of Gaussian filters.
 
 Filters are drawn independently from N(0, σ² I) in `dims` dimensions, where σ is `std`. Parameters
-are numbers or floating arrays that broadcast against each other. With arrays, all functions can be
-differentiated, batched and traced. No function computes a difference of log-gammas, so float32 is
-accurate up to dims = 10⁷ and beyond.
+are numbers or floating-point arrays that broadcast against each other. If parameters are arrays,
+all functions can be differentiated, batched and traced. No function computes a difference of
+log-gammas, so float32 is accurate up to dims = 10⁷ and beyond.
 """
 
 import math
@@ -16,7 +16,7 @@ from jaxnorm.internal import chi_defect, matmul
 from pruning._arguments import parameters, positive_number, real
 
 Parameter = int | float | Float[Array, "..."]
-"""A number, or a floating array; arrays are taken in at least float32."""
+"""A number or a floating-point array; arrays are promoted to at least float32."""
 
 
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
@@ -34,9 +34,9 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
 
-    The order is any real number. The moment is ∞ for order ≤ −dims, and if it overflows the dtype.
-    For the variance, use `chi_variance`. A difference of two moments would lose one digit for every
-    factor of ten in dims.
+    The order is any real number. The moment is ∞ if the order is at most −dims, or if the moment
+    overflows the dtype. For the variance, use `chi_variance`. A difference of two moments would
+    lose one digit for every factor of ten in dims.
 
     Raises:
       ValueError: The number `std` or `dims` is negative. Negative elements of an array give NaN
@@ -100,18 +100,18 @@ def amoroso_moment(
 
 
 def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Float[Array, "..."]:
-    """Mean distance of a Gaussian filter to a point F of norm `length`, which Theorem 2 minimizes.
+    """Mean distance of a Gaussian filter to a point F of norm `length`, as in Theorem 2.
 
     The paper prints the mean distance as σ² √(π/2) L(−y), where y = ‖F‖²/2σ² and L is the Laguerre
     function of degree ½ and parameter dims/2 − 1. The unit of a distance shows that the factor must
     be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of dims +
     2j degrees, so L is a sum of positive terms. The mean distance grows with `length`. The minimum
-    of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The result is NaN if `length`
-    exceeds 70σ, if an element of the array `std` is not positive, or if an element of the array
-    `dims` is negative.
+    of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The result is NaN in three
+    cases: `length` exceeds 70σ, an element of the array `std` is not positive, or an element of the
+    array `dims` is negative.
 
     Raises:
-      ValueError: The number `std` is not positive, or `dims` negative.
+      ValueError: The number `std` is not positive, or the number `dims` is negative.
 
     Example:
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")
@@ -125,7 +125,10 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 
 
 def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
-    """Mean of a chi variable of dims + 2j degrees, j Poisson of mean y; NaN beyond y = 2450."""
+    """The mean of a chi variable of dims + 2j degrees of freedom, where j is Poisson of mean y.
+
+    The result is NaN if y exceeds 2450.
+    """
     at_zero = y == 0  # the comparison is false for NaN, so NaN remains NaN
     y = jnp.where(at_zero, 1, y)
     first = jnp.maximum(jnp.floor(jax.lax.stop_gradient(y)) - 512, 0)
@@ -141,14 +144,14 @@ def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[A
 def _gamma_moment(
     unit: Parameter, order: Parameter, x: Parameter, step: Parameter
 ) -> Float[Array, "..."]:
-    """The product unit^order Γ(x + step)/Γ(x) for x > 0; ∞ where x + step ≤ 0.
+    """The product unit^order Γ(x + step)/Γ(x) for x > 0; ∞ if x + step ≤ 0.
 
-    The recurrence gives ten factors. After the recurrence, Stirling's series of both gamma
-    functions are subtracted term by term. The powers are multiplied in four equal parts, so no
-    power overflows unless the result overflows.
+    The recurrence of the gamma function gives ten factors. For the remaining quotient, Stirling's
+    series of both gamma functions are subtracted term by term. The powers are multiplied in four
+    equal parts, so a power overflows only if the result overflows.
     """
     converges = ~jnp.asarray(x + step <= 0)  # the comparison is true for NaN, so NaN remains NaN
-    large = jnp.asarray(step > 100)  # computed by logarithms, which lose digits
+    large = jnp.asarray(step > 100)  # computed by logarithms, which lose some digits
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0
     for i in range(10):
@@ -172,7 +175,7 @@ def _exponent(x: Parameter, step: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _stirling(x: Parameter) -> Parameter:
-    """log Γ(x) − (x − ½) log x + x − ½ log 2π for x > 10, to 10⁻¹⁵."""
+    """The remainder log Γ(x) − (x − ½) log x + x − ½ log 2π for x > 10, to 10⁻¹⁵."""
     u, series = 1 / x / x, 0.0
     for coefficient in (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12):
         series = series * u + coefficient

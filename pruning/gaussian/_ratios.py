@@ -1,8 +1,8 @@
 """Exact variances of ratios of norms, which Theorems 1 and 3 bound, and their leading terms.
 
-Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is first scaled to
-mean 1. No ratio depends on c. Arguments and results are Python numbers. Some ratios need negative
-moments, which are integrals, evaluated on the host in float64.
+Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is divided by its
+mean. The ratios do not depend on c. Arguments and results are Python numbers. Some ratios need
+negative moments, which are integrals; they are computed on the host in float64.
 """
 
 import math
@@ -16,21 +16,24 @@ from pruning.gaussian._moments import chi_defect
 
 
 class RatioVariances(NamedTuple):
-    """Variances of a ratio of two norms and of its inverse, after scaling the norms to mean 1."""
+    """The variances of a ratio of two norms and of its inverse.
+
+    Before, each norm is divided by its mean.
+    """
 
     direct: float
     inverse: float
 
 
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
-    """Variances of l1/l2 and l2/l1 of a Gaussian filter; l1 and l2 are first scaled to mean 1.
+    """The variances of l1/l2 and l2/l1 of a Gaussian filter; both norms are first scaled to mean 1.
 
-    Theorem 1 bounds the variances of l1/l2 and l2/l1 by 1/dims. `l1_l2_ratio_variance` computes the
-    exact variances. Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j.
+    Theorem 1 bounds the variances of l1/l2 and l2/l1 by 1/dims. `l1_l2_ratio_variance` computes
+    these variances exactly. Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j.
     Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of
-    variation of l1 and l2. Var(l2/l1) needs negative moments of l1. Negative moments are integrals,
-    evaluated on the host in float64 to about 12 digits. Both variances of the ratios are below (π −
-    3)/(2 dims), which they approach for large dims. The limit is fifteen times smaller than the
+    variation of l1 and l2. Var(l2/l1) needs negative moments of l1. These moments are integrals,
+    which are computed on the host in float64 to about 12 digits. Both variances are below (π −
+    3)/(2 dims), which they approach for large dims. This limit is fifteen times smaller than the
     bound (π − 1)/(2 dims) in the proof.
 
     Example:
@@ -45,8 +48,8 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     if dims == 2:  # computed by the mean over the angle, because E l1⁻² diverges
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
-    # For X = l/E l, E X⁻ʲ is 1 + excess. The moments of l2 come from Γ, and those of l1 from
-    # quadrature.
+    # For X = l/E l, E X⁻ʲ is 1 + excess. The moments of l2 are computed from Γ, and the moments of
+    # l1 by quadrature.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
     l1_first, l1_second = _inverse_excess(dims, 1)
     first = (l1_first - l2_first) / (1 + l2_first)
@@ -57,9 +60,9 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
 def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
     """`l1_l2_ratio_variance` to second order in 1/dims, for Theorem 1 at large dims.
 
-    The first-order term of the variances of both ratios is (π − 3)/(2 dims). The second-order term
-    is (5/8 − π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms
-    follow from the first four moments of |x|.
+    The first-order term of both variances is (π − 3)/(2 dims). The second-order term is (5/8 −
+    π/4)/dims² for Var(l1/l2) and (2π² − 33π/4 + 49/8)/dims² for Var(l2/l1). The terms follow from
+    the first four moments of |x|.
 
     Example:
       >>> [f"{2304 * variance:.5f}" for variance in l1_l2_ratio_variance_limit(2304)]
@@ -72,12 +75,13 @@ def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
 
 
 def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
-    """Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3, exactly: F₁ = Σ‖aᵢ‖, F₂ = Σ‖aᵢ‖² over n vectors.
+    """The exact variances Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3.
 
-    The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared
-    coefficient of variation of ‖aᵢ‖. Then Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m −
-    1)²). The closed form avoids the printed difference of two numbers near 1. Var(F₂/F₁) needs
-    moments of 1/F₁. Neither variance depends on c.
+    Here F₁ = Σ‖aᵢ‖ and F₂ = Σ‖aᵢ‖² for n vectors aᵢ. The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of
+    Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared coefficient of variation of ‖aᵢ‖. Then
+    Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). This closed form avoids the
+    difference of two numbers near 1 that the paper prints. Var(F₂/F₁) needs moments of 1/F₁.
+    Neither variance depends on c.
 
     Raises:
       ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.
@@ -122,11 +126,11 @@ def _check(function: str, **sizes: int) -> None:
 
 
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
-    """The excess of E X⁻¹ and E X⁻² over 1, for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
+    """The excess over 1 of E X⁻¹ and E X⁻², for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
-    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals for j = 1 and 2 are sums over
-    nodes that are denser at the ends.
+    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals for j = 1 and 2 are computed as
+    sums over nodes that are denser at both ends.
     """
     # imported here, because the import takes half a second
     from scipy.special import expit, logsumexp
@@ -138,7 +142,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     low, high = max(0.0, mean - 12), mean + 12
     share = expit(np.pi * np.sinh(u))
     r = low + (high - low) * share
-    # by logarithms, because in many dimensions the density at a short r underflows float64
+    # computed by logarithms: in many dimensions, the density at small r underflows float64
     log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
     log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
     log_density -= logsumexp(log_density)

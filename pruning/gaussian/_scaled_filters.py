@@ -1,9 +1,10 @@
-"""Similarity of the rankings by l1 and l2 for filters whose weights have other tails and scales.
+"""Similarity of the rankings by l1 and l2 for filters whose weights are not Gaussian.
 
-A weight is the product of the scale of its filter, which is log-normal, and an independent
-generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives
-Laplace's density, and shape 2 the Gaussian density. The logarithms of the two norms are then nearly
-a normal pair. All expected rank correlations depend only on the correlation of the logarithms.
+The weights have other tails, and the filters have different scales. A weight is the product of the
+scale of its filter, which is log-normal, and an independent generalized Gaussian variable, whose
+density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and shape 2 the
+Gaussian density. The logarithms of the two norms are then nearly a normal pair. All expected rank
+correlations depend only on the correlation of the logarithms.
 """
 
 from typing import NamedTuple
@@ -22,11 +23,11 @@ class FilterModel(NamedTuple):
     """Three numbers that describe the distribution of a layer's filters.
 
     Attributes:
-      shape: Shape of the generalized Gaussian distribution of the weights, after each filter is
+      shape: The shape of the generalized Gaussian distribution of the weights, after each filter is
         divided by its scale.
-      spread: Standard deviation of the logarithm of the filters' scales.
-      effective_dims: Number of independent weights whose directions would differ as much as the
-        directions of the filters.
+      spread: The standard deviation of the logarithm of the filters' scales.
+      effective_dims: The number of independent weights for which directions of filters would differ
+        as much as they do.
     """
 
     shape: Float[Array, ""]
@@ -38,18 +39,18 @@ class FilterModel(NamedTuple):
 def fit_filter_model(
     filters: Float[Array, "filters dims"], *, correlated: bool = True
 ) -> FilterModel:
-    """Shape and spread of the scales of a layer's filters, and their effective dimension.
+    """Fit the three numbers of a `FilterModel` to the filters of a layer.
 
     The shape is the maximum-likelihood estimate for all weights, each divided by the root mean
-    square of its filter. The spread is the standard deviation of log l2 in excess of that of
-    filters with one scale, and is at least 0. For filters of covariance S, the effective dimension
-    is (tr S)²/tr S². To first order, the effective dimension is the inverse of the mean squared
-    cosine of two filters. The effective dimension lies between 1 and the number of weights of a
-    filter. A filter of zeros has no scale and gives NaN.
+    square of its filter. The spread is the part of the standard deviation of log l2 that exceeds
+    the standard deviation for filters of one scale, and is at least 0. For filters of covariance S,
+    the effective dimension is (tr S)²/tr S². To first order, the effective dimension is the inverse
+    of the mean squared cosine of two filters. The effective dimension lies between 1 and the number
+    of weights of a filter. If a filter is zero, it has no scale, and the result is NaN.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
-        dimension is the number of weights, and only two numbers are fitted.
+        dimension is the number of weights of a filter, and only two numbers are fitted.
 
     Raises:
       ValueError: `filters` is not a matrix of at least 2 filters.
@@ -86,22 +87,22 @@ def scaled_l1_l2_correlation(
     spread: Parameter = 0.0,
     effective_dims: Parameter | None = None,
 ) -> Float[Array, "..."]:
-    """Correlation of log l1 and log l2 of generalized Gaussian filters of log-normal scales.
+    """The correlation of log l1 and log l2 of generalized Gaussian filters with log-normal scales.
 
     The correlation is (τ² + c)/√((τ² + a)(τ² + b)), where τ is the spread. For weights of one
-    scale, a and b are the squared coefficients of variation of l1 and l2, and c is their relative
-    covariance, to first order in 1/dims. With mₖ = E|x|ᵏ = Γ((k + 1)/shape)/Γ(1/shape), the
-    paragraph below gives a, b and c:
+    scale, a and b are the squared coefficients of variation of l1 and l2, and c is the relative
+    covariance of l1 and l2, to first order in 1/dims. With mₖ = E|x|ᵏ = Γ((k +
+    1)/shape)/Γ(1/shape), the next paragraph gives a, b and c:
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
-    Instead of the leading terms of b and c, the code uses their values for a chi variable, whose
-    number of degrees of freedom gives b. At shape 2 and spread 0, the result equals the exact
-    `l1_l2_correlation`. The error is about the kurtosis divided by dims: 0.03 for shape 0.7 and 144
-    dims. If weights are correlated, `effective_dims` replaces dims in b, in c, and in the part of a
-    that is linear in x², the share c²/(a b). The rest of |x| has a higher order in the correlations
-    of Gaussian weights (Mehler) and is taken as independent. The gradient of the correlation is
-    finite for spreads above 0 and dims above 1.
+    Instead of the leading terms of b and c, the code uses their exact values for a chi variable,
+    whose number of degrees of freedom is chosen to give b. At shape 2 and spread 0, the result
+    equals the exact `l1_l2_correlation`. The error is about the kurtosis divided by dims: 0.03 for
+    shape 0.7 and 144 dims. If weights are correlated, `effective_dims` replaces dims in b, in c,
+    and in the part of a that is linear in x², the share c²/(a b). The remaining part of |x| has a
+    higher order in the correlations of Gaussian weights (Mehler) and is taken as independent. The
+    gradient of the correlation is finite for spreads above 0 and dims above 1.
 
     Raises:
       ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or
@@ -124,10 +125,11 @@ def scaled_l1_l2_correlation(
 
 
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
-    """Mean Spearman's ρ of draws of a normal pair: 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)).
+    """The mean of Spearman's ρ of draws of two normal variables.
 
-    For many draws N, the mean is 6/π asin(ρ/2). A correlation ρ outside [−1, 1], or an element
-    below 2 of an array of filter counts, gives NaN.
+    For N draws of correlation ρ, the mean is 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)). For many
+    draws N, the mean is 6/π asin(ρ/2). If a correlation ρ is outside [−1, 1], or an element of an
+    array of filter counts is below 2, the result is NaN.
 
     Example:
       >>> print(f"{normal_spearman(0.95, 64):.4f} {normal_spearman(0.95, 1e9):.4f}")
@@ -141,9 +143,9 @@ def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Arr
 
 
 def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
-    """Mean Kendall's τ of any number of draws of a normal pair: 2/π asin ρ.
+    """The mean of Kendall's τ of any number of draws of two normal variables: 2/π asin ρ.
 
-    A correlation ρ outside [−1, 1] gives NaN.
+    If a correlation ρ is outside [−1, 1], the result is NaN.
 
     Example:
       >>> print(f"{normal_kendall(0.95):.4f}")
@@ -154,9 +156,10 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 
 
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
-    """Overlap of the `ratio` lowest of many draws of a normal pair, as in `expected_overlap`.
+    """The overlap of the `ratio` lowest of many draws of a normal pair.
 
-    A correlation outside [−1, 1] gives NaN.
+    For an explanation, see `expected_overlap`. If a correlation is outside [−1, 1], the result is
+    NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1].
@@ -170,7 +173,10 @@ def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array
 
 
 def _noise(correlation: Parameter) -> Parameter:
-    """The noise t = 1/ρ² − 1 of a correlation ρ; infinite at ρ = 0, and NaN for |ρ| above 1."""
+    """The noise t = 1/ρ² − 1 of a correlation ρ.
+
+    The noise is infinite at ρ = 0, and NaN if |ρ| exceeds 1.
+    """
     square = jnp.square(correlation)
     return jnp.where(square > 1, jnp.nan, (1 - square) / square)
 

@@ -11,10 +11,10 @@ from pruning import channels
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """The evaluation of a model as `apply(params, *inputs)`, and its `params`.
+    """The evaluation of a model as a function `apply(params, *inputs)`, and the tree `params`.
 
     All functions of `pruning` accept `apply` and `params`. `apply` sets the widths of the layers to
-    the widths of its arrays. The model is not changed, and may be in training mode.
+    the widths of the arrays in `params`. The model is not changed, and may be in training mode.
 
     Example:
       >>> import jax.numpy as jnp
@@ -41,24 +41,24 @@ def prune(
 ) -> Any:
     """A smaller model of the same class, in evaluation mode; `model` is not changed.
 
-    The layers of the smaller model have the widths of their arrays, also in `repr`. Call
-    `model.train()` on the smaller model before you train it.
+    The attributes of the smaller model's layers, also in its `repr`, are the widths of its smaller
+    arrays. Call `model.train()` on the smaller model before you train it.
 
     Args:
-      model: A model in any mode; the function prunes the model in evaluation mode.
-      inputs: Inputs of the model, such as a few images.
-      recalibrate: A function, called after each removal, that changes the smaller model in place:
-        `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
-      fine_tune: A function, called after each removal, that trains the smaller model in place. The
-        arguments of `fine_tune` are the smaller model and the number of the step, from 0.
+      model: A model in any mode; the function prunes its evaluation.
+      inputs: The inputs of the model, such as a few images.
+      recalibrate: A function that is called after each removal and changes the smaller model in
+        place, such as `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
+      fine_tune: A function that is called after each removal and trains the smaller model in place.
+        The arguments of `fine_tune` are the smaller model and the number of the step, from 0.
       callback: A function that is called after each step with the number of the step and the
         smaller model.
-      options: The other options of `pruning.prune`, such as `ratios` or `budget`, but not `resize`.
+      options: Any other options of `pruning.prune`, such as `ratios` or `budget`, except `resize`.
         If a module computes something else at smaller widths, call `pruning.prune` on
         `evaluation(model)` with `resize=True`.
 
     Raises:
-      TypeError: The same as for `pruning.prune`, or `resize` is given.
+      TypeError: The same as for `pruning.prune`, or `resize` was given.
       ValueError: The same as for `pruning.prune`.
 
     Example:
@@ -108,7 +108,7 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
 
 
 def _split(model: nnx.Module) -> tuple[Any, Any]:
-    """The evaluation of a model, without changing it."""
+    """The evaluation of a model, which is not changed."""
     if not isinstance(model, nnx.Module):
         raise TypeError(
             f"model must be a flax.nnx.Module; got {type(model).__name__}: give a function and "

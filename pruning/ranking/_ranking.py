@@ -1,8 +1,9 @@
 """Ranks the filters of a layer by scores, and measures the similarity of two rankings.
 
-Scores are one vector for each layer; the filters with the smallest scores are pruned first. All
-results depend only on the order of the scores, so gradients are zero. Two further functions give
-the similarity that two rankings have by chance, and in layers of Gaussian filters.
+The scores of a layer are one vector; the filters with the smallest scores are pruned first. All
+results depend only on the order of the scores, so their gradients are zero. Two further functions
+give the similarity that two rankings have by chance, and the similarity in layers of Gaussian
+filters.
 """
 
 import itertools
@@ -27,7 +28,7 @@ from pruning.criteria import CRITERIA
 from pruning.criteria import scores as scores_by_name
 
 PAIRS = tuple(itertools.combinations(CRITERIA, 2))
-"""The six pairs of criteria, by name."""
+"""The six pairs of the four criteria, by name."""
 
 
 class Similarity(NamedTuple):
@@ -39,7 +40,7 @@ class Similarity(NamedTuple):
 
 @auto_sharded
 def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
-    """Indices of the filters from the smallest score to the largest.
+    """The indices of the filters, sorted from the smallest score to the largest.
 
     Filters with equal scores keep their order; NaN comes last.
 
@@ -53,10 +54,12 @@ def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
 
 @auto_sharded
 def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n"]:
-    """Mask of the ⌊ratio · n⌋ lowest scores, whose filters are pruned; ties as in `order`.
+    """A mask of the ⌊ratio · n⌋ lowest scores, whose filters are pruned.
+
+    Ties are broken as in `order`.
 
     Args:
-      ratio: The fraction to prune, in (0, 1], and large enough for one filter.
+      ratio: The fraction to prune, in (0, 1]. At least one filter must be pruned.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -72,9 +75,9 @@ def overlap(
 ) -> Float[Array, ""]:
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
 
-    The overlap lies in [0, 1]. Independent rankings overlap by `ratio` on average, and any two
-    rankings overlap by at least 2 − 1/ratio. Therefore a large overlap is informative only if the
-    ratio is small. The overlap is NaN if a score is NaN.
+    The overlap is a number in [0, 1]. Independent rankings overlap by `ratio` on average, and any
+    two rankings overlap by at least 2 − 1/ratio. Therefore a large overlap is informative only if
+    the ratio is small. The overlap is NaN if a score is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -94,7 +97,7 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
 
     If dᵢ is the rank difference of filter i and there are no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)).
-    Ties share their mean rank, as in `scipy.stats.spearmanr`; a constant vector has no ranking and
+    Ties share their mean rank, as in `scipy.stats.spearmanr`. A constant vector has no ranking and
     gives NaN. A NaN among the scores also gives NaN.
 
     Example:
@@ -110,7 +113,7 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Kendall's τ-b of two score vectors: concordant minus discordant pairs, in [−1, 1].
 
-    The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`; a constant vector
+    The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`. A constant vector
     gives NaN. A NaN among the scores also gives NaN. The function compares all n² pairs.
 
     Example:
@@ -126,12 +129,12 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """The similarity of the rankings of a layer's filters by the pairs of criteria in `PAIRS`.
 
-    If a criterion gives equal scores, there is no ranking, and Spearman's ρ with the criterion is
-    NaN.
+    If a criterion gives equal scores to all filters, there is no ranking, and Spearman's ρ of this
+    criterion is NaN.
 
     Args:
-      scores: The result of `criteria.scores` for the filters.
-      ratio: The pruned fraction, for `overlap`.
+      scores: The result of `criteria.scores` for the filters of the layer.
+      ratio: The fraction of pruned filters, for `overlap`.
     """
     if not isinstance(scores, Mapping) or not set(CRITERIA) <= set(scores):
         got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
@@ -145,10 +148,11 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
 def gaussian_similarity(
     key: Key[Array, ""], *, num_filters: int, dims: int, ratio: int | float, samples: int = 200
 ) -> Similarity:
-    """`similarity` of `samples` layers drawn from N(0, I), for comparison with trained layers.
+    """`similarity` of random layers, for comparison with trained layers.
 
-    Each layer has `num_filters` filters of `dims` weights; overlaps are at `ratio`.
-    For many filters, the means of the results are `expected_spearman` and `expected_overlap`.
+    `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of `dims` weights;
+    overlaps are for the fraction `ratio`. For many filters, the means of the results are
+    `expected_spearman` and `expected_overlap`.
 
     Raises:
       TypeError: A number is not an `int`, or `key` is not a random key.
@@ -173,8 +177,8 @@ def spearman_z_score(
     Args:
       observed: The `spearman` of the layer's `similarity`.
       gaussian: The `spearman` of `gaussian_similarity` for layers of the same shape, with at least
-        two samples. If all samples are equal, the result is NaN, or infinite if `observed` differs
-        from them.
+        two samples. If all samples of `gaussian` are equal, the result is NaN, or infinite if
+        `observed` is another number.
     """
     observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
     if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
@@ -186,10 +190,10 @@ def spearman_z_score(
 
 
 def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, float]:
-    """Mean and variance of the overlap of two independent rankings, which is hypergeometric.
+    """The mean and variance of the overlap of two independent rankings, which is hypergeometric.
 
     With n filters and m = ⌊ratio · n⌋, the mean is m/n and the variance (1 − m/n)(n − m)/(n (n −
-    1)). The function computes both on the host from Python numbers.
+    1)). Both are computed on the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)
@@ -217,7 +221,7 @@ def permutation_p_value(
     alike: Callable[[Float[Array, " n"], Float[Array, " n"]], Float[Array, ""]] = spearman,
     samples: int = 999,
 ) -> Float[Array, ""]:
-    """The p-value of the hypothesis that `a` and `b` are unrelated rankings: exact, one-sided.
+    """The exact one-sided p-value of the hypothesis that the rankings `a` and `b` are unrelated.
 
     For `samples` random permutations π, the p-value is (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 +
     samples), so at least 1/(1 + samples). If `alike` returns NaN, the p-value is NaN.
@@ -239,13 +243,13 @@ def permutation_p_value(
         return alike(a, jax.random.permutation(key, b))
 
     drawn = jax.lax.map(draw, jax.random.split(key, samples))
-    # Values that differ only by rounding count as equal.
+    # Statistics that differ only by rounding count as equal.
     p_value = (1 + jnp.sum(drawn >= observed - 1e-6, dtype=observed.dtype)) / (1 + samples)
     return jnp.where(jnp.isnan(observed), jnp.nan, p_value)
 
 
 def pruned_count(n: int, ratio: int | float) -> int:
-    """The number of pruned filters out of n, at least one."""
+    """The number of pruned filters out of n, which is at least one."""
     count = round_down(fraction(ratio), n)
     if count == 0:
         raise ValueError(f"ratio must select at least one of {n} scores; got {ratio}")
@@ -253,7 +257,10 @@ def pruned_count(n: int, ratio: int | float) -> int:
 
 
 def round_down(ratio: int | float, n: int) -> int:
-    """⌊ratio · n⌋ after rounding to nine decimals, because 0.29 · 100 is 28.999999999999996."""
+    """The number ⌊ratio · n⌋, after rounding ratio · n to nine decimals.
+
+    For example, 0.29 · 100 is computed as 28.999999999999996.
+    """
     return math.floor(round(ratio * n, 9))
 
 
@@ -267,5 +274,5 @@ def _pair_signs(scores: Float[Array, " n"]) -> Float[Array, " n*n"]:
 
 
 def _cosine(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, ""]:
-    """Cosine of the angle between `x` and `y`; NaN if one of them is zero."""
+    """The cosine of the angle between `x` and `y`; NaN if one of them is zero."""
     return jnp.clip(jnp.sum(x * y) / jnp.sqrt(jnp.sum(x * x) * jnp.sum(y * y)), -1, 1)

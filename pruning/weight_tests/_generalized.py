@@ -22,7 +22,7 @@ SHAPES = (0.1, 16.0)  # the range in which shapes are fitted
 
 
 class GeneralizedGaussian(NamedTuple):
-    """Shape and scale of the density ∝ exp(−(|x|/scale)^shape)."""
+    """Shape and scale of the density proportional to exp(−(|x|/scale)^shape)."""
 
     shape: Float[Array, ""]
     scale: Float[Array, ""]
@@ -30,7 +30,7 @@ class GeneralizedGaussian(NamedTuple):
 
 @auto_sharded
 def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
-    """The maximum-likelihood generalized Gaussian of mean 0 for the elements of `x`.
+    """The generalized Gaussian of mean 0 that maximizes the likelihood of the elements of `x`.
 
     The shape β solves β + ψ(1/β) + log(β m) = β m′/m, where m = mean |x|^β and ψ is the digamma
     function. β is limited to [0.1, 16]. The scale is (β m)^(1/β). For n weights, the standard error
@@ -62,20 +62,20 @@ def ks_generalized_gaussian(
 ) -> TestResult:
     """Kolmogorov-Smirnov test of all elements of `x` against a generalized Gaussian of mean 0.
 
-    The statistic is the distance D to the distribution of this shape and the maximum-likelihood
-    scale. Fitting makes the distance D smaller, so Kolmogorov's p-value would be too large.
-    Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples). The D* are the distances of random
+    The statistic is the distance D to the distribution with this shape and the maximum-likelihood
+    scale. Because the scale is fitted, D is smaller, and Kolmogorov's p-value would be too large.
+    Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples). Here D* are the distances of random
     samples of the same size that are fitted in the same way. If `shape` is given, p is exact,
     because D does not depend on the scale. Without `shape`, the shape is fitted too, and the
     samples are drawn with the fitted shape (a parametric bootstrap). For 1,000 sets of 200 weights
-    and shapes of 0.7 to 3, tests of nominal size 10 and 5% rejected 9.8 to 11.1% and 4.9 to 6.0% of
-    the sets. With 10⁶ trained weights, every test of an exact distribution rejects. For so many
-    weights, compare the distances for several shapes.
+    and shapes from 0.7 to 3, tests of nominal size 10% rejected 9.8 to 11.1% of the sets, and tests
+    of size 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test of an exact distribution
+    rejects. For so many weights, compare the distances for several shapes.
 
     Args:
-      key: Random key of the samples.
-      x: Weights of any shape. The time is about the time to sort `samples` arrays of the size of
-        `x`.
+      key: The random key of the samples.
+      x: An array of weights of any shape. The time is about the time to sort `samples` arrays of
+        the size of `x`.
       shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
       samples: The number of random samples; p is at least 1/(1 + samples).
 
@@ -106,14 +106,17 @@ def ks_generalized_gaussian(
 
 
 def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """log |x|; a zero counts as the smallest positive number, and NaN if all elements are zero."""
+    """The values log |x|; a zero counts as the smallest positive number.
+
+    If all elements are zero, the result is NaN.
+    """
     size = jnp.maximum(jnp.abs(x), jnp.finfo(x.dtype).tiny)
     return jnp.where(jnp.any(x != 0), jnp.log(size), jnp.nan)
 
 
 @jax.custom_jvp
 def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """The zero of the score in log β, by bisection."""
+    """The shape at which the score is zero, by bisection in log β."""
     low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
     def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -129,10 +132,10 @@ def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
 def _fit_shape_jvp(
     primals: tuple[Float[Array, " n"]], tangents: tuple[Float[Array, " n"]]
 ) -> tuple[Array, Array]:
-    """The score of (β, logs) stays zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
+    """The score of (β, logs) remains zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
     The rule of the derivative calls this function again for β, so derivatives of every order are
-    those of the zero.
+    correct.
     """
     (logs,) = primals
     shape = _fit_shape(logs)
@@ -141,7 +144,7 @@ def _fit_shape_jvp(
 
 
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """β² times the derivative of the mean log-likelihood by β, at the best scale."""
+    """The score: β² times the derivative of the mean log-likelihood by β, at the best scale."""
     weights = jax.nn.softmax(shape * logs)
     slope = jnp.sum(weights * logs)  # the derivative of log m
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
@@ -154,7 +157,7 @@ def _fit_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array
 
 
 def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, ""]:
-    """The distance sup |F − F₀| over the sorted elements."""
+    """The distance sup |F − F₀| at the sorted elements."""
     ranked, n = jnp.sort(x), x.size
     tail = jax.scipy.special.gammaincc(1 / fit.shape, (jnp.abs(ranked) / fit.scale) ** fit.shape)
     cdf = jnp.where(ranked > 0, 1 - tail / 2, tail / 2)
@@ -165,8 +168,11 @@ def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, "
 def _sample(
     key: Key[Array, ""], *, shape: tuple[int, ...], dtype: jnp.dtype, exponent: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """Random elements at scale 1, by the Gamma distribution (shape 1/exponent) of |x|^exponent."""
+    """Random elements at scale 1.
+
+    |x|^exponent has the Gamma distribution of shape 1/exponent.
+    """
     sign_key, size_key = jax.random.split(key)
-    # by logarithms, because elements underflow for small exponents
+    # computed by logarithms, because elements underflow for small exponents
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

@@ -1,9 +1,9 @@
-"""Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on it.
+"""The Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on this distance.
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
-least float32. A large p-value does not show that weights are normal: there may be too few weights
-to reject. With 10⁶ weights, the tests reject every trained layer. For so many weights, report the
-distance itself, with `ks_bound`.
+least float32. A large p-value does not show that weights are normal: the weights may be too few to
+reject normality. With 10⁶ weights, the tests reject every trained layer. For so many weights,
+report the distance itself, with a bound by `ks_bound`.
 """
 
 import math
@@ -19,17 +19,17 @@ from pruning._arguments import at_least, floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-BATCH = 2**21  # normal samples drawn at a time
+BATCH = 2**21  # number of normal samples that are drawn at a time
 
 
 def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> TestResult:
     """Kolmogorov-Smirnov test of all elements of `x` against N(0, scale²).
 
     The statistic is `ks_distance`, and the p-value is from Kolmogorov's limit distribution of √n D.
-    If `scale` is not given, the root mean square of the data is used, as in the paper's first test,
-    read literally. Without `scale`, the p-value is mildly conservative: at n = 2000, tests of
-    nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%; `lilliefors` is exact. Without `scale`,
-    data of zeros give NaN.
+    If `scale` is not given, the root mean square of the data is used, as a literal reading of the
+    paper's first test requires. Without `scale`, the p-value is slightly conservative: at n = 2000,
+    tests of nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. `lilliefors` is exact. Without
+    `scale`, data that are all zero give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -44,15 +44,17 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
     """The distance sup |F − Φ(·/scale)| between the weights' distribution F and N(0, scale²).
 
-    If `scale` is not given, the root mean square is used; data of zeros then give NaN. The distance
-    is exact up to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not sorted, and
-    the distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
+    If `scale` is not given, the root mean square is used; data that are all zero then give NaN. The
+    distance is exact up to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not
+    sorted. The distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
 
     Raises:
-      ValueError: `x` is empty, or `scale` is not positive. Under `jit`, such a scale gives NaN.
+      ValueError: `x` is empty, or `scale` is not positive. Under `jit`, a scale that is not
+        positive gives NaN.
     """
     h = floating(x, "x").ravel()
-    if scale is None:  # weights are divided by the largest, so no square vanishes or overflows
+    # weights are divided by the largest weight, so no square vanishes or overflows
+    if scale is None:
         h, _ = in_largest(h)
         c = jnp.sqrt(jnp.square(h).mean())
     else:
@@ -64,18 +66,18 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         default=by_sorting,
     )
     above = upto / h.size - jax.scipy.stats.norm.cdf(_entry(h, element) / c)
-    # uses the nearer tail, where differences keep more digits
+    # the nearer tail is used, because its differences keep more digits
     tail = jax.scipy.stats.norm.cdf(-_entry(h, element) / c) - (h.size - upto) / h.size
     above = jnp.where(element > 0, tail, above)
     return jnp.where(over, above, -above)
 
 
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
-    """A 95 % upper confidence bound of the weights' distance to N(0, scale²), as in `ks_distance`.
+    """A 95 % upper confidence bound on the weights' distance to N(0, scale²), as in `ks_distance`.
 
     The bound is D + √(log(2/0.05)/2n), which follows from the bound of Dvoretzky, Kiefer, Wolfowitz
-    and Massart by the triangle inequality. The bound is valid for any distribution and any n, also
-    if the scale is estimated from the data. If `scale` is not given, data of zeros give NaN.
+    and Massart by the triangle inequality. The bound holds for any distribution and any n, even if
+    the scale is estimated from the data. If `scale` is not given, data that are all zero give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -85,10 +87,11 @@ def ks_equivalence(
 ) -> TestResult:
     """Test that the distance of the weights' distribution to N(0, scale²) is below `margin`.
 
-    The hypothesis to reject is sup |F − Φ| ≥ margin. A small p-value supports normality up to the
-    margin. If `scale` is not given, the root mean square of `x` is used; data of zeros then give
-    NaN. The p-value is 2 exp(−2 n (margin − D)²), at most 1. At the confidence level 1 − p, a bound
-    such as `ks_bound` equals the margin. A margin of 0.01 needs about 74,000 weights.
+    The hypothesis that the test can reject is sup |F − Φ| ≥ margin. A small p-value supports
+    normality up to the margin. If `scale` is not given, the root mean square of `x` is used; data
+    that are all zero then give NaN. The p-value is 2 exp(−2 n (margin − D)²), at most 1. At the
+    confidence level 1 − p, an upper bound like `ks_bound` equals the margin. For a margin of 0.01,
+    about 74,000 weights are needed.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -100,7 +103,7 @@ def ks_equivalence(
 def lilliefors(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = False, samples: int = 999
 ) -> TestResult:
-    """Test that the elements of `x` are normal with unknown scale; the p-value is exact.
+    """Test that the elements of `x` are normal with an unknown scale; the p-value is exact.
 
     The statistic is the distance D to the normal distribution with the data's own mean and standard
     deviation. With `mean_known`, the mean is 0 and the standard deviation is the data's root mean
@@ -139,13 +142,14 @@ def anderson_darling(
 
     With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
     Without `mean_known`, the test is against the normal distribution with the data's own mean and
-    standard deviation. Without `mean_known`, the test detects heavy tails more often: for 432
-    weights from Student's t of five degrees, it rejects 96 % at 5 %. With `mean_known` it rejects
-    55 %, and `lilliefors` rejects 84 %.
+    standard deviation. Without `mean_known`, the test detects heavy tails more often than other
+    tests: for 432 weights from Student's t of five degrees, it rejects 96 % at 5 %. With
+    `mean_known` it rejects 55 %, and `lilliefors` rejects 84 %.
 
     The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
-    weight than `ks_normal` does. The p-value is exact, from normal samples, as in `lilliefors`.
-    Arguments, errors and edge cases are also as in `lilliefors`. The weights are sorted.
+    weight than `ks_normal` does. The p-value is exact; it is computed from normal samples, as in
+    `lilliefors`. Arguments, errors and edge cases are also as in `lilliefors`. The function sorts
+    the weights.
     """
 
     check_flags(mean_known=mean_known)
@@ -172,7 +176,10 @@ def against_samples(
     samples: int,
     sample: Callable[..., Float[Array, " n"]] = jax.random.normal,
 ) -> TestResult:
-    """The statistic of `x` in any unit, and its rank among the statistics of `samples` samples."""
+    """The statistic of `x`, and its rank among the statistics of random samples.
+
+    `x` may have any unit, and the number of samples is `samples`.
+    """
     check_key(key)
     check_whole(samples=samples)
     at_least(1, samples=samples)
@@ -184,7 +191,7 @@ def against_samples(
 
     at_once = max(1, BATCH // h.size)
     drawn = jax.lax.map(draw, jax.random.split(key, samples), batch_size=min(at_once, samples))
-    # a statistic of NaN has no p-value
+    # if the statistic is NaN, there is no p-value
     extreme = jnp.where(jnp.isnan(of_x), jnp.nan, jnp.sum(drawn >= of_x, dtype=of_x.dtype))
     return TestResult(of_x, (1 + extreme) / (1 + samples))
 
@@ -203,7 +210,10 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
-    """Tail probability of Kolmogorov's distribution, by the theta series that converges faster."""
+    """The tail probability of Kolmogorov's distribution.
+
+    Of two theta series, the one that converges faster is used.
+    """
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)
     safe = jnp.where(large, x, 1)

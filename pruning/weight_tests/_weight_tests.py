@@ -1,8 +1,8 @@
-"""Tests the spread, mean and covariance of filters from N(0, c² I); see also `_ks`.
+"""Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
-The tests of spread and mean can support the paper's claims. The hypothesis of the two tests is the
-opposite of the claim, so a small p-value supports the claim. Statistics and p-values are in at
-least float32.
+For tests of single weights, see `_ks`. The tests of spread and mean can support the paper's claims.
+The hypothesis of these two tests is the opposite of the claim, so a small p-value supports the
+claim. Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple
@@ -20,14 +20,14 @@ Scalar = int | float | Float[Array, ""]
 class TestResult(NamedTuple):
     """The statistic of a test and its p-value."""
 
-    __test__ = False  # tells pytest that the function is no test
+    __test__ = False  # tells pytest that the class is no test
 
     statistic: Float[Array, ""]
     p_value: Float[Array, ""]
 
 
 class Covariance(NamedTuple):
-    """The z-scores, which are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
+    """Two z-scores, which are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
 
     Eigenvalues are in units of the mean variance c². The eigenvalues of Gaussian filters fill the
     interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))², so the matrix is not close to a
@@ -39,18 +39,18 @@ class Covariance(NamedTuple):
     sphericity: Float[Array, ""]  # z-score of John's U against a multiple of the identity
     # the ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; its expectation is (n − 1)/(dims + 1)
     off_diagonal_mass: Float[Array, ""]
-    smallest: Float[Array, ""]  # smallest eigenvalue, except the zeros that occur if n ≥ dims
+    smallest: Float[Array, ""]  # smallest eigenvalue, without the zeros that occur if n ≥ dims
     largest: Float[Array, ""]
-    low: Float[Array, ""]  # edge of the interval
+    low: Float[Array, ""]  # an edge of the interval of Marchenko and Pastur
     high: Float[Array, ""]
 
 
 def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """Standard deviation σⱼ of the weights of each filter, with dims − 1 in the denominator.
 
-    For Gaussian filters, the relative spread of the σⱼ is about 1/√(2 dims) and cannot be smaller.
-    A constant filter has standard deviation exactly 0, with gradient zero. A filter with one weight
-    has standard deviation NaN.
+    For Gaussian filters, the standard deviation of the σⱼ divided by their mean (the spread) is
+    about 1/√(2 dims), and cannot be smaller. A constant filter has standard deviation exactly 0,
+    and the gradient there is zero. A filter with one weight has standard deviation NaN.
     """
     h = matrix(filters)
     return norm(center(h, 1)).squeeze(1) / (h.shape[1] - 1) ** 0.5
@@ -59,10 +59,11 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
-    The statistic follows χ² with n − 1 degrees of freedom for n filters, and the p-value is its
-    upper tail. From 16 filters of 144 dims on, the size of the test at 5% is 4 to 5%. A p-value
-    near 1 also contradicts Gaussian filters, because normalized or orthogonal filters spread less
-    than Gaussian filters. Any constant filter gives p = 0, even if all filters are constant.
+    The statistic follows χ² with n − 1 degrees of freedom for n filters, and the p-value is the
+    upper tail of this distribution. For at least 16 filters of 144 dims, the size of the test at 5%
+    is 4 to 5%. A p-value near 1 also contradicts Gaussian filters, because normalized or orthogonal
+    filters spread less than Gaussian filters. Any constant filter gives p = 0, even if all filters
+    are constant.
 
     Raises:
       ValueError: There are fewer than two filters or two dims.
@@ -78,11 +79,11 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
 def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) -> TestResult:
     """Test that the relative spread of the filters' standard deviations σⱼ is below `margin`.
 
-    The hypothesis to reject is a spread of at least the margin. At the boundary, (n − 1) s²/(margin
-    · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are those of the σⱼ. The
-    p-value is the lower tail of this χ². The size of the test at 5% is 4 to 5.4%. The spread of
-    Gaussian filters is 1/√(2 dims), so a margin near or below this number cannot be supported. If
-    all filters are constant, the mean standard deviation is 0 and the result is NaN.
+    The hypothesis that the test can reject is a spread of at least the margin. At the boundary, (n
+    − 1) s²/(margin · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are those of
+    the σⱼ. The p-value is the lower tail of this χ². The size of the test at 5% is 4 to 5.4%. The
+    spread of Gaussian filters is 1/√(2 dims), so a margin near or below this number cannot be
+    supported. If all filters are constant, the mean standard deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -97,13 +98,13 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
 
 @auto_sharded
 def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult:
-    """Two one-sided t tests that |μ| < margin · σ, of all elements of `x`.
+    """Test by two one-sided t tests that |μ| < margin · σ for all elements of `x`.
 
-    The hypothesis to reject is |μ| ≥ margin · σ. The statistic is √n (margin − |mean|/S), where S
-    is the standard deviation. The p-value is the larger of the two upper tails. The size of the
-    test at the boundary is 5 to 5.6%. With fewer than (1.645/margin)² weights, the test has no
-    power. The test is valid for any symmetric distribution. If all weights are equal, S is 0, and
-    the p-value is 1, or NaN if the weights are 0.
+    The hypothesis that the test can reject is |μ| ≥ margin · σ. The statistic is √n (margin −
+    |mean|/S), where S is the standard deviation. The p-value is the larger of the two upper tails.
+    The size of the test at the boundary is 5 to 5.6%. With fewer than (1.645/margin)² weights, the
+    test has no power. The test is valid for any symmetric distribution. If all weights are equal, S
+    is 0. The p-value is then 1, or NaN if the weights are 0.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.
@@ -141,15 +142,16 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
 
 @auto_sharded
 def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
-    """The p-values of n tests, adjusted for their number by Holm (1979); reject those below α.
+    """The p-values of n tests, adjusted for the number of tests by Holm (1979).
 
-    The i-th smallest p-value is multiplied by n + 1 − i. If the product is below the adjusted
-    p-value before it, the p-value before it is used instead. All values are at most 1. The
-    probability of any false rejection is then at most α, whatever the dependence of the tests. A
-    NaN remains NaN, and counts as one of the n tests.
+    Reject the hypotheses whose adjusted p-value is below α. The i-th smallest p-value is multiplied
+    by n + 1 − i. If this product is below the adjusted value of the next smaller p-value, that
+    value is used instead. All adjusted values are at most 1. The probability of any false rejection
+    is then at most α, whatever the dependence of the tests. A NaN remains NaN, but counts as one of
+    the n tests.
 
     Raises:
-      ValueError: A p-value lies outside [0, 1]; under `jit`, nothing is checked.
+      ValueError: A p-value lies outside [0, 1]; under `jit`, values are not checked.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -166,9 +168,9 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
 @auto_sharded
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
-    """Covariance of the filters with each other, from centred rows, divided by dims − 1: Figure 6.
+    """The covariance of the filters, from centred rows, divided by dims − 1: Figure 6.
 
-    Filters with one weight give NaN.
+    If filters have only one weight, the result is NaN.
     """
     h = center(matrix(filters), 1)
     return matmul(h, h.T) / (h.shape[1] - 1)
@@ -184,8 +186,9 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The squared correlations have mean 1/ν
     and are pairwise independent, so their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n −
     1)/2. Both z-scores therefore have mean 0 and variance 1 for any n and dims. For U = tr (C/c² −
-    I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002). Orthogonal
-    filters have `off_diagonal` far below 0. A constant filter has no correlations and gives NaN.
+    I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002). For
+    orthogonal filters, the z-score `off_diagonal` is far below 0. A constant filter has no
+    correlations, so the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.
@@ -196,7 +199,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     c = c / variances.mean()
     relative = jnp.diagonal(c)
     spread = nu / 2 * jnp.square(relative - 1).sum()
-    freedom = n * nu  # of the mean variance, which is known only from the filters
+    freedom = n * nu  # in the unit of the mean variance, which is known only from the filters
     mean = (n - 1) / (1 + 2 / freedom)
     variance = 2 * (n - 1) * (1 + 2 / nu) / (1 + 2 / freedom) ** 2
     variance = variance / ((1 + 4 / freedom) * (1 + 6 / freedom))
@@ -221,7 +224,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """Tail probability of Student's t, from a ratio of t² that follows a Beta distribution."""
+    """The tail probability of Student's t, from a ratio of t² that follows a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)

@@ -1,7 +1,7 @@
-"""Reads weights of trained networks from files of six libraries into Flax's layout.
+"""Reads weights of trained networks from the files of six libraries into Flax's layout.
 
-No file can run code: the reader of pickles knows only tensors. A file that is truncated or corrupt,
-or claims more data than it can hold, raises `WeightsError`.
+No file can run code, because the reader of pickles knows only tensors. If a file is truncated or
+corrupt, or claims more data than it can hold, reading it raises `WeightsError`.
 """
 
 from pruning.weights._limits import WeightsError as WeightsError

@@ -1,4 +1,7 @@
-"""Readers of safetensors, npz, Flax msgpack and Orbax directories; each maps a path to a tree."""
+"""Readers of safetensors, npz, Flax msgpack and Orbax directories.
+
+Each reader is a function from a path to a tree of arrays.
+"""
 
 import io
 import json
@@ -27,7 +30,7 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
-ITEMS = ("default", "params", "model", "state")  # names in a checkpoint of several items
+ITEMS = ("default", "params", "model", "state")  # names of items, for checkpoints of several items
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -42,7 +45,7 @@ DTYPES = {
 
 
 def safetensors(path: Path, max_bytes: int) -> Mapping:
-    """Reads a safetensors file; the library checks lengths, offsets and the header."""
+    """Read a safetensors file; the safetensors library checks lengths, offsets and the header."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
@@ -58,7 +61,7 @@ def safetensors(path: Path, max_bytes: int) -> Mapping:
 
 
 def index(path: Path, max_bytes: int) -> Mapping:
-    """Reads the shards of a Hugging Face model, which are in the folder of their index."""
+    """Read the shards of a Hugging Face model, which lie in the folder of their index."""
     size, limit = path.stat().st_size, max_names(file_bytes(path))
     if size > limit:
         raise WeightsError(
@@ -83,14 +86,17 @@ def index(path: Path, max_bytes: int) -> Mapping:
 
 
 def hugging_face(folder: Path) -> Path | None:
-    """The file to read first in a folder of a Hugging Face model; None for other folders."""
+    """The file to read first in a folder of a Hugging Face model.
+
+    The result is None for other folders.
+    """
     single = folder / "model.safetensors"
     indices = sorted(folder.glob(f"*{INDEX}"))
     return single if single.is_file() else indices[0] if len(indices) == 1 else None
 
 
 def npz(path: Path, max_bytes: int) -> Mapping:
-    """Reads arrays in the order in which they were saved; refuses pickled objects."""
+    """Read arrays in the order in which they were saved; refuse pickled objects."""
     arrays, limit = {}, max_arrays(path.stat().st_size)
     with PiecewiseReader(path) as file, ZipFile(file) as archive:
         names = archive.namelist()
@@ -104,7 +110,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
 
 
 def _npy(data: io.BytesIO, name: str) -> np.ndarray:
-    """Reads an array, after a check that the header claims no more bytes than the file has."""
+    """Read an array, after a check that its header claims no more bytes than the file has."""
     version = np.lib.format.read_magic(data)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -136,7 +142,7 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """Reads the weights of the newest step in a directory, or of the directory itself."""
+    """Read the weights of the newest step in a directory, or of the directory itself."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))

@@ -1,6 +1,6 @@
 """Reads pickles with an interpreter that calls only given functions and builds no class.
 
-All other names in a pickle become an `Unknown`, and a call of an `Unknown` also returns an
+All other names in a pickle become an `Unknown` object, and a call of an `Unknown` returns another
 `Unknown`. Every opcode is counted, so the caller can limit time and memory.
 """
 
@@ -21,7 +21,7 @@ CONSTANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The name of an object in a pickle that is not part of a tensor."""
+    """The name of an object in a pickle that belongs to no tensor."""
 
     name: str
 
@@ -48,7 +48,7 @@ class Interpreter:
         self.steps, self.max_bytes = steps, max_bytes
 
     def load(self, file: io.BytesIO | io.BufferedReader) -> Any:
-        """The next pickle in the file."""
+        """The object that the next pickle in the file describes."""
         self.stack: list[Any] = []
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
@@ -76,11 +76,12 @@ class Interpreter:
             raise WeightsError("a pickle of tensors must not be so long for the size of its file")
 
     def memoize(self, index: int) -> None:
-        """Store the top of the stack; only consecutive indices are allowed.
+        """Store the top of the stack in the memo.
 
-        With other indices, a file could cause hash collisions in the memo.
+        Indices must follow each other without a gap. With freely chosen indices, a file could cause
+        hash collisions in the memo.
         """
-        if index > len(self.memo) + 1:  # memo indices of Python 2 begin at 1
+        if index > len(self.memo) + 1:  # the memo's indices begin at 1 in Python 2
             raise WeightsError("the memo entries of a pickle must be numbered in order")
         self.memo[index] = self.stack[-1]
 
@@ -137,7 +138,7 @@ class Interpreter:
 
 
 def dictionary(items: Any = ()) -> dict[str, Any]:
-    """A dictionary from pairs with strings or small integers as keys."""
+    """A dictionary made of pairs, whose keys must be strings or small integers."""
     return {string_key(key): value for key, value in items}
 
 

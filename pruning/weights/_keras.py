@@ -1,4 +1,7 @@
-"""Reads Keras's files by h5py's low-level functions, four times as fast for small arrays."""
+"""Reads Keras's files by h5py's low-level functions.
+
+For small arrays, they are four times as fast as the usual functions.
+"""
 
 import io
 import math
@@ -21,7 +24,7 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # finds heaps of strings and their sizes
+HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # finds the heaps of strings and their sizes
 
 
 def keras(path: Path, max_bytes: int) -> Mapping:
@@ -50,7 +53,7 @@ def _h5(file: Path | io.BytesIO, size: int, max_bytes: int) -> Mapping:
 
 
 def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
-    """Paths of all datasets except an optimizer's; links are not followed."""
+    """The paths of all datasets except those of an optimizer; links are not followed."""
     paths, left = [], 4 * max_arrays(size)
 
     def visit(path: bytes, info: Any) -> None:
@@ -81,7 +84,7 @@ def _arrays(
         name, dataset = path.decode(), h5py.h5d.open(root.id, path)
         kind = dataset.get_type().get_class()
         if kind != h5py.h5t.FLOAT or dataset.shape is None:
-            # a type with thousands of fields takes long to read
+            # a datatype with thousands of fields takes long to read
             parts -= 1 if kind in simple else 400
             _check_parts(parts)
             continue
@@ -102,7 +105,10 @@ def _check_parts(left: int) -> None:
 
 
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
-    """The number of pieces of a dataset; HDF5 would unpack compressed pieces without a bound."""
+    """The number of chunks of a dataset.
+
+    The number is limited, because HDF5 would unpack compressed chunks without a bound.
+    """
     created = dataset.get_create_plist()
     layout = created.get_layout()
     if created.get_external_count() or layout == h5py.h5d.VIRTUAL:
@@ -116,9 +122,9 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
 
 
 def _weights_group(h5py: Any, root: Any) -> Any:
-    """The group of the layers; soft and external links are ignored.
+    """The group that contains the layers; soft and external links are ignored.
 
-    A soft or external link can open another file.
+    The reason is that such a link can open another file.
     """
     name, links = b"model_weights", root.id.links
     if not links.exists(name):
@@ -129,7 +135,10 @@ def _weights_group(h5py: Any, root: Any) -> Any:
 
 
 def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:
-    """The order of the layers; the limit assumes that each name refers to the largest heap."""
+    """The names of the layers in order.
+
+    The limit of their size assumes that each name refers to the largest heap.
+    """
     if "layer_names" not in group.attrs:
         return []
     heaps = [int.from_bytes(size, "little") for size in HEAP.findall(content)]
@@ -140,7 +149,10 @@ def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> lis
 
 
 def _name(path: str) -> str:
-    """The name joined by dots; old files repeat the layer: conv/conv/kernel:0."""
+    """The parts of a name, joined by dots.
+
+    Old files repeat the name of the layer: conv/conv/kernel:0.
+    """
     parts = path.removesuffix(":0").split("/")
     parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]
     return ".".join(p for p in parts if p not in ("model_weights", "layers"))

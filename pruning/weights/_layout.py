@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-# the name of a kernel within its layer
+# names of a kernel within its layer
 OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")
 # names of weights, of their parts under weight norm and spectral norm, and of the weights of
 # attention and recurrent layers
@@ -21,12 +21,12 @@ NUMBERED = re.compile(r"(.*)\.vars\.\d+")
 
 
 def layer(name: str) -> str:
-    """The name of the layer if the array is a kernel, or the full name for other arrays."""
+    """The name of the layer if the array is a kernel, and the full name of other arrays."""
     return OWN_NAME.sub("", name) or name
 
 
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
+    """The names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
     # GPT-2's Conv1D stores (cin, cout); other networks use the same names for Linear layers
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
@@ -42,13 +42,16 @@ def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
 
 
 def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Names of running means and variances."""
+    """The names of running means and variances."""
     named = {name for name in arrays if name.split(".")[-1] in STATISTICS}
     return named | _numbered_statistics(arrays)
 
 
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """Names of Keras's batch norm statistics, the last two of three or four numbered vectors."""
+    """The names of Keras's batch norm statistics.
+
+    They are the last two of three or four numbered vectors.
+    """
     layers: dict[str, list[str]] = {}
     for name in arrays:
         if match := NUMBERED.fullmatch(name):

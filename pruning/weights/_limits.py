@@ -1,4 +1,4 @@
-"""Limits for the data that a file may claim, and the error for a file beyond a limit.
+"""Limits on the data that a file may claim, and the error for a file that exceeds a limit.
 
 Together, the limits keep the memory for any file below 64 MiB plus four times its size, and the
 time below a second plus the time to read its bytes.
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
-INDEX = ".safetensors.index.json"  # the end of the name of an index of shards
-MAX_DEPTH = 64  # largest depth of a tree
+INDEX = ".safetensors.index.json"  # the end of the file name of an index of shards
+MAX_DEPTH = 64  # largest depth of a tree of arrays
 MAX_INTEGER_KEY = 2**60
 
 
@@ -21,12 +21,18 @@ class WeightsError(ValueError):
 
 
 def default_max_bytes(path: Path) -> int:
-    """The default limit of the bytes of all arrays; the rest of 64 MiB is for names and parsers."""
+    """The default limit on the bytes of all arrays.
+
+    The rest of 64 MiB is for names and parsers.
+    """
     return 32 * 2**20 + 4 * file_bytes(path)
 
 
 def file_bytes(path: Path) -> int:
-    """The size of a file, or of all safetensors files in its folder if it is an index of shards."""
+    """The size of a file in bytes.
+
+    For an index of shards, this is the size of all safetensors files in its folder.
+    """
     if path.name.endswith(INDEX):
         return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))
     return path.stat().st_size
@@ -38,7 +44,7 @@ def max_arrays(size: int) -> int:
 
 
 def max_steps(size: int) -> int:
-    """The largest number of parts in a file of `size` bytes; an array takes about 50."""
+    """The largest number of parse steps for a file of `size` bytes; an array takes about 50."""
     return 64 * max_arrays(size)
 
 
@@ -48,7 +54,7 @@ def max_names(size: int) -> int:
 
 
 class PiecewiseReader(io.BufferedReader):
-    """A file that is read in pieces, so a claimed length allocates nothing."""
+    """A file that is read in pieces, so a claimed length alone allocates no memory."""
 
     def __init__(self, path: Path):
         super().__init__(io.FileIO(path))
@@ -66,13 +72,13 @@ class PiecewiseReader(io.BufferedReader):
 
 
 def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
-    """An entry of a zip archive, at most `limit` bytes."""
+    """The bytes of an entry of a zip archive, which are at most `limit`."""
     info = archive.getinfo(name)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
     check_bytes(name, info.file_size, limit)
     content = io.BytesIO()
-    if info.file_size:  # allocated at once, because growth would take twice the memory
+    if info.file_size:  # allocated at once, because an array that grows would take twice the memory
         content.seek(info.file_size - 1)
         content.write(b"\0")
         content.seek(0)
@@ -83,7 +89,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
 
 
 def check_bytes(name: str, size: int, limit: int) -> None:
-    """Raise unless an array or entry fits into the remaining bytes of `max_bytes`."""
+    """Raise unless an array or a zip entry fits into the remaining bytes of `max_bytes`."""
     if size > limit:
         raise WeightsError(
             f"{name[:100]} must fit into the {max(limit, 0)} bytes that are left of max_bytes; its "
@@ -92,10 +98,11 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 
 
 def string_key(key: Any) -> str:
-    """A key of a mapping as a string; the key is not compared or hashed before the conversion.
+    """A key of a mapping, converted to a string.
 
-    Python's hash of an integer is known, so a file could choose integers that collide. The hash of
-    a string is salted in every process.
+    The key is not compared or hashed before the conversion. Anyone can compute Python's hash of an
+    integer, so a file could choose integers that collide. The hash of a string is salted anew in
+    every process.
     """
     if type(key) is int and abs(key) > MAX_INTEGER_KEY:
         raise WeightsError("integer keys must lie within ±2**60; one key does not")

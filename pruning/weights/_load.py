@@ -1,4 +1,4 @@
-"""`load` reads the kernels of each layer from a path or a live state."""
+"""The function `load` reads the kernels of each layer from a path or a live state."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -33,31 +33,31 @@ def load(
     vectors: bool = False,
     max_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """Kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
+    """The kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
 
-    `load` runs on the host. `load` reads safetensors, npz, Flax msgpack, both formats of PyTorch's
-    .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax checkpoints, models
-    of Hugging Face by their folder or the index of their shards, and live states of NNX and Linen.
-    Files of PyTorch, Flax and Keras keep the order of the layers. For other files, layers are
-    sorted by name, with numbers in numerical order. The name of a layer is its path joined by dots.
+    `load` runs on the host. `load` reads these sources: safetensors, npz, Flax msgpack, both
+    formats of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
+    checkpoints, models of Hugging Face by their folder or the index of their shards, and live
+    states of NNX and Linen. Files of PyTorch, Flax and Keras keep the order of the layers. For
+    other files, layers are sorted by name, with numbers in numerical order. The name of a layer is
+    its path joined by dots.
 
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into parts
     (`weight_g`, `original1`, `weight_ih_l0`); the parts are transposed too, and keep their full
-    name. Arrays that are not divided have the layout of Flax and Keras and are not transposed.
-    PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of Flax, and are
-    recognized by name (`word_embeddings`, `wte`, `c_attn`). An embedding with another name cannot
-    be recognized and gives (features, entries). A transposed convolution gives
-    `(*window, cout, cin)`.
+    name. Weight norm, spectral norm and recurrent layers divide a weight into several arrays
+    (`weight_g`, `original1`, `weight_ih_l0`). These arrays are transposed too, and keep their full
+    name. PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of Flax. They are
+    recognized by their names (`word_embeddings`, `wte`, `c_attn`). If an embedding has another
+    name, it is not recognized, and the result has the shape (features, entries). A transposed
+    convolution gives `(*window, cout, cin)`.
 
     The state of an optimizer has moments with the shapes of weights. The state of the optimizer is
     left out if its name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays
     without names is refused.
 
-    No file runs code. Reading any file takes at most 64 MiB plus four times its size in memory, and
-    at most a second more than reading its bytes; otherwise the file is refused. Objects in a pickle
-    other than tensors and plain data are left out with a warning. Orbax itself reads Orbax
-    directories.
+    No file runs code. No file can run code. Objects in a pickle other than tensors and plain data
+    are left out with a warning. Orbax itself reads Orbax directories.
 
     Args:
       source: A file, a module, a state, or a checkpoint directory; if it has several steps, the
@@ -65,8 +65,8 @@ def load(
       dense: Whether to include matrices, (cin, cout).
       vectors: Whether to include biases and parameters of normalizations, by their full name.
       max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the size of
-        the file. Compressed files of mostly zeros may need a higher limit, and the load then uses
-        the memory.
+        the file. A compressed file of mostly zeros may need a higher limit; reading it then takes
+        as much memory as the limit.
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.
@@ -81,7 +81,8 @@ def load(
     chosen = {}
     for name, array in arrays.items():
         if array.size and (array.ndim >= 3 or (dense and array.ndim == 2)):
-            order = (*range(2, array.ndim), 1, 0)  # from (out, in, *window) to (*window, in, out)
+            # from the order (out, in, *window) to (*window, in, out)
+            order = (*range(2, array.ndim), 1, 0)
             chosen[_layout.layer(name)] = array.transpose(order) if name in transposed else array
         elif vectors and array.ndim == 1 and array.size and name not in statistics:
             chosen[name] = array
@@ -119,7 +120,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
 
 
 def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
-    """The result of `reader`; any failure becomes a `WeightsError` in one sentence."""
+    """The result of `reader`, of which any failure becomes a `WeightsError` in one sentence."""
     try:
         return reader(path, max_bytes)
     except WeightsError as error:
@@ -127,7 +128,7 @@ def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) ->
         raise WeightsError(f"{path.name} cannot be read: {message}") from None
     except ImportError:
         raise
-    except Exception as error:  # parsers of six libraries raise many types of exceptions
+    except Exception as error:  # the parsers of six libraries raise many types of exceptions
         message = " ".join(str(error).split())[:200]
         raise WeightsError(
             f"{path.name} must be a whole {path.suffix or 'checkpoint'} of weights; reading it "
@@ -136,7 +137,10 @@ def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) ->
 
 
 def _flat(tree: Mapping) -> dict[str, np.ndarray]:
-    """The floating-point arrays of a tree of mappings and lists by path, without wrappers."""
+    """The floating-point arrays of a tree of mappings and lists, by path.
+
+    Levels of the tree that only wrap the arrays are left out.
+    """
     arrays: dict[str, np.ndarray] = {}
     for name, leaf in leaves(unwrap(tree)):
         match leaf:

@@ -1,4 +1,4 @@
-"""Reads Flax's msgpack with a parser that counts sizes before it creates objects."""
+"""Reads Flax's msgpack with a parser that counts sizes before it makes objects."""
 
 import re
 import struct
@@ -9,7 +9,8 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# for each first byte: the struct format of an element or a length that follows, or the constant
+# for each first byte of an object: the struct format of the element or length that follows, or the
+# constant
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {
@@ -20,11 +21,11 @@ LENGTHS = {
     **{0xDE + i: ("map", code) for i, code in enumerate("HI")},
 }
 FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions; 2 is a complex number
+ARRAY, SCALAR = 1, 3  # the numbers of Flax's extensions; number 2 is a complex number
 
 
 class Parser:
-    """Reads values that have at most `steps` parts and `max_text` bytes of text in total."""
+    """Reads objects that have at most `steps` parts and `max_text` bytes of text in total."""
 
     def __init__(self, data: bytes | memoryview, *, steps: int, max_text: int):
         self.data, self.at = memoryview(data), 0
@@ -74,7 +75,7 @@ class Parser:
         return string_key(self.value(depth)), self.value(depth)
 
     def array(self, data: memoryview, depth: int) -> np.ndarray | None:
-        """A copy of an extension's floating-point array, from its shape, dtype and bytes."""
+        """A floating-point array, copied from the shape, dtype and bytes of an extension."""
         inner = Parser(data, steps=self.steps, max_text=self.max_text)
         match inner.value(depth):
             case [[*shape], str() | memoryview() as name, memoryview() as content]:
@@ -111,7 +112,7 @@ def floating(name: str) -> np.dtype | None:
 
 
 def merge_chunks(tree: dict) -> Any:
-    """An array from the numbered chunks into which Flax splits arrays above a gigabyte."""
+    """An array, merged from the numbered chunks into which Flax splits arrays above a gigabyte."""
     match tree:
         case {"__msgpack_chunked_array__": _, "shape": {**sizes}, "chunks": {**chunks}}:
             parts = [chunks[str(i)] for i in range(len(chunks))]

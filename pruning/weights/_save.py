@@ -1,4 +1,4 @@
-"""`save` and `restore` store a network in a safetensors file, with its framework's names."""
+"""Saves a network to a safetensors file with its framework's names, and restores the network."""
 
 import os
 from pathlib import Path
@@ -20,16 +20,16 @@ DTYPE_NAMES = {np.dtype(dtype).name for dtype in _formats.DTYPES.values()}
 
 
 def save(path: str | Path, source: Any) -> None:
-    """Write every array of `source` to a safetensors file, in its own layout and dtype.
+    """Write every array of `source` to a safetensors file, in the array's own layout and dtype.
 
     `save` runs on the host. The name of an array is its path in the framework, joined by dots:
     `blocks.0.conv.kernel` for NNX, `params.Dense_0.kernel` for Linen, `layers.0.weight` for
     Equinox. Running statistics are included. `load` reads the kernels of the file, and `restore`
-    reads all arrays. For other libraries, the file is a plain safetensors file. An existing file is
-    replaced only when the new one is complete.
+    reads all arrays. Other libraries can read the file as a plain safetensors file. If the file
+    exists, it is replaced only when the new file is complete.
 
     Args:
-      path: A path that ends in .safetensors.
+      path: The path of the file, which ends in .safetensors.
       source: A module of NNX, or any tree of arrays, such as `pruned.params`. For a module,
         parameters and running statistics are saved. Leaves that are not arrays are left out.
 
@@ -66,7 +66,7 @@ def save(path: str | Path, source: Any) -> None:
 
 
 def restore(path: str | Path, like: Any) -> Any:
-    """A tree like `like` with the arrays of a file that `save` wrote.
+    """A tree like `like`, with the arrays of a file that `save` wrote.
 
     For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. The result has the
     widths of the file, so `like` may be the large network when you restore a pruned network.
@@ -109,7 +109,7 @@ def _check(path: str | Path) -> Path:
 
 
 def _by_name(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a tree by name; an NNX variable gives its array."""
+    """The leaves of a tree by name; for an NNX variable, the leaf is its array."""
     if isinstance(tree, nnx.Module):
         tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
     value = jax.tree_util.GetAttrKey("value")
@@ -120,6 +120,6 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _first(names: list[str]) -> str:
-    """The first name, and the number of further names."""
+    """The first of several names, and the number of the others."""
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{others}" if names else "none"

@@ -7,12 +7,14 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")  # optimizer moments have the shapes of weights
-MAX_NAMES = 2**22  # largest number of characters of all names; each node counts as 32 characters
+# the moments of an optimizer have the shapes of weights
+OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
+# largest number of characters of all names together; each node counts as 32 characters
+MAX_NAMES = 2**22
 
 
 def unwrap(tree: Mapping) -> Mapping:
-    """The weights of a checkpoint, without the levels that only wrap them."""
+    """The weights of a checkpoint, without the levels of the tree that only wrap them."""
     for _ in range(MAX_DEPTH):
         inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
         if not inner:
@@ -22,7 +24,7 @@ def unwrap(tree: Mapping) -> Mapping:
 
 
 def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
-    """The dotted name and value of each leaf; shared parts appear each time."""
+    """The dotted name and the value of each leaf; leaves of shared parts appear each time."""
     left = MAX_NAMES
 
     def visit(name: str, node: Any, depth: int) -> Iterator[tuple[str, Any]]:
