@@ -116,7 +116,7 @@ def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation
         unused |= {"test_scales"}
     if recipe.schedule != "drops" or not recipe.drops:
         unused |= {"drops", "drop_factor"}
-    if recipe.normalization not in ("batch_norm", "unitized"):
+    if recipe.normalization not in ("batch_norm", "unitized", "bounded"):
         unused |= {"running_momentum", "statistics_groups"}
     grouped = recipe.normalization == "group_norm"
     unused |= {"norm_channels"} if grouped and recipe.norm_groups else {"norm_groups"}

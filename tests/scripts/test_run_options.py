@@ -1,0 +1,204 @@
+"""What the options of a run decide: groups of seeds and devices, and the lines that say them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from experiments.cli import InputError
+from experiments.measures import activation_states, odd_point, provenance
+from experiments.recipes import Recipe, replace
+from experiments.training import introduction, run, trainer
+from experiments.training.loop import Extras, Trained
+from tests.support.small_runs import random_images
+
+pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
+
+
+@pytest.mark.parametrize(
+    ("groups", "devices", "expected"),
+    [
+        (1, 1, {"groups": 1}),
+        (6, 2, {"groups": 3}),
+        (1, 4, {"groups": 1, "axis_name": "data", "axis_index_groups": None}),
+        (2, 4, {"groups": 1, "axis_name": "data", "axis_index_groups": [[0, 1], [2, 3]]}),
+        (2, 6, {"groups": 1, "axis_name": "data", "axis_index_groups": [[0, 1, 2], [3, 4, 5]]}),
+    ],
+)
+def test_a_group_of_the_batch_is_on_neighbouring_devices_or_a_part_of_one(
+    groups, devices, expected
+):
+    assert trainer._statistics_options(Recipe(statistics_groups=groups), devices) == expected
+
+
+def test_groups_that_do_not_fit_the_devices_are_refused():
+    with pytest.raises(
+        InputError, match="must divide the 4 devices or be a multiple of them; got 3"
+    ):
+        trainer._statistics_options(Recipe(statistics_groups=3), 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "shard", "expected"),
+    [
+        ((64, 64, 3), False, P()),
+        ((32, 512), True, P(None, "data")),  # the longest axis
+        ((512, 32), True, P("data", None)),
+        ((4098, 64), True, P(None, "data")),  # the longest axis does not divide by four
+        ((2, 4094), True, P()),  # no axis divides
+        ((4, 512), True, P()),  # too small
+    ],
+)
+def test_a_state_is_sharded_along_its_longest_axis_that_divides(shape, shard, expected):
+    mesh = trainer.mesh_of(4)
+    leaf = jax.ShapeDtypeStruct(shape, jnp.float32)
+    assert trainer._state_sharding(mesh, shard, leaf).spec == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "expected"),
+    [
+        ("mlp", "auto", [(0, 1, 2)]),
+        ("preact20", "auto", [(0,), (1,), (2,)]),
+        ("preact20", "yes", [(0, 1, 2)]),
+        ("mlp", "no", [(0,), (1,), (2,)]),
+    ],
+)
+def test_seeds_are_grouped_as_asked(model, asked, expected):
+    assert run.seed_groups(Recipe(model=model), 3, asked) == expected
+
+
+def test_results_have_the_lines_of_all_groups_in_the_order_of_seeds(monkeypatch):
+    seen: list[Any] = []
+
+    def train(trainer_, seeds, out, view, interrupted, extras, init):
+        seen.append((seeds, out, extras, init, view.progress.tasks[0].total))
+        lines = [[{"accuracy": 0.9}, {"accuracy": (seed + 1) / 8}] for seed in seeds]
+        return Trained("state", lines, {"whole": {"accuracy": seeds[0]}})  # pyright: ignore[reportArgumentType]
+
+    monkeypatch.setattr(run.loop, "train", train)
+    closed: list[int] = []
+    recipe = Recipe(epochs=2)
+    given: Any = SimpleNamespace(recipe=recipe, total_steps=7, close=lambda: closed.append(1))
+    out, extras, init = run.Path("out"), Extras(profile=True), lambda seeds: seeds
+    found = run.train_groups(given, [(0,), (1,), (2,)], out, extras, init)  # pyright: ignore[reportArgumentType]
+    assert seen == [((seed,), out, extras, init, 21) for seed in range(3)]
+    assert [lines[-1]["accuracy"] for lines in found["seeds"]] == [0.125, 0.25, 0.375]
+    assert found["accuracy"]["median"] == found["accuracy"]["mean"] == 0.25
+    assert found["evaluations"] == [{"whole": {"accuracy": seed}} for seed in range(3)]
+    assert (found["vmapped seeds"], found["recipe"]["epochs"]) == (1, 2)
+    assert closed == [1]
+
+
+def test_initial_weights_are_read_for_all_seeds_and_named_in_the_recipe(monkeypatch):
+    asked: list[Any] = []
+
+    class Weights:
+        digest = "abc"
+
+        def __init__(self, path, seeds):
+            asked.append((path, seeds))
+
+        def init_state(self, trainer_, seeds):
+            return trainer_, seeds
+
+    monkeypatch.setattr(run, "InitialWeights", Weights)
+    monkeypatch.setattr(run.run_folder, "prepare", lambda *of, **options: asked.append(options))
+    given: Any = SimpleNamespace(recipe=Recipe(), init_state=lambda seeds: "fresh")
+    images = random_images()
+    init = run.prepare(given, images, [(0, 1), (2, 3)], run.Path("out"), run.Path("from"))
+    assert asked == [(run.Path("from"), 4), {"vmapped_seeds": 2, "init_from": "abc"}]
+    assert init((2, 3)) == (given, (2, 3))
+    init = run.prepare(given, images, [(0,)], run.Path("out"), None)
+    assert asked[2] == {"vmapped_seeds": 1, "init_from": None}
+    assert init((0,)) == "fresh"
+
+
+@pytest.mark.parametrize(
+    "normalization", ["batch_norm", "unitized", "bounded", "group_norm", "none"]
+)
+def test_running_statistics_are_said_for_every_layer_that_has_them(normalization):
+    recipe = Recipe(normalization=normalization, running_momentum=0.7)
+    said = introduction.settings(recipe, streamed=False)
+    has_statistics = normalization in ("batch_norm", "unitized", "bounded")
+    assert ("running_momentum" in said) == ("statistics_groups" in said) == has_statistics
+    assert ("norm_channels" in said) == (normalization == "group_norm")
+
+
+def test_the_first_line_has_the_work_of_one_network_on_one_device(monkeypatch):
+    monkeypatch.setattr(introduction, "operations", lambda lowered: 6e6)
+    given: Any = SimpleNamespace(
+        recipe=Recipe(batch_size=24), parameters=12345, steps=1002, lower=lambda: None
+    )
+    alone, sharded = trainer.mesh_of(1), trainer.mesh_of(4)
+    assert introduction.first_line(given, alone, [(0,)]) == (
+        "1 x cpu, 24 images a step, 12,345 parameters, 1,002 steps an epoch, "
+        "6 M floating-point operations a step"
+    )
+    said = introduction.first_line(given, sharded, [(0, 1, 2)])
+    assert said.startswith(
+        "4 x cpu, batches sharded over all, 24 images a step, 6 on each device, "
+    )
+    assert said.endswith("2 M floating-point operations a step, seeds vmapped")
+    assert introduction.first_line(given, alone, [(0,), (1,)]).endswith("one after the other")
+
+
+def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch, key):
+    """Norms by layer 1, 2, 3 and 2, 4, 12; the last sample is the odd one."""
+    monkeypatch.setattr(odd_point, "POINTS", 3)
+    grams = jnp.stack(
+        [jnp.diag(jnp.array(norms) ** 2) for norms in ([1.0, 2.0, 3.0], [2.0, 4.0, 12.0])]
+    )
+    batch = SimpleNamespace(statistics=grams, x=np.eye(3))
+    monkeypatch.setattr(odd_point.geometry, "random_network", lambda *_, **__: batch)
+    found = odd_point._network(key, jnp.eye(3))
+    assert found["index"] == 2
+    np.testing.assert_allclose(found["norm_ratio"], [3 / 1.5, 12 / 3], rtol=1e-6)
+    assert found["angle_degrees"] == pytest.approx(90)
+    # orthogonal samples are apart from each other too, so that no cluster is left
+    assert found["spread_degrees"] == pytest.approx(90)
+    assert not found["is_odd"]
+
+
+def test_ends_of_networks_are_means_with_their_errors(monkeypatch):
+    """Four networks, whose quantities are 1, 2, 3, 6 and multiples of them."""
+    values = iter([1.0, 2.0, 3.0, 6.0])
+
+    def ends(function, rng):
+        value = next(values)
+        return [value, 10 * value, 7.0]
+
+    monkeypatch.setattr(activation_states, "_network", ends)
+    found = activation_states.networks(jnp.tanh)
+    stderr = (14 / 3) ** 0.5 / 2
+    assert found["norm_ratio"] == pytest.approx({"mean": 3.0, "stderr": stderr})
+    assert found["angle"] == pytest.approx({"mean": 30.0, "stderr": 10 * stderr})
+    assert found["spread"] == {"mean": 7.0, "stderr": 0.0}
+
+
+def test_a_report_says_the_images_that_are_measured():
+    images = random_images()
+    for probe, expected in ((4, 4), (99, 15)):
+        found = provenance.describe(images, probe)
+        assert (found["probe"], found["train"], found["test"]) == (expected, 70, 15)
+        assert found["shape"] == [4, 4, 1]
+    shared = provenance.settings(replace(Recipe(), momentum=0.25))
+    assert shared["momentum"] == 0.25
+    assert not {"normalization", "crop"} & shared.keys()
+
+
+def test_a_hash_is_of_settings_and_of_every_file(tmp_path):
+    files = [tmp_path / name for name in "ab"]
+    for path in files:
+        path.write_text("1")
+    first = provenance.digest(["x", 1], files)
+    assert provenance.digest(["x", 1], files) == first
+    assert provenance.digest(["x", 2], files) != first
+    for path in files:
+        path.write_text("2")
+        assert provenance.digest(["x", 1], files) != first
+        path.write_text("1")
