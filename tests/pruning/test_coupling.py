@@ -12,7 +12,7 @@ from jax import lax
 import jaxnorm
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
-from pruning.channels import Position, fixed_channels, resized
+from pruning.channels import Position, channel_scores, fixed_channels, resized
 from pruning.channels._coupling.channel_ids import FIXED, NO_CHANNEL
 from pruning.channels._coupling.coupling import channels_of
 from tests.support import prunable
@@ -300,5 +300,71 @@ def test_every_channel_that_stays_has_a_reason(draw, seed):
     assert (sets.reasons[stay] >= 0).all()
     reports = fixed_channels(apply, params, x, resize=True)
     named = {path for report in reports for path in report.paths}
-    assert named == {channels.parameters.paths[i] for i, _ in channels.axes_of(stay)}
+    pinned = [channels.axes[k] for k in np.unique(sets.owners[stay]) if k >= 0]
+    assert named == {channels.parameters.paths[i] for i, _ in pinned}
     assert all(".py:" in r.line for r in reports if r.primitive not in ("input", "output"))
+
+
+RNG = np.random.default_rng(3)
+MADE = {
+    "in": RNG.normal(1, 2, (4, 6)),
+    "w": RNG.normal(1, 2, (6, 3)),
+    "v": RNG.normal(1, 2, (6, 3)),
+    "low": RNG.normal(1, 2, (6, 2)),
+    "up": RNG.normal(1, 2, (2, 3)),
+    "experts": RNG.normal(1, 2, (5, 6, 3)),
+}
+# What reads the hidden channels, and the arrays with an input axis.
+READERS = {
+    "sum": (lambda p, h, x: h @ (p["w"] + p["v"]), {"w", "v"}),
+    "product": (lambda p, h, x: h @ (p["w"] * p["v"]), {"w", "v"}),
+    "adapter": (lambda p, h, x: h @ (p["w"] + p["low"] @ p["up"]), {"w", "low"}),
+    "mask of data": (
+        lambda p, h, x: h @ jnp.where(x.sum() > 0, p["w"], p["v"]),
+        {"w", "v"},
+    ),
+    "branch of data": (
+        lambda p, h, x: h @ jax.lax.cond(x.sum() > 0, lambda: p["w"], lambda: p["v"]),
+        {"w", "v"},
+    ),
+    "expert of data": (lambda p, h, x: h @ p["experts"][jnp.argmax(x[0]) % 5], {"experts"}),
+    "expert of each sample": (
+        lambda p, h, x: jnp.einsum("bi,bij->bj", h, p["experts"][x.argmax(1) % 5]),
+        {"experts"},
+    ),
+    "lookup": (lambda p, h, x: h @ p["w"] + p["up"][x.argmax(1) % 2], {"w"}),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
+    """Else its rows would count among the filters that make the channels."""
+    read, expected = READERS[name]
+    params = {"in": MADE["in"]} | {k: x for k, x in MADE.items() if k in expected | {"low", "up"}}
+    group, *_ = coupled_channels(
+        lambda p, x: read(p, jax.nn.relu(x @ p["in"]), x), params, np.ones((2, 4))
+    )
+    assert {p.path for p in group.positions if p.incoming} == expected
+    (scores,) = channel_scores(params, [group])
+    np.testing.assert_allclose(scores, np.sqrt(np.square(MADE["in"]).sum(0)))
+
+
+def test_adapters_of_a_scanned_residual_stream_read_and_write_on_their_own_axes():
+    layers = {
+        "w": RNG.normal(size=(2, 6, 6)),
+        "low": RNG.normal(size=(2, 6, 3)),
+        "up": RNG.normal(size=(2, 3, 6)),
+    }
+
+    def network(p, x):
+        def layer(h, own):
+            return h + jnp.tanh(h) @ (own["w"] + own["low"] @ own["up"]), None
+
+        return jax.lax.scan(layer, x @ p["in"], p["layers"])[0] @ p["w"]
+
+    params = {"in": MADE["in"], "layers": layers, "w": MADE["w"]}
+    stream, *_ = coupled_channels(network, params, np.ones((2, 4)))
+    incoming = {(p.path, p.axis) for p in stream.positions if p.incoming}
+    made = {(p.path, p.axis) for p in stream.positions if not p.incoming}
+    assert incoming == {("layers/w", 1), ("layers/low", 1), ("w", 0)}
+    assert made == {("in", 1), ("layers/w", 2), ("layers/up", 2)}

@@ -15,6 +15,7 @@ from pruning.channels import (
     fold_constants,
     least_squares,
     mask_channels,
+    reconstruction_scores,
     remove_channels,
     rescale,
 )
@@ -519,3 +520,35 @@ def test_constants_are_folded_into_a_bias_by_its_sign(kernel, bias):
     found = fold_constants(apply, params, groups, [keep], x)
     constant = np.maximum(params["b"], 0)[~keep] @ (sign * params["c"])[~keep]
     np.testing.assert_allclose(found["d"], params["d"] + plus * constant, rtol=1e-10)
+
+
+TERMS = {
+    "sum": lambda p: p["w"] + p["v"],
+    "adapter": lambda p: p["w"] + p["low"] @ p["up"],
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_of_a_kernel_that_is_a_sum_one_term_is_repaired_as_the_whole_kernel_is(name):
+    rng = np.random.default_rng(11)
+    shapes = {"in": (4, 6), "w": (6, 3), "v": (6, 3), "low": (6, 2), "up": (2, 3)}
+    params = {key: rng.normal(1, 2, shape) for key, shape in shapes.items()}
+    batches = [(rng.normal(3, 2, (30, 4)),) for _ in range(2)]
+
+    def network(kernel):
+        return lambda p, x: jax.nn.relu(x @ p["in"] - 4) @ kernel(p)
+
+    def repaired(apply, params):
+        group, *_ = pruning.coupled_channels(apply, params, *batches[0])
+        keep = [np.array([True, False, True, True, False, True])]
+        (scores,) = reconstruction_scores(params, [group], apply=apply, batches=batches)
+        small = least_squares(apply, params, [group], keep, batches)
+        return scores, apply(mask_channels(small, [group], keep), *batches[0])
+
+    whole = {"in": params["in"], "w": TERMS[name](params)}
+    expected = repaired(network(lambda p: p["w"]), whole)
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-9),
+        repaired(network(TERMS[name]), params),
+        expected,
+    )

@@ -251,6 +251,11 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(a[1])
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
-    sets.zeroed += [sets.requirement_of(value, axis) for value, axis in weights or zero[:1]]
-    sets.incoming += [axis for _, axis in weights]
+    chosen = [(value, axis) for value, axis in zero if value.chosen]
+    if not weights and len(chosen) == 1:  # of two chosen factors, either may be the weight
+        weights = chosen
+    if weights:
+        sets.zeroed += [sets.requirement_of(*weight, weight=True) for weight in weights]
+    else:
+        sets.zeroed += [sets.requirement_of(*factor) for factor in zero[:1]]
     sets.union(a[1], b[1])

@@ -47,6 +47,7 @@ class ChannelIds(NamedTuple):
       at_zero: The value of the elements at removed channels, if only numbers of the program decide
         this value.
       given: Whether the array is computed only from parameters and constants, like a weight.
+      chosen: Whether data choose the array among weights, as a router chooses an expert's kernel.
       constant: Whether the array is computed from constants only, like a table of angles, or from
         random bits.
       uniform: The parameters that must be zero to make elements equal, as tuples like those of
@@ -62,6 +63,7 @@ class ChannelIds(NamedTuple):
     nonzero: bool = False
     at_zero: float | None = None
     given: bool = False
+    chosen: bool = False
     constant: bool = False
     uniform: Zero = None
     drawn: tuple[Equation, ...] = ()
@@ -97,12 +99,15 @@ class Requirement(NamedTuple):
 
     The last of `equations` is the equation with this requirement. `given` means the same as in
     `ChannelIds`.
+    If a product sums over the ids of a weight, `incoming` holds the numbers of those axes of
+    parameters from which this axis of the weight is made. Otherwise `incoming` is None.
     """
 
     ids: Vector
     parameters: Zero
     given: bool
     equations: tuple[Equation, ...]
+    incoming: frozenset[int] | None = None
 
 
 class UnionFind:
@@ -126,7 +131,6 @@ class UnionFind:
         self.pinned: list[Pinned] = []
         # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
-        self.incoming: list[Vector] = []  # ids along axes of weights over which a sum runs
         # arrays that must be zero at removed channels, because sums drop these elements
         self.zeroed: list[Requirement] = []
         self.singular: list[Requirement] = []  # arrays that must not be zero, such as divisors
@@ -340,13 +344,27 @@ class UnionFind:
 
         return together(map(one, values))
 
-    def requirement_of(self, value: ChannelIds, ids: Vector) -> Requirement:
+    def requirement_of(
+        self, value: ChannelIds, ids: Vector, *, weight: bool = False
+    ) -> Requirement:
         """The requirement that `value` is zero at the channels of an axis, or else uniform.
 
         Uniform means that the elements are equal along these channels.
+
+        If `value` is a `weight`, a product sums over the ids. A weight that is made of several
+        parameters, such as their sum, has the ids of one of them. The ids of the others are united
+        with these ids. At the first product, no ids of activations are united with them yet.
         """
         parameters = value.uniform if value.zero is None else value.zero
-        return Requirement(ids, parameters, value.given, self.equations)
+        if not weight:
+            return Requirement(ids, parameters, value.given, self.equations)
+        incoming = frozenset(distinct(self.owners[ids]))
+        if sum(map(len, parameters or ())) > 1:
+            read = {k for earlier in self.zeroed for k in earlier.incoming or ()}
+            members = self.mask_of(self.find(ids[self.find(ids) > FIXED]))[self.roots()]
+            every = frozenset(distinct(self.owners[members]))
+            incoming = incoming if incoming <= read else incoming | every
+        return Requirement(ids, parameters, True, self.equations, incoming)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
         """The channel ids of `axes` flattened into one axis.

@@ -285,4 +285,5 @@ def _either(sets: UnionFind, values: Values) -> ChannelIds:
     axes = sets.union_all(values, [axis.size for axis in values[0].axes])
     zero = sets.all_zero(values, axes)
     nonzero, given = all(v.nonzero for v in values), all(v.given for v in values)
-    return ChannelIds(axes, zero, nonzero=nonzero, given=given)
+    chosen = all(v.given or v.chosen for v in values)
+    return ChannelIds(axes, zero, nonzero=nonzero, given=given, chosen=chosen)

@@ -21,7 +21,6 @@ from pruning.channels._coupling.channel_ids import (
     Pinned,
     Requirement,
     UnionFind,
-    distinct,
     fixed,
 )
 from pruning.channels._coupling.control_flow import evaluate
@@ -59,9 +58,14 @@ class TracedChannels(NamedTuple):
         """The channel ids of an axis of a parameter."""
         return self.arguments[self.parameters.paths.index(path)].axes[axis]
 
-    def axes_of(self, ids: np.ndarray) -> list[Axis]:
-        """The axes of the parameters to which these channel ids belong."""
-        return [self.axes[k] for k in distinct(self.sets.owners[ids])]
+    def incoming_axes(self) -> set[Axis]:
+        """The axes of weights over which a product sums."""
+        return {
+            self.axes[k]
+            for required in self.sets.zeroed
+            for k in required.incoming or ()
+            if any(self.axes[k][0] in either for either in required.parameters or ())
+        }
 
     def check_removable(self, ids: np.ndarray) -> None:
         """Raise if some of `ids` cannot be removed; the error names the reason."""
@@ -265,7 +269,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     place[found] = np.arange(found.size)
     positions: dict[int, list[Position]] = {g: [] for g in dict.fromkeys(kinds[found].tolist())}
     needed = {parameters.paths[i] for i in live}
-    incoming = channels.axes_of(np.concatenate([*sets.incoming, fixed(0)]))
+    incoming = channels.incoming_axes()
     for (i, axis), of_axis in zip(axes, roots, strict=True):
         of_groups = np.where(of_axis == FIXED, -1, kinds[of_axis])
         for group in np.setdiff1d(of_groups, [-1]).tolist():

@@ -57,6 +57,8 @@ class Rule(NamedTuple):
       random: Whether the primitive draws random bits, which are drawn for the whole width.
       elementwise: Whether each element of the result depends only on the same elements of the
         operands.
+      sources: The operands from which the elements of the result are taken, if the other operands
+        only choose among them.
       sums: Whether the primitive sums over axes. Then removed channels along a summed axis may have
         equal values instead of zeros.
     """
@@ -75,6 +77,7 @@ class Rule(NamedTuple):
     linear: Callable[[Equation, int], Linear | None] | None = None
     random: bool = False
     elementwise: bool = False
+    sources: slice = slice(None)
     sums: bool = False
 
     @property
@@ -157,7 +160,7 @@ RULES: dict[Primitive | str, Rule] = {
     ),
     p.max_p: elementwise(arithmetic.extremum(1), nonzero="positive"),
     p.min_p: elementwise(arithmetic.extremum(-1)),
-    p.select_n_p: elementwise(arithmetic.cases_of),
+    p.select_n_p: elementwise(arithmetic.cases_of, sources=slice(1, None)),
     # elementwise primitives whose result is zero if any operand is zero
     p.mul_p: elementwise(any_of, nonzero="all", scaled=(0, 1)),
     p.and_p: elementwise(any_of),
@@ -240,9 +243,11 @@ RULES: dict[Primitive | str, Rule] = {
     p.pad_p: movement(moves.pad),
     p.slice_p: movement(moves.slice_, smaller=moves.smaller_slice),
     "split": movement(moves.split, smaller=moves.smaller_split),
-    p.dynamic_slice_p: movement(moves.dynamic_slice, smaller=moves.smaller_shape("slice_sizes")),
+    p.dynamic_slice_p: movement(
+        moves.dynamic_slice, smaller=moves.smaller_shape("slice_sizes"), sources=slice(1)
+    ),
     p.dynamic_update_slice_p: movement(moves.dynamic_update_slice),
-    p.gather_p: movement(moves.gather, smaller=moves.smaller_gather),
+    p.gather_p: movement(moves.gather, smaller=moves.smaller_gather, sources=slice(1)),
     p.scatter_p: Rule(moves.scatter, moves.zero_of_scatter),
     **dict.fromkeys(
         (p.scatter_add_p, p.scatter_mul_p, p.scatter_max_p, p.scatter_min_p, "scatter-sub"),
@@ -280,6 +285,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
             sets.singular += [sets.requirement_of(value, axis) for axis in value.axes]
     facts: dict[str, Any] = {"uniform": sets.uniform(values) if rule.uniform else None}
     facts |= {"given": all(v.given for v in values), "constant": all(v.constant for v in values)}
+    facts["chosen"] = rule.linear is None and all(v.given or v.chosen for v in values[rule.sources])
     if rule.random:  # random bits are drawn for the whole width, like a constant
         facts |= {"constant": True, "drawn": sets.equations}
     elif facts["constant"]:

@@ -105,9 +105,8 @@ def merge_channels(
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
     """Raise if anything other than a kernel sums over channels of the groups."""
     sets = channels.sets
-    by_kernels = {id(ids) for ids in sets.incoming}
     for required in sets.zeroed:
-        if required.given and id(required.ids) in by_kernels:
+        if required.incoming is not None:
             continue
         roots = np.setdiff1d(sets.find(required.ids), [FIXED])
         for group in groups:

@@ -60,6 +60,7 @@ class Kernel(NamedTuple):
         kernel is a sum, the parameter is a term of this sum.
       linear: The matrix product with the kernel.
       alone: Whether the kernel is the parameter itself and not a sum.
+      made_of: The parameters from which the kernel is computed.
       shifted: Whether a parameter is added to the outputs of the product, and nothing else reads
         these outputs.
     """
@@ -68,6 +69,7 @@ class Kernel(NamedTuple):
     addend: Addend
     linear: Linear
     alone: bool
+    made_of: frozenset[int]
     shifted: bool = False
 
     def matrix(self, kernel: Array) -> Array:
@@ -130,13 +132,15 @@ class Network(NamedTuple):
 class Role(NamedTuple):
     """The origin of a value, as in `Fact`.
 
-    `maker` is the equation whose kernel made the value.
+    `maker` is the equation whose kernel made the value. `made_of` are the parameters from which a
+    given value is computed.
     """
 
     given: bool
     addend: Addend | None = None
     alone: bool = False
     maker: int | None = None
+    made_of: frozenset[int] = frozenset()
 
 
 def read_network(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> Network:
@@ -163,14 +167,17 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         facts.append(Fact(given, addend if given or makes_reals(eqn) else None, kernel))
         first = roles[0] if roles and rule_of(eqn).rearranges else Role(given)
         alone, maker = first.alone, number if kernel else first.maker
-        result = Role(given, addend if given else None, alone, maker)
-        return [result, *[Role(given)] * (len(eqn.outvars) - 1)]
+        made_of = frozenset().union(*(role.made_of for role in roles if given))
+        result = Role(given, addend if given else None, alone, maker, made_of)
+        others = Role(given, made_of=made_of)
+        return [result, *[others] * (len(eqn.outvars) - 1)]
 
     def origin(i: int, aval: Any) -> Role:
         # a Python number that is changed would get a dtype
         is_array = aval.ndim > 0 or not aval.weak_type
         may_change = is_floating(aval) and is_array
-        return Role(True, Addend(i, lambda x: x), alone=True) if may_change else Role(True)
+        addend = Addend(i, lambda x: x) if may_change else None
+        return Role(True, addend, alone=may_change, made_of=frozenset([i]))
 
     arguments = program.jaxpr.invars
     parameters = [origin(i, v.aval) for i, v in enumerate(arguments[: len(shapes)])]
@@ -211,19 +218,29 @@ def _kernel(
         linear = linear_of(eqn, side)
         size = math.prod(shapes[role.addend.leaf])
         if linear is not None and math.prod(shape_of(eqn.invars[side])) == size:
-            return Kernel(side, role.addend, linear, role.alone)
+            return Kernel(side, role.addend, linear, role.alone, role.made_of)
     return None
 
 
 def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: bool = False) -> None:
     """Raise unless exactly one product reads each kernel that reads channels of the groups.
+
+    Of a kernel that is a sum, one term is changed, and no other product may read the other terms.
     With `alone`, each kernel must be a parameter itself and not a sum.
     """
-    kernels = [fact.solved for fact in network.facts]
-    leaves = {k.addend.leaf for k in kernels if k is not None and (k.alone or not alone)}
-    solved = {groups[0].parameters.paths[leaf] for leaf in leaves}
+    kernels = [fact.kernel for fact in network.facts if fact.kernel is not None]
+    readers = Counter(leaf for kernel in kernels for leaf in kernel.made_of)
+    solved = [fact.solved for fact in network.facts]
+    leaves = {
+        leaf
+        for kernel in solved
+        if kernel is not None and (kernel.alone or not alone)
+        for leaf in kernel.made_of
+        if leaf == kernel.addend.leaf or readers[leaf] == 1
+    }
+    paths = {groups[0].parameters.paths[leaf] for leaf in leaves}
     incoming = [p.path for group in groups for p in group.positions if p.incoming]
-    if refused := [path for path in dict.fromkeys(incoming) if path not in solved]:
+    if refused := [path for path in dict.fromkeys(incoming) if path not in paths]:
         raise ValueError(
             "each kernel whose inputs are removed must be read once, outside of loops, by a "
             f"product with activations; this is not true of {', '.join(refused)}"

@@ -206,8 +206,8 @@ class Inputs:
         """The matrix products of every kernel that reads a group."""
         blocks = []
         for p in group.positions:
-            if p.incoming:
-                use, kernel = self.kernels[leaf := paths.index(p.path)]
+            if p.incoming and (leaf := paths.index(p.path)) in self.kernels:
+                use, kernel = self.kernels[leaf]
                 shape = group.parameters.shapes[leaf]
                 xx, xy = all_equations(self.moments[leaf], None, use.shifted)
                 share = np.sum(kernel * xy)  # Σ ‖y‖²
