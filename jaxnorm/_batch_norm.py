@@ -5,7 +5,7 @@ training, `statistics` is not given, and a batch is normalized by its own statis
 a batch is normalized by the given statistics. The result has the dtype of `x`; statistics, sums and
 scales are in at least float32.
 
-The code computes y = gain (x − shift) + offset, with one gain and one offset per channel. The
+The code computes y = gain (x − shift) + offset, with one gain and one offset for each channel. The
 subtracted shift is near the mean of the batch, so the sums and the result lose no digits if the
 mean is large or there are outliers. If the sum of squared deviations of a batch exceeds the largest
 float, 3·10³⁸, the variance and the result are NaN.
@@ -72,21 +72,21 @@ def batch_norm(
       x: Samples first, channels last.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. In training, leave `statistics` out: the statistics of
-        `x` are used.
-      eps: Added to the variance.
+      statistics: The statistics to use in inference. In training, leave `statistics` out: the
+        statistics of `x` are used.
+      eps: The number added to the variance.
       recentering: Whether to subtract μ. Without recentering, the layer is `rescale`, with the
         variance about μ.
       rescaling: Whether to divide by the standard deviation. Without rescaling, the layer is
         `recenter`.
       correction: Factor by which the variance is multiplied in training: a function of the number
         of averaged elements, such as `bessel`. Returned statistics are not corrected.
-      groups: Number of ghost batches: parts of the batch that are each normalized by their own
-        statistics. Samples keep their order. If there are several groups, the returned statistics
-        have an additional leading axis.
-      where: Samples that enter the statistics, as in `batch_statistics`. All samples are
-        normalized.
-      axis_name: Mapped axes over which the batch is spread.
+      groups: The number of ghost batches, which are parts of the batch that are each normalized by
+        their own statistics. Samples keep their order. If there are several groups, the returned
+        statistics have an additional leading axis.
+      where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
+        outside the mask are normalized too.
+      axis_name: The mapped axes over which the batch is spread.
       axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
 
     Raises:
@@ -125,7 +125,10 @@ def own_or_given(
     statistics: BatchStatistics | None,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift, with its own statistics in training or given statistics in inference."""
+    """`x` minus a shift, and the statistics that normalize it.
+
+    In training, these are the statistics of `x`, and in inference the given statistics.
+    """
     if statistics is None:
         return shift_batch(x, keep, reduction)
     check_statistics(statistics, "statistics")
@@ -159,7 +162,7 @@ def by_group(
     where: Array | None,
     groups: int,
 ) -> tuple[Array, BatchStatistics]:
-    """`normalize` applied to each of the `groups` parts of the batch and its mask."""
+    """The result of `normalize` for each of the `groups` parts of the batch and its mask."""
     check_whole(groups=groups)
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")

@@ -59,18 +59,18 @@ def batch_renorm(
       x: Samples first, channels last.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. In training, leave `statistics` out: the statistics of
-        `x` are used.
+      statistics: The statistics to use in inference. In training, leave `statistics` out: the
+        statistics of `x` are used.
       running: Running statistics before this batch, from which r and d are computed. The gradient
         with respect to the running statistics is zero.
       r_max: Upper limit of r, at least 1; a number, or a traced number from a schedule.
       d_max: Upper limit of |d|, at least 0; a number, or a traced number from a schedule.
-      eps: Added to the variance of the batch and to the running variance.
-      correction: Factor of the variance, as in `batch_norm`.
-      groups: Number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
-      where: Samples that enter the statistics, as in `batch_statistics`. All samples are
-        normalized.
-      axis_name: Mapped axes over which the batch is spread.
+      eps: The number added to the variance of the batch and to the running variance.
+      correction: The factor of the variance, as in `batch_norm`.
+      groups: The number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
+      where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
+        outside the mask are normalized too.
+      axis_name: The mapped axes over which the batch is spread.
       axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
 
     Raises:
@@ -111,7 +111,7 @@ def batch_renorm(
 
 
 def check_limits(r_max: Bound, d_max: Bound) -> None:
-    """Raise unless `r_max` is at least 1 and `d_max` at least 0; under `jit`, check nothing."""
+    """Raise unless `r_max` is at least 1 and `d_max` is at least 0; under `jit`, check nothing."""
     check_range(d_max, "d_max")
     check_numeric(r_max, "r_max")
     if not is_traced(r_max) and not float(r_max) >= 1:
@@ -126,6 +126,6 @@ def _corrections(
     inverse = jax.lax.rsqrt(per_channel("running.var", running.var, x) + eps)
     r_max, d_max = (jnp.asarray(bound, inverse.dtype) for bound in (r_max, d_max))
     r = jnp.clip(jnp.sqrt(batch.var + eps) * inverse, 1 / r_max, r_max)
-    # μ − μ′ is computed relative to the shift, so a large mean causes no rounding
+    # here μ − μ′ is computed relative to the shift, so a large mean causes no rounding error
     d = jnp.clip((batch.mean + (batch.shift - mean)) * inverse, -d_max, d_max)
     return jax.lax.stop_gradient((r, d))

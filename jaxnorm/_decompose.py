@@ -1,10 +1,10 @@
-"""The parts of batch normalization, recentering and rescaling, each alone and together.
+"""The two parts of batch normalization, recentering and rescaling, each alone and both together.
 
 The parts are defined in Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first
 axis. The result has the dtype of `x`. Elements are divided by the largest element before squaring,
 so no square overflows or vanishes. If a sum of samples overflows the dtype (at least float32), the
-result is NaN. A feature that is constant over the samples is recentered to exactly 0. With `eps=0`,
-rescaling does not divide a constant feature, and no gradient becomes NaN.
+result is NaN. A feature that is constant over the samples is recentered to exactly 0. If `eps` is
+0, rescaling does not divide a constant feature, and no gradient becomes NaN.
 
 All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
 have or that has no sample.
@@ -85,7 +85,7 @@ def standardize(
 def _divide(
     x: Float[Array, "*shape"], h: Float[Array, "*shape"], axis: Axes, eps: float
 ) -> Float[Array, "*shape"]:
-    """x / √(mean(h²) + eps), or `x` itself where the square root is zero."""
+    """The quotient x / √(mean(h²) + eps), or `x` itself if the square root is zero."""
     root = check_eps(eps) ** 0.5
     axes = axis_tuple(h, axis)
     unit = unit_of(jnp.maximum(jnp.max(jnp.abs(h), axes, keepdims=True), root))

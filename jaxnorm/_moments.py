@@ -66,8 +66,9 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
     Args:
       a: Moments of the first set.
       b: Moments of the second set.
-      counts: Numbers of samples of the two sets. A set without samples does not change the moments
-        of the other set. If a variance under- or overflowed, the skewness and the kurtosis are NaN.
+      counts: The numbers of samples of the two sets. A set without samples does not change the
+        moments of the other set. If a variance underflowed or overflowed, the skewness and the
+        kurtosis are NaN.
 
     Raises:
       TypeError: `a` or `b` is not a `Moments`, or a count is no number.
@@ -100,15 +101,15 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
 
 
 def _zero_without_samples(moments: Moments, count: Array) -> Moments:
-    """`moments`, with zeros where there are no samples."""
+    """The result of `moments`, or zeros if there are no samples."""
     return Moments(*(jnp.where(count > 0, part, 0) for part in moments))
 
 
 def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
-    """Central moments of `count` samples, divided by powers of a unit."""
+    """The central moments of `count` samples, divided by powers of a unit."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    # NaN, because the variance underflowed
+    # the result is NaN, because the variance underflowed
     safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2
@@ -118,7 +119,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
 def _moments_of_powers(
     mean: Array, var: Array, third: Array, fourth: Array, unit: Array
 ) -> Moments:
-    """Moments from the powers of deviations, divided by powers of a unit."""
+    """Moments from the means of powers of deviations, which are divided by powers of a unit."""
     constant = var == 0
     safe = jnp.where(constant, 1, var)
     whole = var * unit * unit

@@ -21,7 +21,7 @@ def dyt(
 ) -> Float[Array, "*batch c"]:
     """Dynamic tanh, Zhu et al. (2025), section 4: scale tanh(alpha x) + bias.
 
-    The result differs from `bias` by at most |scale|, for every `x`: see
+    For every `x`, the result differs from `bias` by at most |scale|: see
     `jaxnorm.shift.dyt_bounds`.
 
     Args:
@@ -53,7 +53,7 @@ def derf(
 ) -> Float[Array, "*batch c"]:
     """Derf, Chen et al. (2025), Eq. 10: scale erf(alpha x + offset) + bias.
 
-    The result differs from `bias` by at most |scale|, for every `x`: see
+    For every `x`, the result differs from `bias` by at most |scale|: see
     `jaxnorm.shift.derf_bounds`.
 
     Args:

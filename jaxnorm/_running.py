@@ -22,7 +22,10 @@ class Running(NamedTuple):
     def update_running(
         self, batch: BatchStatistics, momentum: float, correction: Correction
     ) -> "Running":
-        """The statistics after one more batch or its groups; an empty batch changes nothing."""
+        """The running statistics after one more batch or its groups.
+
+        An empty batch changes nothing.
+        """
         check_range(momentum, "momentum", 1.0)
         check_function(correction, "running_correction", "jaxnorm.bessel")
         count = jnp.atleast_1d(batch.count)
@@ -41,7 +44,10 @@ class Running(NamedTuple):
 
 
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
-    """The first option that is not None; by default, running statistics are updated in training."""
+    """The first option that is not None.
+
+    If all are None, running statistics are updated in training.
+    """
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
 
@@ -66,7 +72,10 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """`x` normalized by its own statistics or, with `use`, by `running`; and the new statistics."""
+    """The normalized `x`, and the new running statistics.
+
+    If `use` is true, `x` is normalized by `running`, otherwise by its own statistics.
+    """
     check_axis(x, axis)
     check_flags(use_running_average=use, update_running_average=update)
     features = running.mean.shape[0]

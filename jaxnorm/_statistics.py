@@ -1,6 +1,6 @@
 """Batch statistics that can be merged exactly over parts, masks and shards.
 
-Samples lie on the leading axes, features on the last. Everything is summed in at least float32.
+Samples lie on the leading axes, features on the last. All sums are computed in at least float32.
 """
 
 import math
@@ -32,7 +32,8 @@ Correction = Callable[[Array], Array]
 class BatchStatistics(NamedTuple):
     """Mean and biased variance of `count` samples, for each feature.
 
-    Without samples, count, mean and variance are 0, and `merge_statistics` ignores them.
+    Without samples, the count, the mean and the variance are 0, and `merge_statistics` ignores the
+    set.
     """
 
     mean: Float[Array, " c"]
@@ -49,21 +50,21 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    Two passes are not needed, because the mean of every 128th sample is subtracted before summing.
-    Under a mask, the mean of all chosen samples is subtracted. If the mean is 10⁴ standard
-    deviations, or there is an outlier of any size, float32 loses at most the last two of its seven
-    digits. The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)² exceeds the
-    largest float, 3·10³⁸, the variance is NaN.
+    One pass over the data suffices, because the mean of every 128th sample is subtracted before
+    summing. Under a mask, the mean of all chosen samples is subtracted. If the mean is 10⁴ standard
+    deviations, or if there is an outlier of any size, float32 loses at most the last two of its
+    seven digits. The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)²
+    exceeds the largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
-      where: Mask of the samples that enter the statistics. The mask has the shape of the leading
-        axes, or broadcasts to `x` with a last axis of 1. Elements outside the mask do not matter,
-        even if they are NaN.
-      axis_name: Mapped axis or axes (vmap, shard_map) over which the samples are spread. The result
-        covers the samples of all shards, and an empty shard adds nothing.
-      axis_index_groups: Groups of indices along `axis_name`, each with its own statistics, as in
-        `jax.lax.psum`.
+      where: A mask of the samples that enter the statistics. The mask has the shape of the leading
+        axes, or broadcasts to `x` with a last axis of 1. Elements outside the mask do not change
+        the statistics, even if they are NaN.
+      axis_name: The mapped axis or axes (of vmap or shard_map) over which the samples are spread.
+        The result covers the samples of all shards, and an empty shard adds nothing.
+      axis_index_groups: Groups of indices along `axis_name`; each group has its own statistics, as
+        in `jax.lax.psum`.
 
     Raises:
       ValueError: `x` has no features or no leading axis, or `where` has another shape.
@@ -79,12 +80,12 @@ def batch_statistics(
 
 
 class Reduction(NamedTuple):
-    """The options of the reduction of a batch to its statistics.
+    """The options for the reduction of a batch to its statistics.
 
     Attributes:
-      axis_name: Mapped axes over which the batch is spread; None for one device.
+      axis_name: The mapped axes over which the batch is spread; None for one device.
       axis_index_groups: Groups of indices along these axes; each group is a separate batch.
-      correction: Factor of the variance by which the batch is divided.
+      correction: The factor of the variance by which the batch is divided.
     """
 
     axis_name: AxisName | None = None
@@ -92,7 +93,10 @@ class Reduction(NamedTuple):
     correction: Correction | None = None
 
     def total(self, sums: Tree) -> Tree:
-        """Sums over all shards. The sums are exact, because all shards subtract the same shift."""
+        """The sums over all shards of the batch.
+
+        These sums are exact, because all shards subtract the same shift.
+        """
         groups = self.axis_index_groups
         if self.axis_name is None:
             if groups is not None:
@@ -116,10 +120,10 @@ class Sums(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """A batch minus a shift, its mean relative to the shift, and the variance that divides it."""
+    """A batch minus a shift, the mean relative to the shift, and the variance that divides it."""
 
     h: Float[Array, "n *spatial c"]
-    # the sums of each image over its pixels; None for vectors and in inference
+    # the sums of each image over its pixels; None for vectors, and None in inference
     samples: Sums | None
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
@@ -132,7 +136,7 @@ def shift_batch(
     keep: Keep,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift near its mean, with its statistics, which are 0 without samples."""
+    """`x` minus a shift near its mean, with the statistics of `x`, which are 0 without samples."""
     if reduction.correction is not None:
         check_function(reduction.correction, "correction", "jaxnorm.bessel")
     h, shift = shift_near_mean(x, keep, reduction)
@@ -141,7 +145,8 @@ def shift_batch(
         total = sums(h, keep, (0,))
     else:
         samples = sums_by_sample(h, keep)
-        # Without the optimization barrier, XLA would sum over the data in another pass.
+        # Without the optimization barrier, XLA would compute the sums in another pass over the
+        # data.
         first, second = jax.lax.optimization_barrier((samples.first, samples.second))
         samples = Sums(first, second, samples.count)
         total = _over_samples(samples, keep)
@@ -151,13 +156,16 @@ def shift_batch(
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """Sums of each image over the pixels in `keep`, or over all its pixels if `keep` has none."""
+    """The sums of each image over the pixels in `keep`.
+
+    If `keep` has no pixel of an image, the sums are over all its pixels.
+    """
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 
 
 def _over_samples(samples: Sums, keep: Keep) -> Sums:
-    """Sums over all images that are not fully masked."""
+    """The sums over all images that are not fully masked."""
     if keep is not None:
         counts = keep.any(tuple(range(1, keep.ndim)))
         first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])
@@ -168,12 +176,13 @@ def _over_samples(samples: Sums, keep: Keep) -> Sums:
 def shift_near_mean(
     x: Float[Array, "*batch c"], keep: Keep, reduction: Reduction
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
-    """x − shift in at least float32, and the shift: a mean of samples that all shards share.
+    """The difference x − shift in at least float32, and the shift.
 
-    The shift is the mean of about every 128th sample. If a mask is given, the shift is the mean of
-    all chosen samples. If the shift is the mean of m of N samples, (μ − shift)² ≤ (N/m) σ² for
-    every batch, by the inequality of Cauchy and Schwarz. The rounding error of E[h²] − E[h]² is
-    then at most a few hundred rounding units of the variance, for any outliers and any mean.
+    The shift is a mean of samples, which is the same on all shards. The shift is the mean of about
+    every 128th sample. If a mask is given, the shift is instead the mean of all chosen samples. If
+    the shift is the mean of m of N samples, (μ − shift)² ≤ (N/m) σ² for every batch, by the
+    inequality of Cauchy and Schwarz. The rounding error of E[h²] − E[h]² is then at most a few
+    hundred rounding units of the variance, for any outliers and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -197,7 +206,10 @@ def check_features(x: Array) -> None:
 
 
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
-    """Σ h and Σ h² over `axes`, only of elements in `keep`; other leading axes remain."""
+    """The sums Σ h and Σ h² over `axes`, only of elements in `keep`.
+
+    The other leading axes remain.
+    """
     if keep is None:
         shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
         count = jnp.full(shape, math.prod(h.shape[i] for i in axes), h.dtype)
@@ -208,7 +220,7 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 
 
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """Mean, biased variance and count of the summed elements, 0 without elements.
+    """The mean, the biased variance and the count of the summed elements; 0 without elements.
 
     The elements are deviations from a shift. The mean of the deviations satisfies mean² ≤ 200
     variance unless all elements are equal (see `shift_near_mean`). A variance below 10⁻⁵ mean² is
@@ -225,8 +237,8 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
     """The factor n / (n − 1 − eps) of the variance; with eps 0, it makes the variance unbiased.
 
-    The code of the unitization paper uses the correction of `bessel` also in training, with eps =
-    10⁻³. If n ≤ 1 + eps, the factor is 1.
+    The code of the unitization paper uses this factor also in training, with eps = 10⁻³. If n ≤ 1 +
+    eps, the factor is 1.
 
     Example:
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
@@ -239,12 +251,15 @@ def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float
 
 
 def channels(parameter: Float[Array, " c"], x: Array) -> Array:
-    """`parameter` reshaped to act along the last axis of `x`."""
+    """The `parameter`, reshaped to act along the last axis of `x`."""
     return parameter.reshape([1] * (x.ndim - 1) + [-1])
 
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
-    """`where` as one boolean for each sample, that is, for each index of the leading axes."""
+    """The mask `where` as one boolean for each sample.
+
+    A sample is an index of the leading axes.
+    """
     check_array(where, "where")
     if where.dtype != bool:
         raise TypeError(f"where must be boolean; got {where.dtype}: pass where != 0")
@@ -260,7 +275,7 @@ def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
 
 
 def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
-    """Statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
+    """The statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
     An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
     empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
@@ -288,7 +303,10 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
 
 def check_statistics(statistics: Any, name: str) -> None:
-    """Raise unless `statistics` are `BatchStatistics` with one count, and equally many numbers."""
+    """Raise unless `statistics` are `BatchStatistics` with one count.
+
+    Means and variances must be equally many.
+    """
     if not isinstance(statistics, BatchStatistics):
         got = type(statistics).__name__
         raise TypeError(f"{name} must be BatchStatistics; got {got}")

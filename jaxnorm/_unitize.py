@@ -87,13 +87,13 @@ def unitize(
 
     No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
     the earth mover distance of two such outputs has no bound either. Eqs. 8 and 9 give norms below
-    1/alpha. The zero vector gives zero, also with `eps=0`. The function requires that ‖x‖² does not
+    1/alpha. The zero vector gives zero, even with `eps=0`. The function requires that ‖x‖² does not
     overflow (|x| < 1e19 in float32) and, with `eps=0`, does not underflow.
 
     Args:
       x: Vectors along `axis`.
       alpha: A scalar, or one number per element along `axis`.
-      eps: Added to the squared norm.
+      eps: The number added to the squared norm.
 
     Example:
       >>> print(unitize(jnp.array([3.0, 4.0]), 0.5, eps=0.0).round(3))
@@ -109,14 +109,14 @@ def unitize(
 
 
 def _one_axis(h: Array, axis: int) -> int:
-    """`axis`, counted from the front; raise unless it is one axis of `h`."""
+    """The number of the axis, counted from the front; raise unless `axis` is one axis of `h`."""
     if isinstance(axis, Sequence):
         raise TypeError(f"axis must be one int; got {axis!r}")
     return axis_tuple(h, axis)[0]
 
 
 def _along(alpha: Alpha, h: Array, axis: int) -> Array:
-    """`alpha` in the dtype of `h`, reshaped to multiply along `axis`."""
+    """The strength `alpha` in the dtype of `h`, reshaped to multiply along `axis`."""
     if isinstance(alpha, int | float):
         check_fits(alpha, "alpha")
     else:

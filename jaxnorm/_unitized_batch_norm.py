@@ -103,26 +103,26 @@ def unitized_batch_norm(
 
     By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. With the
     default, the mean of s is c/P for c channels. With alpha 1 every sample gets the norm P, not 1,
-    so unitization enlarges outputs if there are more pixels than channels. If you set `pixels` to
-    the number of channels, unitization does not change the scale of the outputs. For inference on
+    so unitization enlarges outputs if there are more pixels than channels. If `pixels` is the
+    number of channels, unitization does not change the scale of the outputs. For inference on
     images of another size, set `pixels` to the number of pixels of the training images. If Σ (x −
     μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
     By default, the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
     `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover: for alpha in (0, 1] and eps
     0, every normalized and unitized sample has a norm of at most √(pixels · P) / min(alpha). For
-    alpha outside [0, 1], the factor of Eq. 9 has poles. Outputs are large near a pole, and finite
-    at the pole.
+    alpha outside [0, 1], the factor of Eq. 9 has poles. Near such a pole outputs are large, and at
+    the pole itself they are finite.
 
     Args:
       x: Samples first, channels last.
-      alpha: Strength of unitization: 0 gives batch norm, and 1 keeps only the direction. The paper
-        trains alpha without bounds, from 0.
+      alpha: The strength of unitization: 0 gives batch norm, and 1 keeps only the direction of each
+        sample. The paper trains alpha without bounds, from 0.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
-      statistics: Statistics for inference. In training, leave `statistics` out: the statistics of
-        `x` are used.
-      eps: Added to the variance and to the mean square s of a sample.
+      statistics: The statistics to use in inference. In training, leave `statistics` out: the
+        statistics of `x` are used.
+      eps: The number added to the variance and to the mean square s of a sample.
       pixels: The constant n in line 9 of Algorithm 2; with `per_pixel`, the default is 1.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
         instead of the norm of the image, as in Figure 1(c). With `per_pixel`, s = Σ x̂² / pixels
@@ -130,14 +130,15 @@ def unitized_batch_norm(
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
-      correction: Factor of the variance, as in `batch_norm`; the paper's code uses `partial(bessel,
-        eps=1e-3)`.
-      groups: Number of ghost batches, as in `batch_norm`.
-      where: Mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
+      correction: The factor of the variance, as in `batch_norm`; the paper's code uses
+        `partial(bessel, eps=1e-3)`.
+      groups: The number of ghost batches, as in `batch_norm`.
+      where: A mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
         Masked pixels do not count in the mean square s and the pixel count P of their sample. A
         sample without chosen pixels does not enter the statistics, but is normalized like any other
         sample.
-      axis_name: Mapped axes over which the batch is spread. No sample is split.
+      axis_name: The mapped axes over which the batch is spread. The pixels of one sample must be on
+        one device.
       axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
 
     Raises:
@@ -181,7 +182,7 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """The steps after x̂: lines 10 and 13 from the mean squares s of line 9, then γ and β."""
+    """The steps that follow x̂: lines 10 and 13 from the mean squares s of line 9, then γ and β."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -216,11 +217,11 @@ def _unitized_images(
 def _squares_about_mean(
     batch: Shifted, keep: Keep
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
-    """Line 6 of Algorithm 2: Σ (x − μ)² of each channel over a sample's pixels, and their number.
+    """Line 6 of Algorithm 2: Σ (x − μ)² of each channel over a sample's pixels, and their count.
 
     In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
     """
-    if batch.samples is None:  # in inference h is x − μ
+    if batch.samples is None:  # in inference, h is x − μ
         _, about_mean, count = sums_by_sample(batch.h, keep)
         return about_mean, count[:, None]
     first, second, count = batch.samples

@@ -1,6 +1,6 @@
 """Flax Linen modules whose results equal those of `jaxnorm.nnx` to the last bit.
 
-The collection "params" holds `scale`, `bias` and `alpha`. The collection "batch_stats" holds the
+The collection "params" contains `scale`, `bias` and `alpha`. The collection "batch_stats" holds the
 running statistics `mean` and `var`; training must declare "batch_stats" mutable, as for
 `flax.linen.BatchNorm`.
 """
@@ -72,7 +72,7 @@ class _RunningNorm(linen.Module):
             eps=check_eps(self.epsilon if self.eps is None else self.eps),
             correction=self.correction,
             groups=self.groups,
-            # While parameters are initialized, axes need not be mapped.
+            # While Linen initializes the parameters, axes need not be mapped.
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=None if self.is_initializing() else self.axis_index_groups,
         )
@@ -94,7 +94,7 @@ class _RunningNorm(linen.Module):
 
 
 def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | None]:
-    """The scale and the bias of a layer; each is None if it is not used."""
+    """The scale and the bias of a layer; None stands for a parameter that is not used."""
     check_flags(use_scale=layer.use_scale, use_bias=layer.use_bias)
     check_dtype(layer.param_dtype, "param_dtype")
     if layer.dtype is not None:
@@ -211,7 +211,7 @@ class BatchRenorm(_RunningNorm):
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         def normalize(x: Array, **options: Any) -> tuple[Array, BatchStatistics]:
-            # This runs inside `_apply`, which creates the variables.
+            # This code runs inside `_apply`, which creates the variables.
             mean, var = (self.get_variable("batch_stats", name) for name in ("mean", "var"))
             running = BatchStatistics(mean, var, jnp.ones((), jnp.float32))
             limits = {"r_max": self.r_max, "d_max": self.d_max}

@@ -1,6 +1,6 @@
-"""Floating point, shardings and checks that the three packages share; not for users.
+"""Functions for floating point, shardings and checks that the three packages share; not for users.
 
-Names here may change in any release.
+The names in this namespace may change in any release.
 """
 
 from jaxnorm.internal import checkpoints as checkpoints

@@ -28,7 +28,7 @@ def check_floating(x: Any, name: str) -> None:
 def check_array(x: Any, name: str) -> None:
     """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array.
 
-    A layer of Flax has a dtype and is no array. A `jax.ShapeDtypeStruct` has no values.
+    A layer of Flax has a dtype, but is no array. A `jax.ShapeDtypeStruct` has no values.
     """
     if not hasattr(x, "dtype") or not hasattr(x, "shape") or isinstance(x, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
@@ -63,7 +63,7 @@ def check_positive(x: Any, name: str) -> Any:
 
 
 def check_numeric(x: Any, name: str) -> None:
-    """Raise unless `x` is one real number or an array of one; a text such as "0.5" is neither."""
+    """Raise unless `x` is one real number or an array of one; a text such as "0.5" raises too."""
     if isinstance(x, bool) or not (isinstance(x, int | float) or hasattr(x, "dtype")):
         raise TypeError(f"{name} must be a number; got {x!r}")
     if isinstance(x, int | float):
@@ -76,7 +76,10 @@ def check_numeric(x: Any, name: str) -> None:
 
 
 def _value(x: Any) -> int | float:
-    """A known number as Python's; inside a traced function, comparing arrays would be traced."""
+    """A number with a known value as a Python number.
+
+    Inside a traced function, a comparison of arrays would be traced.
+    """
     return x if isinstance(x, int | float) else x.item()
 
 
@@ -95,7 +98,7 @@ def check_fits(x: int | float, name: str) -> None:
 
 
 def check_dtype(dtype: Any, name: str) -> None:
-    """Raise `TypeError` unless `dtype` names a floating dtype."""
+    """Raise `TypeError` unless `dtype` is a floating-point dtype."""
     try:
         floating = jnp.issubdtype(jnp.dtype(dtype), jnp.floating)
     except TypeError:
@@ -120,14 +123,17 @@ def check_key(key: Any, name: str = "key") -> None:
 
 
 def check_whole(**numbers: Any) -> None:
-    """Raise `TypeError` unless each number is an `int`; a bool is no number."""
+    """Raise `TypeError` unless each number is an `int`; a bool is not accepted."""
     for name, number in numbers.items():
         if not _is_whole(number):
             raise TypeError(f"{name} must be an int; got {show(number)}")
 
 
 def check_axes(axes: tuple[Any, ...], shape: tuple[int, ...], axis: Any) -> None:
-    """Raise unless `axes`, given as `axis`, are different axes of an array of this shape."""
+    """Raise unless `axes` are different axes of an array of this shape.
+
+    The error shows them as the caller gave them, `axis`.
+    """
     if not all(map(_is_whole, axes)):
         raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")
     n = len(shape)
@@ -142,14 +148,17 @@ def _is_whole(x: Any) -> bool:
 
 
 def check_flags(**options: Any) -> None:
-    """Raise `TypeError` unless each option is True or False; a text such as "no" is true."""
+    """Raise `TypeError` unless each option is True or False; a text such as "no" raises too."""
     for name, option in options.items():
         if not isinstance(option, bool | np.bool_):
             raise TypeError(f"{name} must be True or False; got {show(option)}")
 
 
 def show(x: Any) -> str:
-    """`x` as the end of an error; a traced option names the cure."""
+    """The value `x` for the end of an error message.
+
+    For a traced option, the text says what to do instead.
+    """
     return "a traced value: make it a static argument of jit" if is_traced(x) else repr(x)
 
 

@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Make a function raise `TypeError` for traced arguments, because the function needs values.
+    """Make a function raise `TypeError` for traced arguments, because it needs their values.
 
     Args:
-      instead: The end of the message: what to use under `jit`.
+      instead: The end of the error message, which says what to use under `jit`.
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -36,11 +36,11 @@ def host_only(
 
 
 def is_traced(tree: Any) -> bool:
-    """Whether a leaf of `tree` is a tracer, as under jit, vmap or grad."""
+    """Whether a leaf of `tree` is a tracer, as inside jit, vmap or grad."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def check_on_host(name: str, *args: Any, instead: str) -> None:
-    """Raise if an argument is traced, as under jit, vmap or grad; `instead` ends the message."""
+    """Raise if an argument is traced, as inside jit, vmap or grad; `instead` ends the message."""
     if is_traced(args):
         raise TypeError(f"{name} runs on the host and takes no traced arguments; {instead}")

@@ -1,4 +1,4 @@
-"""Modules that are imported at first use."""
+"""Modules that are imported only at first use."""
 
 import importlib
 import sys
@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 def lazy_modules(
     package: str, modules: Mapping[str, str]
 ) -> tuple[Callable[[str], types.ModuleType], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` for a package that imports `modules` at first use.
+    """The functions `__getattr__` and `__dir__` for a package that imports `modules` at first use.
 
-    `__dir__` lists the names that users import. Names with an underscore are left out. Of the
-    modules, only the lazy modules and the package's own modules are listed.
+    `__dir__` lists the names that users import. Names with an underscore are left out. Of all
+    modules, `__dir__` lists only `modules` and the package's own modules.
     """
 
     def getattr_(name: str) -> types.ModuleType:

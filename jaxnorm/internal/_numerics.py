@@ -32,7 +32,10 @@ def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """a b in the full precision of the dtype, even if the device has a faster product."""
+    """The product a b in the full precision of the dtype.
+
+    Many devices have a faster product of lower precision.
+    """
     return jnp.matmul(a, b, precision="highest")
 
 
@@ -49,10 +52,11 @@ def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A unit that keeps squares of numbers up to `largest` within the dtype; NaN if it is infinite.
+    """A unit that keeps squares of numbers up to `largest` within the dtype.
 
-    The unit is at most a 64th of the largest float. XLA multiplies by the inverse of the unit, and
-    on most devices a subnormal inverse is zero. The unit is constant in gradients.
+    The unit is NaN if `largest` is infinite. The unit is at most a 64th of the largest float. XLA
+    multiplies by the inverse of the unit, and on most devices a subnormal inverse is zero.
+    Gradients treat the unit as a constant.
     """
     largest = jax.lax.stop_gradient(largest)
     capped = jnp.minimum(largest, float(jnp.finfo(largest.dtype).max) / 64)
@@ -60,10 +64,10 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
-    """Euclidean norm along `axis`, kept as an axis of size 1; the gradient at the origin is zero.
+    """The Euclidean norm along `axis`, which remains as an axis of size 1.
 
-    The norm is computed relative to the largest element, so no square overflows or underflows. The
-    norm is infinite if an element is infinite.
+    The gradient at the origin is zero. The norm is computed relative to the largest element, so no
+    square overflows or underflows. The norm is infinite if an element is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
     nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
@@ -73,9 +77,9 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 
 
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
-    """`x` minus its mean along `axis`, exactly zero where `x` is constant.
+    """`x` minus its mean along `axis`; the result is exactly zero if `x` is constant.
 
-    The first element is subtracted before the mean is computed, so a constant has no rounding
+    The first element is subtracted before the mean is computed. So a constant has no rounding
     error, and a large mean loses no digits. The gradient is the gradient of x − mean(x).
     """
     axes = axis_tuple(x, axis)
@@ -84,7 +88,7 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 
 
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
-    """The axes in `axis`, counted from the front; raise if an axis has no sample."""
+    """The axes in `axis`, counted from the front; raise if one of them has no sample."""
     given: tuple[Any, ...] = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     check_axes(given, x.shape, axis)
     axes = tuple(int(i) % x.ndim for i in given)
@@ -94,7 +98,10 @@ def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
 
 
 def chi_mean(dims: int) -> float:
-    """Mean norm E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2) of a standard normal vector z with d = `dims`."""
+    """The mean norm of a standard normal vector z with d = `dims`.
+
+    The mean norm is E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2).
+    """
     return math.sqrt(dims - 2 * chi_defect(dims))
 
 
@@ -137,18 +144,18 @@ def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array
     """
     count = a.count + b.count
     share = b.count / jnp.maximum(count, 1)
-    # The mean of zero samples is arbitrary, and its squared deviation might overflow.
+    # The mean of zero samples is arbitrary, so its squared deviation might overflow.
     delta = jnp.where((a.count > 0) & (b.count > 0), b.mean - a.mean, 0)
     mean = jnp.where(a.count > 0, a.mean + share * delta, b.mean)
     return count, mean, share, (-share * delta, (1 - share) * delta)
 
 
 def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoments:
-    """Moments of the union of two sets of samples, Pébay (2008), in any order."""
+    """The moments of the union of two sets of samples, Pébay (2008), in any order."""
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
 
     def about_union(part: CentralMoments, delta: Array) -> Array:
-        """Moments of `part` about the mean of the union; the means differ by `delta`."""
+        """The moments of `part` about the mean of the union; the two means differ by `delta`."""
         second = part.second + delta * delta
         third = part.third + 3 * delta * part.second + delta**3
         fourth = part.fourth + 4 * delta * part.third + 6 * delta**2 * part.second + delta**4

@@ -1,7 +1,7 @@
 """Functions for arrays that are sharded over Explicit axes of a mesh, as by `jax.make_mesh`.
 
 On Auto axes, the compiler chooses shardings and inserts collectives. On Explicit axes, an operation
-raises if the sharding of its result is ambiguous, and the caller of the operation must choose the
+raises an error if the sharding of its result is ambiguous. The caller must then choose the
 sharding.
 """
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`function` with replicated results; the compiler chooses all shardings inside.
+    """The `function` with replicated results; the compiler chooses all shardings inside.
 
     Use this wrapper for functions that sort, multiply or index along axes that may be sharded. On
     Explicit axes, the wrapped functions run as on Auto axes. Arrays in the closure of `function`
@@ -48,27 +48,27 @@ def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, R
 
 
 def replicate(x: Array) -> Array:
-    """`x` replicated if it is sharded over Explicit mesh axes, else `x` itself."""
+    """`x`, replicated on all devices if it is sharded over Explicit mesh axes."""
     mesh = _explicit_mesh(x)
     return x if mesh is None else reshard(x, NamedSharding(mesh, PartitionSpec()))
 
 
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
-    """Each row of `x` as a vector; the first axis remains sharded, and the others are gathered."""
+    """Each row of `x` as a vector; the first axis remains sharded, and others are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)
 
 
 def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array, "*shape"]:
-    """`x[index]` for a traced index, as a sum over a mask.
+    """The row `x[index]` for a traced index, computed as a sum over a mask.
 
-    In JAX 0.12 the derivative of a row at a traced index fails on Explicit mesh axes.
+    In JAX 0.12, the derivative of `x[index]` for a traced index fails on Explicit mesh axes.
     """
     at_index = (jnp.arange(len(x)) == index).reshape(-1, *(1,) * (x.ndim - 1))
     return jnp.sum(x, axis=0, where=at_index)
 
 
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
-    """The entries of `x` at index 0 of `axes`; these axes keep size 1 and may be sharded.
+    """The elements of `x` at index 0 of `axes`; these axes keep size 1 and may be sharded.
 
     A gather is needed, because on an Explicit mesh a slice cannot take one element of a sharded
     axis. The last axis is indexed first, so that as little data as possible crosses devices along
@@ -86,16 +86,17 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 128th sample of `x`, but at least 2, spread evenly over all axes but the last.
+    """About every 128th sample of `x`, but at least 2 samples.
 
-    Spatial axes are sliced before the batch axis, because usually the batch is sharded. A slice of
-    a sharded axis needs no communication if its stride divides the samples of each device.
+    The samples are spread evenly over all axes but the last. Spatial axes are sliced before the
+    batch axis, because usually the batch is sharded. A slice of a sharded axis needs no
+    communication if its stride divides the samples of each device.
     """
     sharding = jax.typeof(x).sharding
     strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
     for axis in (*range(1, x.ndim - 1), 0):
         size, devices = x.shape[axis], _devices(sharding.mesh, sharding.spec[axis])
-        # On Auto axes the sharding is unknown, and the axis may be split over all devices.
+        # On Auto axes the sharding is not known, so the axis may be split over all devices.
         if axis == 0 and devices == 1:
             devices = jax.device_count() if size % jax.device_count() == 0 else 1
         strides[axis] = _stride(min(rest, size), size, devices)
@@ -104,7 +105,10 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
 
 
 def _stride(largest: int, size: int, devices: int) -> int:
-    """The largest stride that divides the number of elements on each device; any on one device."""
+    """The largest stride that divides the number of elements on each device.
+
+    On one device, any stride will do.
+    """
     strides = range(max(largest, 1), 0, -1)
     return next(s for s in strides if devices == 1 or size % (s * devices) == 0)
 
@@ -115,11 +119,12 @@ def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
 
 
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
-    """The first axis of `x` as (groups, n / groups); either part may carry the sharding.
+    """The array `x` with its first axis split into (groups, n / groups).
 
-    On an Explicit mesh, the groups are sharded if the number of devices divides the number of
-    groups. If the number of devices only divides the number of samples per group, the samples of
-    every group are sharded. If the number of devices divides neither number, nothing is sharded.
+    Either of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
+    number of devices divides the number of groups. If the number of devices only divides the number
+    of samples per group, the samples of every group are sharded. If the number of devices divides
+    neither of these numbers, nothing is sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
@@ -134,7 +139,10 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
 
 
 def join_batch(x: Shaped[Array, "groups rest *shape"], like: Array) -> Shaped[Array, "n *shape"]:
-    """The first two axes of `x` merged, with the sharding of `like`, which had been split."""
+    """The array `x` with its first two axes merged, and with the sharding of `like`.
+
+    `like` is the array that was split.
+    """
     return jax.lax.reshape(x, like.shape, out_sharding=jax.typeof(like).sharding)
 
 

@@ -1,7 +1,7 @@
 """Reads and writes checkpoints by Orbax; no other module uses Orbax.
 
 A step of a folder holds named trees of arrays and named notes that JSON can hold. Orbax is imported
-at the first call, because the import takes a second.
+at the first call, because this import takes a second.
 """
 
 import logging
@@ -21,8 +21,8 @@ def manager(
     """A context manager that writes and reads the steps of a checkpoint folder.
 
     Args:
-      folder: Absolute path of a local folder or of a folder in a bucket.
-      max_to_keep: Number of the latest steps to keep.
+      folder: The absolute path of a local folder or of a folder in a bucket.
+      max_to_keep: The number of steps to keep; these are the latest.
       create: Whether to make the folder and to remove the remains of an interrupted save.
       when_written: A function that is called when a step is completely written, before the step
         gets its name. With `when_written`, a save returns before the step is written.
@@ -55,7 +55,10 @@ def save(
     notes: Mapping[str, Any],
     force: bool = False,
 ) -> None:
-    """Write named trees of arrays and named notes as one step; `force` writes at any step."""
+    """Write named trees of arrays and named notes as one step.
+
+    With `force`, the step is written whatever its number is.
+    """
     import orbax.checkpoint as ocp
 
     items = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
@@ -66,7 +69,7 @@ def save(
 def restore(
     steps: Any, step: int, *, arrays: Mapping[str, Any] | None = None, notes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The named trees of a step, with the shapes and shardings of `arrays`, and its named notes."""
+    """The named trees of a step, with the shapes and shardings of `arrays`; and its named notes."""
     import orbax.checkpoint as ocp
 
     items: dict[str, Any] = {name: ocp.args.JsonRestore() for name in notes}
@@ -75,7 +78,7 @@ def restore(
 
 
 def write_tree(path: Path, tree: Any) -> None:
-    """Write a tree of arrays by Orbax's PyTree interface, in its newest format of files."""
+    """Write a tree of arrays by Orbax's PyTree interface, in Orbax's newest file format."""
     import orbax.checkpoint as ocp
 
     with ocp.PyTreeCheckpointer(use_ocdbt=True, use_zarr3=True) as checkpointer:
@@ -83,11 +86,11 @@ def write_tree(path: Path, tree: Any) -> None:
 
 
 def read_tree(path: Path) -> Any:
-    """The tree of arrays in an Orbax folder, read to the host without a warning."""
+    """The tree of arrays in an Orbax folder, read to the host without Orbax's warning."""
     import orbax.checkpoint as ocp
 
     with warnings.catch_warnings():
-        # Orbax warns of unknown shardings; here arrays are read to the host.
+        # Orbax warns if shardings are unknown; here arrays are read to the host.
         warnings.simplefilter("ignore")
         logging.disable(logging.WARNING)
         try:

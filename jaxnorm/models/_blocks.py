@@ -19,7 +19,7 @@ HE_NORMAL = nnx.initializers.he_normal()
 
 
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
-    """Convolution without bias, centered on every `stride`-th pixel from the first.
+    """A convolution without bias, centered on every `stride`-th pixel from the first pixel on.
 
     With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of a
     side of even length.
@@ -39,14 +39,17 @@ def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rng
 def biased_conv(
     channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs
 ) -> nnx.Conv:
-    """Convolution with bias and `"SAME"` padding, as in Keras and Flax."""
+    """A convolution with bias and `"SAME"` padding, as in Keras and Flax."""
     return nnx.Conv(channels, width, (size, size), strides=stride, kernel_init=HE_NORMAL, rngs=rngs)
 
 
 def stages(
     block: Block, channels: int, widths: Sequence[int], counts: Sequence[int]
 ) -> list[Callable[..., Array]]:
-    """Blocks of all stages, `counts[i]` of `widths[i]` channels in stage i; stride 2 if i > 0."""
+    """The blocks of all stages: stage i has `counts[i]` blocks of `widths[i]` channels.
+
+    The first block of each stage i > 0 has stride 2.
+    """
     blocks = []
     for stage, (width, count) in enumerate(zip(widths, counts, strict=True)):
         for position in range(count):
@@ -57,9 +60,10 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """Twice normalization, ReLU and 3×3 convolution, and a shortcut: He et al. (2016b).
+    """Normalization, ReLU and 3×3 convolution, twice, and a shortcut: He et al. (2016b).
 
-    Where the shape changes, the shortcut is a 1×1 convolution of the block's raw input.
+    If the shape changes, the shortcut is a 1×1 convolution of the block's input before
+    normalization.
     """
 
     def __init__(
@@ -86,10 +90,10 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """Three times normalization, ReLU and convolution, and a shortcut: He et al. (2016b).
+    """Normalization, ReLU and convolution, three times, and a shortcut: He et al. (2016b).
 
-    The kernels are 1×1, 3×3 and 1×1. The first of the three convolutions has the stride. Where the
-    shape changes, the shortcut is a 1×1 convolution of the block's raw input.
+    The kernels are 1×1, 3×3 and 1×1. The first of the three convolutions has the stride. If the
+    shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
     """
 
     def __init__(
@@ -120,7 +124,7 @@ class PreActBottleneck(nnx.Module):
 
 
 class Projection(nnx.Module):
-    """Shortcut by a normalized 1×1 convolution: option B of He et al. (2016a)."""
+    """A shortcut by a normalized 1×1 convolution: option B of He et al. (2016a)."""
 
     def __init__(self, channels: int, width: int, *, stride: int, norm: Norm, rngs: nnx.Rngs):
         self.conv = conv(channels, width, 1, stride=stride, rngs=rngs)
@@ -131,10 +135,10 @@ class Projection(nnx.Module):
 
 
 class Identity(nnx.Module):
-    """Shortcut without parameters: option A of He et al. (2016a).
+    """A shortcut without parameters: option A of He et al. (2016a).
 
-    The shortcut takes every `stride`-th pixel. Half of the missing channels are added on each side
-    as zeros.
+    The shortcut takes every `stride`-th pixel. Zeros are added for the missing channels, half of
+    them before and half of them after.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int):
@@ -149,7 +153,8 @@ class Identity(nnx.Module):
 class BasicBlock(nnx.Module):
     """Two 3×3 convolutions, each normalized, and a shortcut: He et al. (2016a).
 
-    Where the shape changes, the shortcut is a `Projection` if `project`, else an `Identity`.
+    If the shape changes, the shortcut is a `Projection` if `project` is true, and otherwise an
+    `Identity`.
     """
 
     def __init__(
@@ -180,7 +185,7 @@ class Bottleneck(nnx.Module):
     """Convolutions of 1×1, 3×3 and 1×1, each normalized, and a shortcut: He et al. (2016a).
 
     The 3×3 convolution has the stride, as in torchvision. In the paper, the first 1×1 convolution
-    has the stride. Where the shape changes, the shortcut is a `Projection`.
+    has the stride. If the shape changes, the shortcut is a `Projection`.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int = 1, norm: Norm, rngs: nnx.Rngs):

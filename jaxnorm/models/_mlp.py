@@ -13,19 +13,20 @@ from jaxnorm.nnx import BatchNorm
 
 
 class MLP(nnx.Module):
-    """A dense network: dense layer, normalization and ReLU for each width, and a last dense layer.
+    """A dense network: dense layer, normalization and ReLU for each width, then one dense layer.
 
     By default, this is the network for MNIST in the unitization paper, section 4.1: ten layers of
     100 units and one layer of 8 units. Figure 2 of the paper shows the normalized outputs of the
     layer of 8 units.
 
     Args:
-      inputs: Elements of one sample, 784 for MNIST.
-      widths: Units of each hidden layer.
-      classes: Number of outputs.
-      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
-      activation_first: Normalize after the ReLU instead of before it. The paper's text, "layers
-        with ReLU activations [...] A BN/unitization layer follows each", allows both orders.
+      inputs: The number of elements of one sample, 784 for MNIST.
+      widths: The number of units of each hidden layer.
+      classes: The number of outputs.
+      norm: The constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      activation_first: Whether to normalize after the ReLU instead of before it. The paper's text,
+        "layers with ReLU activations [...] A BN/unitization layer follows each", allows both
+        orders.
       rngs: Keys for the initializers.
 
     Raises:
@@ -71,11 +72,12 @@ class MLP(nnx.Module):
         return self.head(x if self.activation_first else nnx.relu(x))
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
-        """The output of the last normalization, before a ReLU; samples are flattened."""
+        """The output of the last normalization, before the ReLU; each sample is flattened."""
         check_array(x, "x")
         if x.ndim == 0:
             raise ValueError("x must have samples on its first axis; got a scalar")
-        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))  # `-1` would fail for zero samples
+        # a size of `-1` would fail for zero samples
+        x = x.reshape(x.shape[0], math.prod(x.shape[1:]))
         if x.shape[1] != (inputs := self.layers[0].kernel.shape[0]):
             raise ValueError(f"a sample of x must have {inputs} elements; got {x.shape[1]}")
         before, after = (

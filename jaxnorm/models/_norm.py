@@ -1,4 +1,4 @@
-"""Checks of the normalization and the images that networks take."""
+"""Checks the normalization and the images that are given to networks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from jaxnorm.internal import check_array, check_function, check_whole
 from jaxnorm.nnx._layers import check_rngs
 
 Norm = Callable[..., Callable[..., Array]]
-"""Constructor of a layer, called as `norm(num_features, rngs=rngs)`; the layer keeps shapes."""
+"""The constructor of a layer that keeps shapes, called as `norm(num_features, rngs=rngs)`."""
 
 
 def check_norm(norm: Any) -> None:

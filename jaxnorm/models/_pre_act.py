@@ -11,23 +11,23 @@ from jaxnorm.nnx import BatchNorm
 
 
 class PreActResNet(nnx.Module):
-    """Full pre-activation ResNet for small images, He et al. (2016b).
+    """The full pre-activation ResNet for small images, He et al. (2016b).
 
-    The network has three stages of k blocks with 16, 32 and 64 channels. The network's second and
-    third stages halve the resolution. Biases and padding are as in the unitization paper's code.
-    The depth is 6k + 2. With bottlenecks, the depth is 9k + 2, and stages end in 64, 128 and 256
-    channels.
+    The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
+    stage halve the resolution. Biases and padding are the same as in the code of the unitization
+    paper. The depth is 6k + 2. With bottlenecks, the depth is 9k + 2, and stages end in 64, 128 and
+    256 channels.
 
     Args:
-      depth: 6k + 2, such as 20 or 110; with `bottleneck` 9k + 2, such as 164.
-      classes: Number of outputs.
-      channels: Channels of the images.
+      depth: 6k + 2, such as 20 or 110; with `bottleneck`, 9k + 2, such as 164.
+      classes: The number of outputs.
+      channels: The number of channels of the images.
       bottleneck: Whether blocks have 1×1, 3×3 and 1×1 convolutions instead of two 3×3 convolutions.
-      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      norm: The constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is not 6k + 2, or not 9k + 2 with `bottleneck`.
+      ValueError: `depth` is not of the form 6k + 2, or with `bottleneck` not of the form 9k + 2.
 
     Example:
       >>> import jax.numpy as jnp
@@ -66,7 +66,7 @@ class PreActResNet(nnx.Module):
         return self.head(nnx.relu(self.last_normalized(x)).mean((1, 2)))
 
     def last_normalized(self, x: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c2"]:
-        """The output of the last normalization, before ReLU and pooling."""
+        """The output of the last normalization, before the ReLU and the pooling."""
         check_images(x, self.stem.in_features)
         x = nnx.relu(self.stem_norm(self.stem(x)))
         for block in self.blocks:

@@ -29,26 +29,26 @@ BLOCKS = {
 
 
 class ResNet(nnx.Module):
-    """ResNet for ImageNet, He et al. (2016a), Table 1.
+    """The ResNet for ImageNet, He et al. (2016a), Table 1.
 
     The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and then four stages
     of blocks. The blocks are bottlenecks from depth 50 on. Convolutions have no biases.
 
-    With `pre_activation`, the blocks are as in He et al. (2016b). Shortcuts and the output of the
-    last block are then not normalized, as in section 4.3 of the unitization paper. The unitization
-    paper does not say whether ReLU follows the last block. In this library, ReLU follows the last
-    block.
+    With `pre_activation`, the blocks are those of He et al. (2016b). Shortcuts and the output of
+    the last block are then not normalized, as in section 4.3 of the unitization paper. The
+    unitization paper does not say whether ReLU follows the last block. In this library, ReLU
+    follows the last block.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
-      classes: Number of outputs.
+      classes: The number of outputs.
       pre_activation: Whether normalization and ReLU are before each convolution instead of after
         it.
-      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      norm: The constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is another number.
+      ValueError: `depth` is not a depth of Table 1.
 
     Example:
       >>> images = jnp.zeros((2, 64, 64, 3), "float32")
@@ -89,26 +89,27 @@ class ResNet(nnx.Module):
         x = nnx.pool(x, -jnp.inf, lax.max, (3, 3), (2, 2), ((1, 1), (1, 1)))
         for block in self.blocks:
             x = block(x)
-        # only pre-activation blocks have negative outputs
+        # only blocks with pre-activation have negative outputs
         return self.head(nnx.relu(x).mean((1, 2)))
 
 
 class CifarResNet(nnx.Module):
-    """ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
+    """The ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
 
-    The network has three stages of k blocks with 16, 32 and 64 channels. The network's second and
-    third stages halve the resolution. Convolutions have no biases. Shortcuts have no parameters:
-    where a stage begins, a shortcut takes every second pixel and adds zero channels on both sides.
+    The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
+    stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters: at the
+    beginning of a stage, a shortcut takes every second pixel, and adds channels of zeros on both
+    sides.
 
     Args:
       depth: 6k + 2, such as 20, 56 or 110.
-      classes: Number of outputs.
-      channels: Channels of the images.
-      norm: Constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
+      classes: The number of outputs.
+      channels: The number of channels of the images.
+      norm: The constructor of the normalization, called as `norm(num_features, rngs=rngs)`.
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is not 6k + 2.
+      ValueError: `depth` is not of the form 6k + 2.
 
     Example:
       >>> images = jnp.zeros((2, 32, 32, 3), "float32")

@@ -20,7 +20,7 @@ HE_NORMAL = nnx.initializers.he_normal()
 
 
 class VGG(nnx.Module):
-    """VGG, Simonyan and Zisserman (2015), Table 1: configurations A, B, D and E.
+    """The VGG network, Simonyan and Zisserman (2015), Table 1: configurations A, B, D and E.
 
     The network has five stages of 3×3 convolutions with bias, then dense layers. ReLU follows each
     convolution, and a 2×2 max pooling follows each stage. The paper's dense layers have dropout;
@@ -28,18 +28,18 @@ class VGG(nnx.Module):
 
     Args:
       depth: 11, 13, 16 or 19.
-      classes: Number of outputs.
-      hidden: Units of the dense layers between the 7×7 map of a 224×224 image and the outputs. For
-        smaller images pass `()`. Without hidden dense layers, one dense layer maps the mean of the
-        last feature map to the outputs.
-      norm: Constructor of the normalization between convolution and ReLU, called as
+      classes: The number of outputs.
+      hidden: The numbers of units of the dense layers between the 7×7 map of a 224×224 image and
+        the outputs. For smaller images, pass an empty tuple `()`. Without hidden dense layers, one
+        dense layer maps the mean of the last feature map to the outputs.
+      norm: The constructor of the normalization between convolution and ReLU, called as
         `norm(num_features, rngs=rngs)`; `None` gives the paper's network, which has no
         normalization.
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is another number; images are not 224×224; or, if `hidden` is empty,
-        images are smaller than 32×32.
+      ValueError: `depth` is not a depth of Table 1; images are not 224×224; or, if `hidden` is
+        empty, images are smaller than 32×32.
 
     Example:
       >>> import jax.numpy as jnp
@@ -97,7 +97,7 @@ class VGG(nnx.Module):
 
 
 class ConvLayer(nnx.Module):
-    """3×3 convolution with bias, normalization unless `norm` is `None`, and ReLU."""
+    """A 3×3 convolution with bias, a normalization unless `norm` is `None`, and ReLU."""
 
     def __init__(self, channels: int, width: int, *, norm: Norm | None, rngs: nnx.Rngs):
         self.conv = nnx.Conv(channels, width, (3, 3), kernel_init=HE_NORMAL, rngs=rngs)

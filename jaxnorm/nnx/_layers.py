@@ -90,7 +90,7 @@ class Affine(nnx.Module):
 
 @dataclass(eq=False, repr=False)
 class RunningNorm(Affine):
-    """Running statistics, and the choice between training and inference."""
+    """The running statistics of a layer, and the choice between training and inference."""
 
     _: KW_ONLY
     use_running_average: bool | None = False
@@ -128,7 +128,7 @@ class RunningNorm(Affine):
         use_running_average: bool | None = None,
         update_running_average: bool | None = None,
     ) -> None:
-        """Choose inference or training; called by `nnx.view`."""
+        """Choose inference or training; `nnx.view` calls this method."""
         if use_running_average is not None:
             self.use_running_average = use_running_average
         if update_running_average is not None:
@@ -175,7 +175,7 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # `[...]` does not set the value, because JAX before 0.12 would then walk the whole trace
+        # The value is not set by `[...]`, because JAX before 0.12 would then walk the whole trace
         # for every layer.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
@@ -192,35 +192,36 @@ class BatchNorm(RunningNorm):
     statistics.
 
     Args:
-      num_features: Channels of the input, along `axis`.
+      num_features: The number of channels of the input, along `axis`.
       use_running_average: True for inference, False for training. `model.eval()` and
         `model.train()` set `use_running_average`, and a call may override it. If None, each call
         must pass a value.
       axis: The feature axis, which must not be the first axis.
       momentum: Weight of the old running statistics, in [0, 1].
-      epsilon: Added to the variance.
-      dtype: The dtype of the result, by default the input's.
+      epsilon: The number added to the variance.
+      dtype: The dtype of the result; by default the dtype of the input.
       param_dtype: The dtype of scale and bias.
       use_bias: Whether a bias is learned and added.
       use_scale: Whether a scale is learned and applied.
-      bias_init: Initializer of bias.
-      scale_init: Initializer of scale.
-      axis_name: Mapped axes over which the batch is spread.
+      bias_init: The initializer of the bias.
+      scale_init: The initializer of the scale.
+      axis_name: The mapped axes over which the batch is spread.
       axis_index_groups: Groups of indices along `axis_name`; each group is a separate batch.
       recentering: Whether to subtract the mean.
       rescaling: Whether to divide by the standard deviation.
       correction: Factor by which the variance is multiplied in training, as in `batch_norm`.
       running_correction: Factor by which the variance is multiplied before the update of the
         running variance.
-      groups: Number of ghost batches in training, as in `batch_norm`; the average of their
+      groups: The number of ghost batches in training, as in `batch_norm`; the average of their
         statistics enters the running statistics.
       update_running_average: Whether to update the running statistics. If None, running statistics
-        are updated only if the batch is not normalized by them. If True, a batch can be normalized
-        by the running statistics and still update them.
+        are updated only if the batch is normalized by its own statistics. If True, running
+        statistics are updated even if they normalize the batch.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
-      eps: Another name of `epsilon`, as in the functions. If given, `eps` replaces `epsilon`.
+      eps: Another name of `epsilon`, which the functions of `jaxnorm` use. If given, `eps` replaces
+        `epsilon`.
 
     Example:
       >>> layer = BatchNorm(3, rngs=nnx.Rngs(0))
@@ -248,16 +249,18 @@ class UnitizedBatchNorm(RunningNorm):
     """A unitized batch norm layer with learned `alpha`, `scale` and `bias` and running statistics.
 
     Args:
-      alpha_init: Initializer of alpha, one per channel. The default is 0, which gives batch norm.
+      alpha_init: The initializer of alpha, which has one number for each channel. The default is 0,
+        which makes the layer equal to batch norm.
       alpha_metadata: Metadata of alpha's variable.
       pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input.
       per_pixel: Whether each pixel is divided by its own norm, as in Figure 1(b), instead of the
         norm of the sample.
       factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or any function of alpha and a squared
         norm.
-      epsilon: Added to the variance and to the squared norms.
+      epsilon: The number added to the variance and to the squared norms.
 
-    All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
+    All other arguments are the same as for `BatchNorm`, but `recentering` and `rescaling` do not
+    exist.
 
     Example:
       >>> layer = UnitizedBatchNorm(3, alpha_init=nnx.initializers.ones, rngs=nnx.Rngs(0))
@@ -310,16 +313,17 @@ class UnitizedBatchNorm(RunningNorm):
 class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
-    In training, r and d of `batch_renorm` are computed from the running statistics before the
-    batch. The paper trains the first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max` are
-    attributes, and each new value compiles a new program. If a schedule changes `r_max` and `d_max`
-    at every step, call the function `batch_renorm` instead.
+    In training, r and d of `batch_renorm` are computed from the running statistics before they are
+    updated by the batch. The paper trains the first steps with `r_max` 1 and `d_max` 0. `r_max` and
+    `d_max` are attributes, and each new value compiles a new program. If a schedule changes `r_max`
+    and `d_max` at every step, call the function `batch_renorm` instead.
 
     Args:
       r_max: Upper limit of r, as in `batch_renorm`.
       d_max: Upper limit of |d|, as in `batch_renorm`.
 
-    All other arguments are the same as for `BatchNorm`, without `recentering` and `rescaling`.
+    All other arguments are the same as for `BatchNorm`, but `recentering` and `rescaling` do not
+    exist.
 
     Example:
       >>> layer = BatchRenorm(2, rngs=nnx.Rngs(0))

@@ -20,7 +20,7 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 def microbatched(loss: Loss, microbatches: int) -> Loss:
     """The `loss` of a whole batch, computed in microbatches; the result is equal up to rounding.
 
-    With the usual accumulation of gradients, each microbatch is normalized by its own statistics.
+    In the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     With `microbatched`, all microbatches are normalized by the statistics of the whole batch,
     merged as in Chan, Golub and LeVeque (1979), and gradients flow through these statistics. The
     statistics of a layer depend on the layers before it, so a model with L batch norms takes L
@@ -29,17 +29,18 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     faster. The running statistics are updated once, with the statistics of the whole batch.
 
     Args:
-      loss: A function of a model in training and a batch that returns a mean over the samples of
-        the batch. `loss` must call every batch norm once. Random numbers of the model, such as
-        dropout masks, are the same for every microbatch.
-      microbatches: Number of parts, each with the same number of consecutive samples.
+      loss: A function of a model in training mode and a batch; its result is a mean over the
+        samples of the batch. `loss` must call every batch norm once. Random numbers of the model,
+        such as dropout masks, are the same for every microbatch.
+      microbatches: The number of parts, each with the same number of consecutive samples.
 
     Returns:
-      A function of the model and the batch, to be called and differentiated like `loss`.
+      A function of the model and the batch, which is called and differentiated like `loss`.
 
     Raises:
       ValueError: `microbatches` is less than 1 or does not divide the number of samples. The model
-        has a batch norm of Flax, with groups, or not called exactly once in training.
+        has a batch norm of Flax, a batch norm with groups, or a batch norm that is not called
+        exactly once in training.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm
@@ -70,7 +71,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             for norm in norms
         ]
         given = merged(state, unsettled)
-        # each pass computes the statistics of the layers whose predecessors have their statistics
+        # each pass computes the statistics of the layers whose preceding layers already have
+        # statistics
         given, _ = jax.lax.scan(
             lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
         )
@@ -84,7 +86,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
 @cache  # The classes are cached, because JAX keeps every module class forever.
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
-    """A batch norm class that uses given statistics and records the statistics of its batch."""
+    """A batch norm class that uses given statistics, and records the statistics of its batch."""
 
     class Recorder(kind):
         called: bool
@@ -104,7 +106,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
 ) -> tuple[Array, list[BatchStatistics]]:
-    """The loss of a microbatch normalized by given statistics, and its own statistics."""
+    """The loss of a microbatch that is normalized by given statistics, and its own statistics."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     for norm, statistics in zip(norms, given, strict=True):
@@ -124,7 +126,7 @@ def _one(
 
 
 def _in_training(model: nnx.Module) -> list[Any]:
-    """The batch norms of this library in `model` that are in training mode."""
+    """The batch norms of `jaxnorm` in `model` that are in training mode."""
     norms = batch_norms(model)
     for norm in norms:
         if not isinstance(norm, RunningNorm):
@@ -157,6 +159,6 @@ def _split(x: Array, microbatches: int) -> Array:
 
 
 def _union(statistics: BatchStatistics) -> BatchStatistics:
-    """Statistics of all samples, from the statistics of the parts along a leading axis."""
+    """The statistics of all samples, from the statistics of parts along a leading axis."""
     parts = [BatchStatistics(*part) for part in zip(*statistics, strict=True)]
     return reduce(merge_statistics, parts)

@@ -1,4 +1,4 @@
-"""Selects the parameters of a model's norms, and captures outputs of its layers."""
+"""Selects the parameters of a model's norms, and returns outputs of its layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,15 +12,15 @@ from jaxnorm.nnx._surgery import batch_norms, check_module
 def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]:
     """An NNX filter that selects scale, bias and alpha of every batch norm in `model`.
 
-    The filter finds our layers and Flax's by their current paths, so make a new filter after you
-    change the model. To train all other parameters, pass `nnx.All(nnx.Param,
+    The filter finds batch norms of `jaxnorm` and Flax by their current paths. If you change the
+    model, make a new filter. To train all other parameters, pass `nnx.All(nnx.Param,
     nnx.Not(norm_parameters(model)))` to `nnx.Optimizer` as `wrt` and to `nnx.DiffState`. To choose
     the norms of one part of the model, combine the filter with `nnx.PathContains("encoder")` in
     `nnx.All`. Running statistics are not parameters. To freeze running statistics, call
     `model.set_attributes(BatchNorm, use_running_average=True)` after each `model.train()`.
 
     Args:
-      model: Any module; without a batch norm the filter selects nothing.
+      model: Any module; if it has no batch norm, the filter selects nothing.
 
     Example:
       >>> from jaxnorm.models import MLP
@@ -42,20 +42,20 @@ def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]
 def layer_outputs(
     model: nnx.Module, layers: Sequence[str], x: Float[Array, "n *sample"]
 ) -> dict[str, Float[Array, "n *features"]]:
-    """Outputs of the submodules `layers` by name, while `model` runs on `x`.
+    """The outputs of the submodules `layers` by name, while `model` runs on `x`.
 
     A name is the path of attributes and indices, joined by dots, such as "norms.10". The model runs
     in its current mode; for inference pass `nnx.view(model, use_running_average=True)`. Under
-    `jit`, outputs that are not used are not computed.
+    `jit`, only outputs that you use are computed.
 
     Args:
       model: Any module. The function does not change the model or its running statistics.
-      layers: Names of submodules that the model calls once.
+      layers: The names of submodules; the model must call each of them exactly once.
       x: One batch.
 
     Raises:
       TypeError: `layers` is one string.
-      ValueError: The model has no such submodule, or calls it never or more than once.
+      ValueError: The model has no submodule of this name, or does not call it exactly once.
 
     Example:
       >>> import jax.numpy as jnp
@@ -67,7 +67,8 @@ def layer_outputs(
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
     check_module(model)
-    model = nnx.merge(*nnx.split(model), copy=True)  # copied, because capturing marks the model
+    # the model is copied, because capturing marks it
+    model = nnx.merge(*nnx.split(model), copy=True)
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {
         ".".join(map(str, path[:-1])): leaf.get_value()

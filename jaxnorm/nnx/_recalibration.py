@@ -39,16 +39,16 @@ def recalibrate(
 ) -> None:
     """Replace the running statistics of `model` by the statistics of all samples of `batches`.
 
-    Use this function for a network whose weights were pruned, averaged or otherwise changed. Every
-    batch norm of the model, ours or Flax's, gets the mean and the biased variance of all its
+    Use this function if the weights of a network were pruned, averaged or otherwise changed. Every
+    batch norm of the model, of `jaxnorm` or Flax, gets the mean and the biased variance of all its
     inputs. The inputs are computed with each batch normalized by its own statistics. If a layer is
     called twice, its last call counts. Layers without batch statistics do not change. If a batch
-    fails, the model does not change.
+    fails, the model is not changed.
 
     Args:
       model: A model with at least one batch norm.
-      batches: Inputs of the model. In every layer, each batch has the weight of its unmasked
-        elements. Batches of one shape are compiled once.
+      batches: The batches of inputs of the model. In every layer, the weight of a batch is the
+        number of its unmasked elements. The model is compiled once for each shape of a batch.
       call: A function of the model and a batch that calls the model.
 
     Raises:
@@ -95,7 +95,10 @@ def recalibrate(
 def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
-    """The last statistics and sample count of every batch norm, and the state after the batch."""
+    """The last statistics and sample count of every batch norm, and the model's state.
+
+    The state is the one after the batch.
+    """
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     kinds = [type(norm) for norm in norms]
@@ -115,7 +118,7 @@ def _last_statistics(
 
 @cache  # The classes are cached, because JAX keeps every module class forever.
 def _counting(kind: type[Any]) -> type[Any]:
-    """A batch norm class that also records how many elements its last batch had."""
+    """A batch norm class that also records the number of elements of its last batch."""
 
     class Counting(kind):
         def __call__(

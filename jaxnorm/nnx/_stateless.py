@@ -1,4 +1,4 @@
-"""DyT, Derf and unitization as modules of Flax NNX without running statistics."""
+"""DyT, Derf and unitization as modules of Flax NNX; they have no running statistics."""
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass
@@ -50,14 +50,14 @@ class DyT(Stateless):
     The layer has no statistics, so training and inference are the same.
 
     Args:
-      num_features: Features of the input, along its last axis.
-      dtype: The dtype of the result, by default the input's.
+      num_features: The number of features of the input, along its last axis.
+      dtype: The dtype of the result; by default the dtype of the input.
       param_dtype: The dtype of the parameters.
       use_bias: Whether a bias is learned and added.
       use_scale: Whether a scale is learned and applied.
-      bias_init: Initializer of bias.
-      scale_init: Initializer of scale.
-      alpha_init: Initializer of alpha: 0.5 by default, as in the paper.
+      bias_init: The initializer of the bias.
+      scale_init: The initializer of the scale.
+      alpha_init: The initializer of alpha: 0.5 by default, as in the paper.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
@@ -78,7 +78,7 @@ class Derf(Stateless):
     """A Derf layer: `derf` with one learned `alpha` and `offset`, and learned `scale` and `bias`.
 
     Args:
-      offset_init: Initializer of the offset: 0 by default, as in the paper.
+      offset_init: The initializer of the offset: 0 by default, as in the paper.
       offset_metadata: Metadata of the offset's variable.
 
     All other arguments are the same as for `DyT`.
@@ -116,15 +116,16 @@ class Derf(Stateless):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Unitization(Stateless):
-    """A layer that unitizes over features only, with learned `alpha`, `scale` and `bias`.
+    """A layer that only unitizes over features, with learned `alpha`, `scale` and `bias`.
 
     The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
-    divided by its own norm. The layer has no batch norm and no statistics. At initialization,
-    outputs before the scale have norm 1. To give outputs the size of a layer norm's outputs,
+    divided by its own norm. The layer has no batch norm and no statistics. At initialization, the
+    outputs before the scale have norm 1. To make outputs as large as those of a layer norm,
     initialize the scale by √features with `scale_init`.
 
     Args:
-      alpha_init: Initializer of alpha, one per feature. The default, 1, gives unit vectors.
+      alpha_init: The initializer of alpha, which has one number for each feature. The default, 1,
+        gives unit vectors.
       transform: `unitize` (Eq. 10, the default) or `unitize_bounded` (Eq. 9), whose outputs are
         bounded for alpha in (0, 1].
 

@@ -34,26 +34,26 @@ PARTS = ("recentering", "rescaling")
 def replace_batch_norm(
     model: nnx.Module, layer: Callable[..., RunningNorm] = BatchNorm
 ) -> nnx.Module:
-    """Replace every batch norm of `model` by a `layer`, in place; returns `model`.
+    """Replace every batch norm of `model` by a `layer`, in place, and return `model`.
 
     If the model is itself a batch norm, its replacement is returned.
 
-    Without `layer` the new layers are plain batch norms, `jaxnorm.nnx.BatchNorm`. For unitized
-    layers, call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
+    Without `layer`, the new layers are batch norms of `jaxnorm.nnx.BatchNorm`. For unitized layers,
+    call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
-    The function replaces Flax's layers and ours, unitized or not. A new layer has the variables and
-    the options of the old layer, so outputs do not change. The alpha of a new unitized layer is 0,
-    which makes unitized batch norm equal to batch norm. A `BatchNorm` that replaces a unitized
-    layer loses alpha. As in Flax, the running variance of a replaced Flax layer is an average of
-    biased variances.
+    The function replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer has the
+    variables and the options of the old layer, so outputs do not change. The alpha of a new
+    unitized layer is 0, which makes unitized batch norm equal to batch norm. A `BatchNorm` that
+    replaces a unitized layer loses alpha. As in Flax, the running variance of a replaced Flax layer
+    is an average of biased variances.
 
-    A unitized layer adds a new parameter, alpha. An optimizer that was made before the replacement
-    has no state for alpha, and its update fails: make a new optimizer after the replacement. If the
-    replacement adds no parameters, the old optimizer remains valid.
+    A unitized layer adds a new parameter, alpha. If you made an optimizer before the replacement,
+    it has no state for alpha, and its update fails: make a new optimizer after the replacement. If
+    the replacement adds no parameters, you can continue to use the old optimizer.
 
     Args:
       model: A model with at least one batch norm as an attribute, or in an `nnx.List` or
-        `nnx.Dict`. A layer in the closure of a plain function is not found.
+        `nnx.Dict`. The function does not find a layer in the closure of a plain function.
       layer: `BatchNorm`, `UnitizedBatchNorm`, or one of these classes with options, such as
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
@@ -70,7 +70,7 @@ def replace_batch_norm(
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")
-    # If the model uses a layer twice, the replacement is also one layer.
+    # If the model uses one layer twice, it also uses one replacement twice.
     new = {id(old): _replacement(old, layer) for old in replaced}
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
@@ -80,7 +80,7 @@ def replace_batch_norm(
 
 
 def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
-    """Every batch norm in `model`, ours or Flax's, including `model` itself.
+    """Every batch norm in `model`, of `jaxnorm` or Flax, including `model` itself.
 
     Raises:
       TypeError: `model` is not a module of NNX.
@@ -115,7 +115,8 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    flax = {"running_correction": jnp.ones_like}  # Flax's layers apply the correction themselves.
+    # Flax's layers apply the correction of the variance themselves.
+    flax = {"running_correction": jnp.ones_like}
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
     for name in (*PARTS, "alpha"):
@@ -125,7 +126,7 @@ def _replacement(
 
 
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
-    """A copy of `model` whose unitized layers keep the pixel counts that they have for `x`.
+    """A copy of `model` whose unitized layers keep the pixel counts that they use for `x`.
 
     Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
     images of another size, its layers should use the number of pixels of training; otherwise the
@@ -133,9 +134,10 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     a norm for each pixel, does not depend on the image size and does not change.
 
     Args:
-      model: A model with any layers, which is not changed. The variables of the model may be only
-        shapes.
-      x: A batch with images of the training size, or its shape; the values do not matter.
+      model: A model with any layers; the model itself is not changed. The variables of the model
+        may be shapes without values.
+      x: A batch with images of the training size, or the shape of this batch; its values do not
+        matter.
 
     Raises:
       ValueError: A unitized layer without given `pixels` is called on images of two sizes, or is
@@ -172,16 +174,17 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
 
 def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
-    """One layer that computes `norm(layer(x))` as batch norm does in inference.
+    """One layer that computes `norm(layer(x))` as the batch norm does in inference.
 
-    The kernel is multiplied by scale / √(var + eps), with the running variance, and the bias
-    changes accordingly. Kernel and bias keep their dtype and metadata. `layer` and `norm` do not
-    change. A unitized layer cannot be folded, because unitization divides each sample by its own
-    norm.
+    The kernel is multiplied by scale / √(var + eps), where var is the running variance, and the
+    bias changes accordingly. Kernel and bias keep their dtype and metadata. The function does not
+    change `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each
+    sample by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.
-      norm: The batch norm that directly follows `layer`, ours or Flax's, along the last axis.
+      norm: The batch norm of `jaxnorm` or Flax that directly follows `layer`; it acts along the
+        last axis.
 
     Raises:
       TypeError: `norm` is not a batch norm, or `layer` is not a convolution or dense layer.

@@ -1,4 +1,4 @@
-"""Sets the sizes that layers store to the sizes of their arrays."""
+"""Sets the sizes that layers store as numbers to the sizes of their arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +9,13 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """Set the features of each layer of `model` to the sizes of its arrays; returns `model`.
+    """Set the features of each layer of `model` to the sizes of its arrays, and return `model`.
 
     Use this function for a model whose arrays were replaced by smaller arrays, as by
-    `pruning.remove_channels`. Depthwise convolutions, heads of attention and recurrent cells store
-    their old sizes. A depthwise convolution has one input channel in each group, and gets as many
-    groups as its kernel has outputs. All other convolutions keep their number of groups. A group
-    norm keeps the size of its groups.
+    `pruning.remove_channels`. Otherwise, depthwise convolutions, heads of attention and recurrent
+    cells keep their old sizes. A depthwise convolution has one input channel in each group, and
+    gets as many groups as its kernel has outputs. All other convolutions keep their number of
+    groups. A group norm keeps the size of its groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
@@ -71,18 +71,24 @@ def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
 
 
 def _group_norm(layer: nnx.GroupNorm) -> None:
-    """Adapt a group norm that lost whole groups; the size of each group does not change."""
+    """Adapt a group norm that lost whole groups of channels.
+
+    The size of a group does not change.
+    """
     layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
 
 
 def _channels(layer: nnx.Module, default: int) -> int:
-    """The channel count of a norm with a scale or a bias."""
+    """The number of channels of a norm that has a scale or a bias."""
     found = (getattr(layer, name, None) for name in ("scale", "bias"))
     return next((x[...].size for x in found if x is not None), default)
 
 
 def _attention(layer: nnx.MultiHeadAttention) -> None:
-    """Adapt attention to its projections' shapes, (inputs, heads, head features) or reversed."""
+    """Adapt attention to the shapes of its projections.
+
+    A kernel has the axes (inputs, heads, head features), or the same axes in reverse order.
+    """
     layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
     layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape
     layer.qkv_features = layer.num_heads * layer.head_dim

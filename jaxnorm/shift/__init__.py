@@ -1,11 +1,12 @@
 """Measures internal covariate shift by earth mover distances between a layer's outputs.
 
 The distance is W₁ with Euclidean cost, Huang and Yu, Eq. 2: the smallest mean displacement that
-moves one set of outputs to the other. W₁ has the unit of the outputs. Samples are rows.
+moves one set of outputs to the other. W₁ has the unit of the outputs. Samples are the rows of an
+array.
 
-On an Auto or Explicit mesh, samples may be sharded along any axis. Functions that sort samples or
-train on samples return replicated results. `emd_critic` and `emd_lower_bound` gather the samples on
-every device.
+On a mesh with Auto or Explicit axes, samples may be sharded along any axis. Functions that sort
+samples or train on samples return results that are replicated on all devices. `emd_critic` and
+`emd_lower_bound` gather the samples on every device.
 """
 
 from jaxnorm.shift._critic import emd_critic as emd_critic

@@ -1,4 +1,4 @@
-"""Algorithm 3 of Huang and Yu as printed: a critic with clipped weights."""
+"""Algorithm 3 of Huang and Yu as printed, which trains a critic with clipped weights."""
 
 import math
 from functools import partial
@@ -33,28 +33,28 @@ def emd_critic(
 
     The critic is as in appendix B.1: 3×3 convolutions of 64, 64, 128 and 128 channels with strides
     2, 1, 2 and 1, each followed by ReLU, then a dense layer and a sigmoid, with He initialization.
-    Every step ascends the gradient on a minibatch and clips all parameters to ±`clip`. The paper
-    names no optimizer; we use RMSProp, as for Wasserstein GANs.
+    Every step changes the parameters along the gradient on a minibatch, and clips them to ±`clip`.
+    The paper names no optimizer. This function uses RMSProp, which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
-    distance. The Lipschitz constant of the clipped critic is unknown and not reached. Therefore the
-    result is only 10⁻⁶ to 10⁻⁴ of the distance, and the fraction changes with distance, direction
-    and shape. `emd_lower_bound` has the same arguments, and its result is a lower bound of the
-    distance.
+    distance. The Lipschitz constant of the clipped critic is not known, and training does not reach
+    it. Therefore the result is only 10⁻⁶ to 10⁻⁴ of the distance, and this fraction changes with
+    distance, direction and shape. `emd_lower_bound` has the same arguments, and its result is a
+    lower bound of the distance.
 
     Args:
-      key: Random key for initialization and minibatches.
-      x_train: (n, h, w, c) images. Samples of any other shape are used as one pixel. Row i of
-        `x_train` and row i of `y_train` come from the same input.
-      y_train: Outputs for the same inputs, before or after a change of the weights.
+      key: The random key for initialization and minibatches.
+      x_train: (n, h, w, c) images. If a sample has another shape than an image, it is used as one
+        pixel. Row i of `x_train` and row i of `y_train` come from the same input.
+      y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
       y_test: Outputs for the inputs of `x_test`, like `y_train`.
-      steps: T, the number of steps.
-      batch_size: Samples of each side in a step.
-      clip: The bound on every parameter.
+      steps: The number T of training steps.
+      batch_size: The number of samples of x, and of y, in one step.
+      clip: The largest absolute value of a parameter.
 
     Raises:
-      ValueError: The samples do not match as for `emd_1d`, or are not paired; `steps`, `batch_size`
+      ValueError: The samples do not match as for `emd_1d`, or are not paired. `steps`, `batch_size`
         or `clip` is not positive.
     """
     check_key(key)
@@ -75,7 +75,7 @@ def emd_critic(
 
 
 def _init_convolutional(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any) -> Params:
-    """Kernels (9 c_in, c_out), biases, and the dense layer, for samples of the given shape."""
+    """Kernels (9 c_in, c_out), biases and the dense layer for samples of the given shape."""
     height, width, channels = _as_images(shape)[1:]
     fans = []
     for features, stride in zip(CHANNELS, STRIDES, strict=True):
@@ -123,7 +123,10 @@ def _convolve(
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n i j 9*c"]:
-    """3×3 neighbourhoods with zero padding, which turn a convolution into a matrix product."""
+    """The 3×3 neighbourhoods of pixels with zero padding.
+
+    With these, a convolution is a matrix product.
+    """
     height, width = x.shape[1:3]
     pads = jax.lax.padtype_to_pads((height, width), (3, 3), (stride, stride), "SAME")
     padded = jnp.pad(x, [(0, 0), *pads, (0, 0)])

@@ -1,4 +1,4 @@
-"""Earth mover distances of joint outputs, exact or by projections."""
+"""Earth mover distances of joint outputs, exact or by projections on random directions."""
 
 import math
 from typing import NamedTuple
@@ -35,25 +35,26 @@ def emd(
     x_weights: Float[Array, " n"] | None = None,
     y_weights: Float[Array, " m"] | None = None,
 ) -> float:
-    """Earth mover distance W₁ of two samples in any dimension, exact, in the unit of `x`.
+    """The exact earth mover distance W₁ of two samples in any dimension, in the unit of `x`.
 
-    `emd` runs on the host; under `jit` use `emd_1d` and `emd_sliced`. SciPy's assignment solver
-    matches equal numbers of samples one to one. The device computes the n² costs in float64, some
-    rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If sizes differ or
-    weights are given, SciPy solves a linear program with n m unknowns, as in `transport_plan`.
+    `emd` runs on the host; under `jit` use `emd_1d` and `emd_sliced`. For equal numbers of samples,
+    SciPy's assignment solver matches the samples one to one. The device computes the n² costs in
+    float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If
+    the numbers of samples differ or weights are given, SciPy solves a linear program with n m
+    unknowns, as in `transport_plan`.
 
-    Two samples of one distribution have a distance above zero, which decreases like n^(−1/d).
-    Therefore also report the distance between two halves of one sample.
+    Even two samples of one distribution have a distance above zero, which decreases like n^(−1/d).
+    To judge a distance, compare it with the distance between two halves of one sample.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.
       y: Samples of the same features.
-      x_weights: Weight of each sample of `x`, by default equal weights.
-      y_weights: Weight of each sample of `y`, by default equal weights.
+      x_weights: The weight of each sample of `x`; by default all weights are equal.
+      y_weights: The weight of each sample of `y`; by default all weights are equal.
 
     Raises:
-      ValueError: A sample is empty or not finite; features or weights do not match; sizes differ
-        and n m exceeds 1,000,000; or weights are negative, not finite or all zero.
+      ValueError: A sample is empty or not finite. Features or weights do not match. The numbers of
+        samples differ and n m exceeds 1,000,000. Weights are negative, not finite or all zero.
       TypeError: An argument is traced.
 
     Example:
@@ -62,8 +63,8 @@ def emd(
       4.2426
     """
     a, b, moves = _cheapest(x, y, x_weights, y_weights)
-    # Differences are computed directly, because expanded squares lose digits if points nearly
-    # coincide.
+    # Differences are computed directly, because the expanded square of a difference loses digits if
+    # points nearly coincide.
     return float(moves.mass @ np.linalg.norm(a[moves.start] - b[moves.end], axis=1))
 
 
@@ -77,11 +78,11 @@ def transport_plan(
 ) -> Float[np.ndarray, "n m"]:
     """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
 
-    Row i sums to the share of weight i of `x_weights`, and column j to the share of weight j of
-    `y_weights`. The total is one. Equal numbers of samples are matched one to one. For different
-    numbers of samples, SciPy's HiGHS solves a linear program in float64: a million unknowns take
-    about ten seconds. If several plans have the same cost, the result is one of them. Arguments and
-    errors are the same as for `emd`.
+    Row i sums to the share of weight i among `x_weights`, and column j to the share of weight j
+    among `y_weights`. The whole plan sums to one. Equal numbers of samples are matched one to one.
+    For different numbers of samples, SciPy's HiGHS solves a linear program in float64: a million
+    unknowns take about ten seconds. If several plans have the same cost, the result is one of them.
+    Arguments and errors are the same as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -107,7 +108,7 @@ class Moves(NamedTuple):
 def _cheapest(
     x: Array, y: Array, x_weights: Array | None, y_weights: Array | None
 ) -> tuple[np.ndarray, np.ndarray, Moves]:
-    """The samples as vectors in float64, and the cheapest moves from the first to the second."""
+    """The samples as vectors in float64, and the cheapest moves between the two samples."""
     check_pair(x, y)
     check_weights(x_weights, x, "x_weights")
     check_weights(y_weights, y, "y_weights")
@@ -140,7 +141,7 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
             f"got {len(a):,} times {len(b):,}: use samples of equal size without weights, or "
             "emd_sliced"
         )
-    from scipy.optimize import linprog  # imported here, because the import takes a second
+    from scipy.optimize import linprog  # imported here, because this import takes a second
     from scipy.sparse import eye_array, kron, vstack
 
     ones = np.ones((1, len(a))), np.ones((1, len(b)))
@@ -148,7 +149,8 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
     costs = _costs(a, b).ravel()
     costs /= costs.max() or 1  # HiGHS treats cost differences below 1e-7 as zero
     solved = linprog(costs, A_eq=sums.tocsr(), b_eq=np.concatenate([p, q]), method="highs-ds")
-    # The plan p qᵀ is feasible, and costs are not negative.
+    # The plan p qᵀ satisfies all constraints and costs are not negative, so the linear program has
+    # a solution.
     assert solved.status == 0, solved.message
     plan = np.maximum(solved.x, 0).reshape(len(a), len(b))
     start, end = np.nonzero(plan)
@@ -156,7 +158,7 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
 
 
 def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distances of all rows, from products of the centered rows, in blocks of rows."""
+    """The distances of all rows, from products of the centered rows, in blocks of rows."""
     center = (a.mean(0) + b.mean(0)) / 2
     a, b = a - center, b - center
     block = max(1, _BLOCK // len(b))
@@ -176,7 +178,7 @@ def _euclidean(a: Float[Array, "n d"], b: Float[Array, "m d"]) -> Float[Array, "
 
 
 class Sliced(NamedTuple):
-    """A sliced distance, its Monte-Carlo error, and the largest of its projections."""
+    """A sliced distance, its Monte-Carlo error, and the largest of its projected distances."""
 
     distance: Float[Array, ""]
     stderr: Float[Array, ""]
@@ -191,22 +193,22 @@ def emd_sliced(
     *,
     projections: int = 128,
 ) -> Sliced:
-    """Mean W₁ of the samples projected on random directions, with its standard error.
+    """The mean W₁ of the samples projected on random directions, with its standard error.
 
     Every projection gives a lower bound of the exact W₁, so the largest of them, `largest`, is
-    certainly a lower bound. The mean divided by `mean_projection(d)` is also a lower bound, up to
-    the standard error. If y is a translation of x, the quotient equals W₁. The function works under
-    `jit`, `vmap` and `grad`. If all projections are equal, the gradient of the standard error is
-    zero. For a single projection, the standard error is NaN.
+    certainly a lower bound. The mean, divided by `mean_projection(d)`, is also a lower bound, up to
+    the standard error. If y is a translation of x, this quotient equals W₁. The function works
+    under `jit`, `vmap` and `grad`. If the distances of all projections are equal, the gradient of
+    the standard error is zero. With a single projection, the standard error is NaN.
 
     Args:
-      key: Random key for the directions.
+      key: The random key for the directions.
       x: Samples on the first axis; each sample is flattened to a vector.
       y: Samples of the same features, in any number.
-      projections: Number of directions.
+      projections: The number of random directions.
 
     Raises:
-      TypeError: The key is missing, or is not a random key.
+      TypeError: The key is missing or is not a random key.
       ValueError: `projections` is below 1, or the samples do not match as for `emd_1d`.
 
     Example:
@@ -229,16 +231,18 @@ def emd_sliced(
     a, b = (matmul(part - center, directions) for part in (a, b))
     distances = emd_1d(a, b)
     mean = distances.mean()
-    # `norm` has a finite gradient if all projections are equal, and does not square large numbers.
+    # `norm` has a finite gradient even if all projections are equal, and does not square large
+    # numbers.
     deviation = norm(distances - mean)[0]
-    degrees = projections * (projections - 1) or math.nan  # one projection has no standard error
+    # with one projection, there is no standard error
+    degrees = projections * (projections - 1) or math.nan
     stderr = deviation / degrees**0.5
     return Sliced(mean, stderr, distances[distances.argmax()])
 
 
 @host_only()
 def mean_projection(dims: int) -> float:
-    """Mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)).
+    """The mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)).
 
     The function runs on the host.
 

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # how many elements are sorted at a time: 2 MB fit into a core's cache
-NARROWEST = 64  # minimum number of columns; with fewer columns, vector units would be idle
+CACHED = 2**19  # how many elements are sorted at a time, because 2 MB fit into a core's cache
+NARROWEST = 64  # smallest number of columns for which vector units are used well
 
 
 @auto_sharded
@@ -22,27 +22,27 @@ def emd_1d(
     x_weights: Float[Array, " n"] | None = None,
     y_weights: Float[Array, " m"] | None = None,
 ) -> Float[Array, "*features"]:
-    """Earth mover distance W₁ of two samples, exact, feature by feature.
+    """The exact earth mover distance W₁ of two samples, feature by feature.
 
     In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: the
     function sorts both samples and pairs their quantiles. `x` and `y` may have different sizes. The
-    distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, NaN
-    in a feature gives NaN as the distance of the feature.
+    distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, a NaN
+    in a feature makes the distance of this feature NaN.
 
-    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. The distance of a channel is a lower
-    bound of the distance of all channels together. To measure many layers in one call, use
+    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. This distance of a channel is a lower
+    bound on the distance of all channels together. To measure many layers in one call, use
     `jax.tree.map` under `jit`.
 
     Args:
       x: Samples on the first axis.
       y: Samples of the same features.
-      x_weights: Weight of each sample of `x`, by default equal weights. Only the ratios of weights
-        matter. No weight may be negative, and weights that sum to zero give NaN.
-      y_weights: Weight of each sample of `y`, by default equal weights.
+      x_weights: The weight of each sample of `x`; by default all weights are equal. Only the ratios
+        of the weights matter. Weights must not be negative, and weights that sum to zero give NaN.
+      y_weights: The weight of each sample of `y`; by default all weights are equal.
 
     Raises:
-      ValueError: A sample is empty, features or weights do not match, or, outside `jit`, an element
-        is not finite.
+      ValueError: A sample is empty. Features or weights do not match. Outside `jit`, an element is
+        not finite.
 
     Example:
       >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))
@@ -63,8 +63,8 @@ def emd_1d(
 
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs of order statistics of two samples at common quantiles, and each pair's share."""
-    # The steps of both quantile functions are at integer multiples of 1/(n m).
+    """Pairs of order statistics of two samples at common quantiles, and the share of each pair."""
+    # Both quantile functions have steps only at integer multiples of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
 
@@ -86,7 +86,7 @@ def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) 
 
 @jax.custom_jvp
 def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
-    """`x` in ascending order along its first axis; NaN may appear anywhere."""
+    """`x` in ascending order along its first axis; a NaN may appear anywhere."""
     return jax.lax.platform_dependent(
         x, cpu=lambda x: _sorting_network(x)[0], default=lambda x: jnp.sort(x, 0)
     )
@@ -94,9 +94,10 @@ def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
 
 @_sorted.defjvp
 def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # Only a derivative needs the permutation.
+    # Only the derivative needs the permutation.
     (x,) = primals
-    dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32  # rows are padded to a power of two
+    # rows are added until their number is a power of two
+    dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32
     index = jax.lax.broadcasted_iota(dtype, x.shape, 0)
     y, order = jax.lax.platform_dependent(
         x,
@@ -134,9 +135,9 @@ def _sorting_network(
 def _sorted_columns(
     x: Float[Array, "n c"], *followers: Shaped[Array, "n c"]
 ) -> tuple[Shaped[Array, "n c"], ...]:
-    """`_sorting_network` by Batcher's bitonic network, which compares whole rows."""
+    """The result of `_sorting_network` by Batcher's bitonic network, which compares whole rows."""
     n, size = len(x), 1 << (len(x) - 1).bit_length()
-    # A NaN may be swapped with a padding row, which must then also be NaN.
+    # A NaN may be swapped with an added row, so the added rows must then also be NaN.
     last = jnp.where(jnp.isnan(x).any(0, keepdims=True), math.nan, math.inf)
     arrays = [
         jnp.concatenate([a, jnp.broadcast_to(fill.astype(a.dtype), (size - n, a.shape[1]))])

@@ -1,15 +1,15 @@
-"""Bounds of the earth mover distance that hold for all inputs, from a layer's parameters.
+"""Bounds on the earth mover distance of a layer's outputs, from the layer's parameters.
 
-The bounds are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs of a layer are in a ball
-of radius M around its bias, and the distance of two outputs is at most L times the distance of
-their inputs. If the parameters are the same at two moments of training, W₁ of the outputs is
-therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors are along the last axis:
-features of a sample, of a pixel or of a token. A sample of P vectors has the radius √P M and the
-same L.
+The bounds hold for all inputs. The bounds are similar to Theorems 3.1 to 3.3 of Huang and Yu. The
+outputs of a layer are in a ball of radius M around its bias, and the distance of two outputs is at
+most L times the distance of their inputs. If the parameters are the same at two moments of
+training, W₁ of the outputs is therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors
+are along the last axis: features of a sample, of a pixel or of a token. If a sample consists of P
+vectors, its radius is √P M, and its L is the same.
 
-M and L are the smallest numbers that hold for all inputs, unless a docstring says otherwise.
-`scale` is the factor γ, one number per feature. The bias moves all outputs equally, so the bounds
-do not depend on the bias.
+M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
+otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so
+the bounds do not depend on the bias.
 """
 
 import math
@@ -32,11 +32,14 @@ from jaxnorm.internal import (
 )
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
-"""A number, or one per feature."""
+"""A number, or one number for each feature."""
 
 
 class LayerBounds(NamedTuple):
-    """The radius M, the largest distance of outputs from the bias, and the Lipschitz constant L."""
+    """The radius M and the Lipschitz constant L of a layer.
+
+    M is the largest distance of outputs from the bias.
+    """
 
     radius: Float[Array, ""]
     lipschitz: Float[Array, ""]
@@ -45,15 +48,15 @@ class LayerBounds(NamedTuple):
 def certified_upper_bound(
     bounds: LayerBounds, distance: int | float | Float[Array, ""] = math.inf
 ) -> Float[Array, ""]:
-    """The largest possible W₁ of a layer's outputs when W₁ of its inputs is W: min(2M, L W).
+    """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    Both bounds are attained: 2M if outputs move to the opposite point of the ball, and L W where
-    the slope of the layer is largest. If the mean of the outputs is the bias at both moments, √2 M
-    is also a bound.
+    Both bounds are attained: 2M if outputs move to the opposite point of the ball, and L W if
+    inputs move where the slope of the layer is largest. If the mean of the outputs is the bias at
+    both moments, √2 M is also a bound.
 
     Args:
-      bounds: Bounds of the layer, which must not change between the two moments of training.
-      distance: W₁ of the inputs; by default the bound is for any inputs.
+      bounds: The bounds of the layer, which must not change between the two moments of training.
+      distance: W₁ of the inputs; by default the bound holds for any inputs.
 
     Example:
       >>> bounds = rms_norm_bounds(jnp.ones(4), eps=1e-2)
@@ -71,17 +74,17 @@ def certified_upper_bound(
 
 
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
-    """M = √d s and L = s/√eps of γ (x − mean)/√(var + eps), s the norm of γ on vectors of mean 0.
+    """The bounds of γ (x − mean)/√(var + eps): M = √d s and L = s/√eps.
 
-    In the bound, s² is the maximum of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s²
-    lies between the two largest γ² and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are
-    equal, s² equals both. Outputs approach the bound M as the variance grows beyond eps, and the
-    slope approaches L as the variance vanishes. With one feature every output is the bias: M = L =
-    0.
+    Here s is the norm of the map x ↦ γ x on vectors of mean 0. That is, s² is the maximum of Σ γᵢ²
+    uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a
+    zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is equal to them. Outputs approach
+    the bound M as the variance grows beyond eps, and the slope approaches L as the variance
+    vanishes. With one feature every output is the bias: M = L = 0.
 
     Args:
       scale: The factor γ of each feature.
-      eps: Added to the variance; if eps is 0, L is infinite.
+      eps: The number added to the variance; if eps is 0, L is infinite.
 
     Example:
       >>> bounds = layer_norm_bounds(jnp.ones(4), eps=0.01)
@@ -103,7 +106,7 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 
     Args:
       scale: The factor γ of each feature.
-      eps: Added to the mean square; if eps is 0, L is infinite.
+      eps: The number added to the mean square; if eps is 0, L is infinite.
 
     Example:
       >>> bounds = rms_norm_bounds(jnp.array([1.0, -3.0, 2.0, 0.5]), eps=0.01)
@@ -117,8 +120,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `dyt`, γ tanh(α x): M = ‖γ‖ and L = max|α γ|.
 
-    Outputs approach the bound M where every |α x| is large, and the slope is L at x = 0. Features
-    with α = 0 do not count.
+    Outputs approach the bound M if every |α x| is large, and the slope is L at x = 0. Features with
+    α = 0 do not count in M.
 
     Args:
       alpha: The factor α inside tanh.
@@ -135,7 +138,7 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `derf`, γ erf(α x + s): M = ‖γ‖ and L = (2/√π) max|α γ|, for every s.
 
-    Outputs approach the bound M where every |α x| is large, and the slope is L where α x = −s.
+    Outputs approach the bound M if every |α x| is large, and the slope is L at α x = −s.
 
     Args:
       alpha: The factor α inside erf.
@@ -155,10 +158,11 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     `unitize_bounded` is Eqs. 8 and 9, and γ is a scale.
 
     Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
-    is infinite if an α is 0, and L is infinite if an α is 1. M and L are NaN for α outside [0, 1].
-    If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest constant.
-    For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A and C are
-    diagonal, C is within [0, 1), and w is a unit vector; the norm of C (I − C) w is at most 1/4.
+    is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and L are
+    NaN. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest
+    possible constant. For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A
+    and C are diagonal, C is within [0, 1), and w is a unit vector; the norm of C (I − C) w is at
+    most 1/4.
 
     Args:
       alpha: The parameter α of unitization.

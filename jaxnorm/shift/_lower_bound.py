@@ -1,4 +1,4 @@
-"""A lower bound of the earth mover distance by a critic with Lipschitz constant 1."""
+"""A lower bound on the earth mover distance by a critic with Lipschitz constant 1."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-# chosen for samples with a spread of 1
+# chosen for samples whose spread is 1
 CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 
@@ -29,30 +29,30 @@ def emd_lower_bound(
     steps: int = 1500,
     batch_size: int = 128,
 ) -> Float[Array, ""]:
-    """A lower bound of the exact earth mover distance of the test samples, in their unit.
+    """A lower bound on the exact earth mover distance of the test samples, in their unit.
 
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
     apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. Therefore the
     critic f has Lipschitz constant 1 for every τ, a and b, without clipping or division by a
-    constant. As τ tends to 0, the critic includes the optimal critic of Eq. 3 for finitely many
-    samples. Three critics are trained: one from x to y, one from y to x, and one that is linear
-    along the difference of the training means. The function takes the best of the three on the
-    training samples, and returns its mean difference on the test samples. Up to rounding (10⁻⁶ of
-    the spread of float32 samples), the result is at most the distance of the test samples, even if
-    training failed. On average, the result is below the distance of the distributions.
+    constant. As τ tends to 0, critics of this form can approach the optimal critic of Eq. 3 for
+    finitely many samples. Three critics are trained: one from x to y, one from y to x, and one that
+    is linear along the difference of the training means. The function takes the critic that is best
+    on the training samples, and returns its mean difference on the test samples. Up to rounding
+    (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test samples,
+    even if training fails. On average, the result is below the distance of the distributions.
 
     Args:
-      key: Random key for the minibatches.
+      key: The random key for the minibatches.
       x_train: Samples on the first axis; each sample is flattened to a vector. Row i of `y_train`
         comes from the same input as row i of `x_train`.
-      y_train: Outputs for the same inputs, before or after a change of the weights.
+      y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
       y_test: Outputs for the inputs of `x_test`, like `y_train`.
-      steps: Steps of training, by Adam with a rate that falls to zero.
-      batch_size: Samples of each side in a step.
+      steps: The number of training steps, by Adam with a rate that falls to zero.
+      batch_size: The number of samples of x, and of y, in one step.
 
     Raises:
-      ValueError: The samples do not match as for `emd_1d`, or are not paired; `steps` or
+      ValueError: The samples do not match as for `emd_1d`, or are not paired. `steps` or
         `batch_size` is not positive.
 
     Example:
@@ -100,13 +100,19 @@ def emd_lower_bound(
 
 
 def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Root mean square length, computed relative to the largest element, so no square overflows."""
+    """The root mean square length of the rows.
+
+    Lengths are relative to the largest element, so no square overflows.
+    """
     unit = unit_of(jnp.abs(h).max())
     return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())
 
 
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
-    """Initial apexes at samples of y, where f should be small, and at the centre; zero heights."""
+    """The initial apexes, at samples of y and at the centre, with heights of zero.
+
+    At samples of y, f should be small.
+    """
     apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)
 
@@ -121,12 +127,15 @@ def _cones(
 
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Fast distances for training; small distances have only three digits, which is enough."""
+    """Distances by a fast formula for training.
+
+    Small distances have only three correct digits, which is enough.
+    """
     product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
     return jnp.sqrt(jnp.maximum(square, 1e-12))
 
 
 def _distances(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """The distances are exact, so rounding makes no cone steeper than 1."""
+    """The distances by an exact formula, so that rounding makes no cone steeper than 1."""
     return jnp.sqrt(jnp.square(z[:, None] - a[None]).sum(2))

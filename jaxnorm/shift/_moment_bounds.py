@@ -1,11 +1,12 @@
-"""Bounds of the earth mover distance from moments.
+"""Bounds on the earth mover distance of two distributions, from their moments.
 
-p and q are two distributions on R^d, in practice a layer's outputs at two moments of training.
-Means and variances are vectors, one number per coordinate; S and S' are the sums of the variances,
-D is the distance of the means. A set of samples is used as the distribution that gives each row the
-same weight. For the distribution of a set of samples, every bound is exact. An input with NaN gives
-NaN. Vectors are in at least float32. Vectors of different lengths or without elements raise
-`ValueError`, and so does a negative variance outside `jit`.
+Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
+Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
+variances of p and q, and D is the distance of the means. A set of samples stands for the
+distribution that gives each row the same weight. For the distribution of a set of samples, every
+bound is exact. If an input has a NaN, the result is NaN. Vectors are promoted to at least float32.
+Vectors of different lengths or without elements raise `ValueError`, and so does a negative variance
+outside `jit`.
 """
 
 import jax.numpy as jnp
@@ -23,8 +24,8 @@ def moment_upper_bound(
 ) -> Float[Array, ""]:
     """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
 
-    The bound adds squared lengths to lengths, so its quality depends on the unit of the outputs.
-    `sharp_moment_upper_bound` is never larger.
+    This bound adds squared lengths to lengths, so its quality depends on the unit of the outputs.
+    The bound `sharp_moment_upper_bound` is never larger.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -47,8 +48,8 @@ def sharp_moment_upper_bound(
 ) -> Float[Array, ""]:
     """The root mean square distance of independent samples of p and q: √(S + S' + D²).
 
-    No smaller bound follows from means and variances. The bound has the unit of the outputs. Two
-    pairs of points on perpendicular lines attain the bound.
+    No smaller upper bound follows from means and variances alone. The bound has the unit of the
+    outputs. For two pairs of points on perpendicular lines, the bound equals the distance.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -74,13 +75,13 @@ def normalized_upper_bound(
 ) -> Float[Array, ""]:
     """Upper bound for outputs of a batch norm, Eq. 4: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise, the bound is 2d + 2, although the distance is never larger than √(2d).
+    Without noise, the bound is 2d + 2, but the distance is never larger than √(2d).
 
     Args:
-      mean_x: The mean e after normalization by noisy statistics; zero without noise.
-      excess_x: The excess v of the variance over 1 after the normalization.
-      mean_y: The mean e' at another time of the training.
-      excess_y: The excess v' of the variance over 1 at the other time.
+      mean_x: The mean e of outputs that are normalized by noisy statistics; zero without noise.
+      excess_x: The excess v over 1 of the variance of these outputs.
+      mean_y: The mean e' at another moment of training.
+      excess_y: The excess v' over 1 of the variance at the other moment.
 
     Example:
       >>> zero = jnp.zeros(3)
@@ -94,10 +95,11 @@ def normalized_upper_bound(
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
-    """A lower bound, the distance of the means D = ‖μ − μ'‖. No transport plan costs less.
+    """The distance of the means, D = ‖μ − μ'‖, is a lower bound. No transport plan costs less.
 
-    The bound is attained if one distribution is a translation of the other. `mean_lower_bound` is
-    often the best of the lower bounds. The paper does not have `mean_lower_bound`.
+    The bound equals the distance if one distribution is a translation of the other.
+    `mean_lower_bound` is often the largest of the lower bounds. The paper does not have
+    `mean_lower_bound`.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -108,7 +110,9 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
 
 
 def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *features"]) -> Array:
-    """Mean distance of x_i and y_i, outputs of the same input: the cost of one transport plan.
+    """The mean distance between outputs x_i and y_i of the same input.
+
+    This distance is the cost of one transport plan.
 
     Raises:
       ValueError: The numbers of samples differ, or the samples do not match as for `emd_1d`.
@@ -129,7 +133,7 @@ def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *featu
 def clipped_power(
     x: Float[Array, "*n d"], *, radius: int | float | Float[Array, ""], p: int = 2
 ) -> Float[Array, "*n"]:
-    """The test function of Theorem 2, Σ clip(x_i, −C, C)^p / (p C^(p−1) √d), C the `radius`.
+    """The test function of Theorem 2, Σ clip(x_i, −C, C)^p / (p C^(p−1) √d), where C is `radius`.
 
     The Lipschitz constant of the function is exactly 1, for even and odd p.
 
@@ -160,8 +164,8 @@ def moment_lower_bound(
 ) -> Float[Array, ""]:
     """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
 
-    The paper requires p ≥ 2; the bound also holds for p = 1. A small lower bound says nothing about
-    the distance.
+    The paper requires p ≥ 2, but the bound also holds for p = 1. If this bound is small, it says
+    nothing about the distance.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.
@@ -197,11 +201,11 @@ def normalized_lower_bound(
     batch of m samples never exceed √(m − 1). If the squares of means overflow, the result is NaN.
 
     Args:
-      mean_x: The mean e after normalization by noisy statistics.
-      excess_x: The excess v of the variance over 1 after the normalization.
-      mean_y: The mean e' at another time of the training.
-      excess_y: The excess v' of the variance over 1 at the other time.
-      radius: The largest |output|, C.
+      mean_x: The mean e of outputs that are normalized by noisy statistics.
+      excess_x: The excess v over 1 of the variance of these outputs.
+      mean_y: The mean e' at another moment of training.
+      excess_y: The excess v' over 1 of the variance at the other moment.
+      radius: The largest absolute value C of an output.
 
     Raises:
       ValueError: `radius` is not positive.

@@ -44,7 +44,10 @@ def check_samples(x: Float[Array, "n *features"], name: str) -> None:
 
 
 def check_weights(weights: Array | None, x: Array, name: str) -> None:
-    """Raise unless `weights` is None or has one number per sample, not negative outside `jit`."""
+    """Raise unless `weights` is None or has one number per sample.
+
+    Outside `jit`, weights must not be negative.
+    """
     if weights is None:
         return
     check_array(weights, name)
@@ -69,7 +72,7 @@ def check_not_negative(x: Array, name: str) -> None:
 
 
 def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]:
-    """All arguments in at least float32; raise unless the arguments are vectors of one length."""
+    """All arguments in at least float32; raise unless all of them are vectors of one length."""
     for name, vector in vectors.items():
         check_floating(vector, name)
         if vector.ndim != 1 or vector.size == 0:
@@ -81,10 +84,10 @@ def same_length(**vectors: Float[Array, " d"]) -> tuple[Float[Array, " d"], ...]
 
 
 def vectors(x: Float[Array, "n *features"]) -> Float[Array, "n d"]:
-    """Each sample as a vector, in at least float32."""
+    """Each sample of `x` as a vector, in at least float32."""
     return promote_to_float32(flat_rows(x))
 
 
 def length(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-    """Norm of each vector, in at least float32; gradient zero at the origin."""
+    """The norm of each vector, in at least float32; the gradient at the origin is zero."""
     return norm(promote_to_float32(x), -1)[..., 0]

@@ -1,4 +1,4 @@
-"""Measures shift and moments of a network's layers during training."""
+"""Measures the shift and the moments of a network's layers during training."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -21,12 +21,13 @@ Layers = Mapping[str, Float[Array, "n *features"]]
 
 
 class LayerShift(NamedTuple):
-    """Shift of one layer's outputs, in the unit of the outputs."""
+    """The shift of one layer's outputs, in the unit of the outputs."""
 
-    exact: float  # W₁ of the joint outputs
-    lower: float  # distance of the means, which is a lower bound
-    upper: float  # mean displacement of an output, which is an upper bound
-    baseline: float  # W₁ of two halves of the later outputs, the value without any shift
+    exact: float  # W₁ of all channels together
+    lower: float  # the distance of the means, which is a lower bound
+    upper: float  # the mean displacement of an output, which is an upper bound
+    # W₁ between two halves of the later outputs, which is the value without any shift
+    baseline: float
     channels: Float[np.ndarray, " c"]  # W₁ of each channel
 
 
@@ -34,18 +35,18 @@ class LayerShift(NamedTuple):
 def layer_shift(
     before: Float[Array, "n *spatial c"], after: Float[Array, "n *spatial c"], *, exact: int = 400
 ) -> LayerShift:
-    """Shift of one layer between two moments of training, on the host.
+    """The shift of one layer between two moments of training, computed on the host.
 
     `layer_shift` runs on the host; under `jit` use `emd_1d`, `mean_lower_bound` and
     `paired_upper_bound`.
 
     Args:
-      before: Outputs for some inputs, samples first, channels last.
-      after: Later outputs for the same inputs.
-      exact: Number of samples for the joint distance and its bounds; the first samples are used.
-        The time grows with the second to third power of `exact`: 400 samples take 30 ms, and 4,000
-        samples take some seconds. `baseline` compares two halves of the `exact` samples, so it is
-        slightly larger than a baseline from all samples.
+      before: Outputs of the layer for some inputs, samples first, channels last.
+      after: Later outputs of the layer for the same inputs.
+      exact: The number of samples for the joint distance and its bounds; the first samples are
+        used. The time grows with the second to third power of `exact`: 400 samples take 30 ms, and
+        4,000 samples take some seconds. The field `baseline` compares two halves of these samples,
+        so it is slightly larger than a baseline from all samples.
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not match as for `emd_1d`.
@@ -76,12 +77,12 @@ def _on_device(
 def stream_moments(
     outputs: Callable[[Array], Layers], batches: Iterable[Array]
 ) -> dict[str, Moments]:
-    """Moments of every channel of every layer over all `batches`, one batch at a time.
+    """The moments of every channel of every layer over all `batches`, computed one batch at a time.
 
     Args:
       outputs: A function, best compiled, from a batch of inputs to a dictionary with the outputs of
         each layer, channels last.
-      batches: Inputs, in batches of any size.
+      batches: Batches of inputs, of any size.
 
     Raises:
       ValueError: `batches` is empty.
@@ -106,22 +107,22 @@ def stream_moments(
 class Tracker:
     """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
 
-    A shift should come only from the weights. Outputs that are normalized by running averages also
-    change with the latest batches, about ten batches at momentum 0.9. After a drop of the learning
-    rate, nearly all of the measured shift can be noise from the latest batches. Therefore let
-    `outputs` normalize by statistics of the whole training set, as in the example: `recalibrate`
-    with the whole set as one batch gives every layer its exact statistics. To see how much of a
-    shift is noise, pass `frozen` to `update`.
+    The weights alone should cause the shift. However, outputs that are normalized by running
+    averages also change with the latest batches, at momentum 0.9 with about the last ten. After a
+    drop of the learning rate, nearly all of the measured shift can be noise from the latest
+    batches. Therefore let `outputs` normalize by statistics of the whole training set, as in the
+    example: `recalibrate` with the whole set as one batch gives every layer its exact statistics.
+    To see how much of a shift is noise, pass `frozen` to `update`.
 
-    The tracker runs on the host, outside of the compiled step; inside a compiled step use `emd_1d`
-    and `moments`. Between epochs it stores one set of the probe's outputs. `seconds` is the time
-    that the tracker has taken so far.
+    The tracker runs on the host, outside the compiled step; inside a compiled step use `emd_1d` and
+    `moments`. Between epochs, the tracker stores one set of the outputs for the probe batch. The
+    attribute `seconds` is the time that the tracker has taken so far.
 
     Args:
       outputs: A function, best compiled, from a network's state and inputs to a dictionary with the
         outputs of the chosen layers, channels last.
-      probe: Inputs that stay the same during training. Training must not use the inputs of `probe`.
-      exact: Number of samples for the joint distance, as for `layer_shift`.
+      probe: Inputs that stay the same during training. Do not train on the inputs of `probe`.
+      exact: The number of samples for the joint distance, as for `layer_shift`.
 
     Example:
       >>> from flax import nnx
@@ -156,7 +157,7 @@ class Tracker:
 
     @host_only("emd_1d and moments")
     def update(self, state: Any, *, frozen: Any = None) -> dict[str, dict[str, Any]]:
-        """Metrics of each layer, as Python numbers: "moments", and "shift" since the last call.
+        """The metrics of each layer, as Python numbers: "moments", and "shift" since the last call.
 
         The shift is None at the first call.
 
@@ -164,7 +165,7 @@ class Tracker:
           state: The current state of the network.
           frozen: A state with the same weights, but with the statistics of other batches. "floor"
             is the distance between the outputs under `state` and under `frozen`. The floor measures
-            noise, because the weights of both states are equal. Without `frozen`, there is no
+            noise, because the weights of both states are equal. Without `frozen`, the result has no
             "floor".
         """
         start = time.perf_counter()

@@ -1,7 +1,8 @@
-"""Bounds of the earth mover distance of unitized outputs, and cases where paper bounds fail.
+"""Bounds on the earth mover distance of unitized outputs, and cases where the paper's bounds fail.
 
-Distances are between the outputs of one layer at two moments of training. A set of samples is used
-as the distribution that gives each row the same weight. `alpha` is the parameter of the layer.
+Distances are between the outputs of one layer at two moments of training. A set of samples stands
+for the distribution that gives each row the same weight. `alpha` is the parameter of the unitized
+layer.
 """
 
 import math
@@ -21,7 +22,7 @@ from jaxnorm.internal import (
 from jaxnorm.shift._samples import check_pair, length
 
 Alpha = int | float | Float[Array, "..."]
-"""A number, or one per feature."""
+"""A number, or one number for each feature."""
 
 
 def unitized_upper_bound(
@@ -32,19 +33,19 @@ def unitized_upper_bound(
     """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 
     The bound is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same
-    alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if there is an alpha
-    per feature. Without samples, the bound is then infinite. Unitization need not reduce the
-    distance.
+    alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if alpha has one
+    number for each feature. If min(alpha) is 0 and no samples are given, the bound is infinite.
+    Unitization need not reduce the distance.
 
     The bound does not hold for `unitize` (Eq. 10), the transformation that the paper trains. No
     theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds 2/alpha by any
     factor. For Eq. 10, use `interpolated_upper_bound`.
 
     Args:
-      alpha: A scalar, or one number per feature. Outside [0, 1] there is no bound, and the result
-        is NaN.
+      alpha: A scalar, or one number for each feature. If an alpha is outside [0, 1], there is no
+        bound, and the result is NaN.
       x: Outputs before unitization, needed only if min(alpha) is 0.
-      y: Outputs before unitization at another time of the training.
+      y: Outputs before unitization at another moment of training.
 
     Example:
       >>> print(unitized_upper_bound(jnp.array([0.5, 1.0])))
@@ -73,13 +74,14 @@ def sharp_unitized_upper_bound(
     In the bound, r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
 
     For `unitize_bounded` and alpha in [0, 1], `sharp_unitized_upper_bound` is never above the
-    bounds of Theorems 3.2 and 3.3, and it is continuous at 0. The bound is NaN for alpha outside
-    [0, 1]. If an alpha is 1, a zero vector contributes 1, because Eq. 8 maps it to a unit vector.
+    bounds of Theorems 3.2 and 3.3, and it is continuous at 0. If an alpha is outside [0, 1], the
+    bound is NaN. If an alpha is 1, a zero vector contributes 1, because Eq. 8 maps it to a unit
+    vector.
 
     Args:
-      alpha: A scalar, or one number per feature.
+      alpha: A scalar, or one number for each feature.
       x: Outputs before unitization.
-      y: Outputs before unitization at another time of the training.
+      y: Outputs before unitization at another moment of training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])
@@ -101,13 +103,13 @@ def interpolated_upper_bound(
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
     The bound grows with the outputs, and so with their dimension. The paper claims bounds without
-    moments, but for Eq. 10 its bounds hold only at alpha = 1. The result is NaN for alpha outside
-    [0, 1].
+    moments, but for Eq. 10 its bounds hold only at alpha = 1. If an alpha is outside [0, 1], the
+    result is NaN.
 
     Args:
-      alpha: A scalar, or one number per feature.
+      alpha: A scalar, or one number for each feature.
       x: Outputs before unitization.
-      y: Outputs before unitization at another time of the training.
+      y: Outputs before unitization at another moment of training.
 
     Example:
       >>> far = jnp.array([[1e6, 0.0]])
