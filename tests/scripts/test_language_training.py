@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
+from experiments.cli import InputError
 from experiments.language import (
     budget,
     choice,
     comparison,
+    compiled_budget,
     cutting,
     python_text,
     removal,
@@ -220,6 +222,66 @@ def test_values_of_seeds_have_their_error():
         "stderr": pytest.approx((7 / 3) ** 0.5),
     }
     assert comparison.over_seeds([4.0])["stderr"] is None
+
+
+def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkeypatch):
+    """Perplexities are made up of the seed and of what is kept; the whole model is measured once."""
+    rng = np.random.default_rng(2)
+    config = language_models.random_config("qwen3", rng) | TINY
+    weights = language_models.random_weights(config, rng)
+    folder = language_models.write(tmp_path / "model", config, weights)
+    size = sum(a.size for a in weights.values())
+    measured: list[Any] = []
+
+    def variants(model, counts, text, seed, settings):
+        parameters = removal.parameters(model.architecture, model.tensors, counts)
+        for score, repaired, extra in (("wanda", "none", 0), ("magnitude", "least squares", 0.5)):
+            yield score, repaired, streams.Perplexity(10 * seed + extra + parameters, 1.0)
+
+    monkeypatch.setattr(comparison, "variants", variants)
+    monkeypatch.setattr(comparison, "draw_text", lambda settings, seed: seed)
+    monkeypatch.setattr(
+        comparison, "whole_perplexity", lambda *of: measured.append(of) or {"value": 3.0}
+    )
+    said: list[str] = []
+    given = comparison.Settings((0.9, 0.7), 3, sequences=3, length=4, held_out=2, epoch=0.5)
+    found = comparison.compare(folder, given, said.append)
+    assert (found["parameters"], found["whole"], len(measured)) == (size, {"value": 3.0}, 1)
+    assert len(said) == 2 * 3 * 2
+    assert [(r["keep"], r["score"], r["repair"]) for r in found["rows"]] == [
+        (keep, *pair)
+        for keep in (0.9, 0.7)
+        for pair in (("wanda", "none"), ("magnitude", "least squares"))
+    ]
+    for row in found["rows"]:
+        assert row["parameters"] <= row["keep"] * size
+        start = row["parameters"] + 0.5 * (row["score"] == "magnitude")
+        assert row["perplexity"] == [start, start + 10, start + 20]
+        assert row["mean"] == start + 10
+        assert row["stderr"] == pytest.approx(10 / 3**0.5)
+    assert found["rows"][0]["parameters"] > found["rows"][2]["parameters"]
+
+
+def test_a_budget_of_bytes_takes_the_largest_candidate_within_it(tmp_path):
+    """By looking at all candidates, at a cost that is made up."""
+    rng = np.random.default_rng(2)
+    config = language_models.random_config("qwen3", rng) | TINY | {"intermediate_size": 96}
+    folder = language_models.write(
+        tmp_path / "model", config, language_models.random_weights(config, rng)
+    )
+    model = smaller_language_models.read(folder)
+    wanted = budget.Wanted(gigabytes=1.0, round_to=8)
+
+    def cost(counts):
+        return 1000.0 * counts.groups + counts.intermediate
+
+    given = budget.explicit(model.architecture, wanted)
+    costs = [cost(c) for c in budget.candidates(model.architecture, given, wanted)]
+    for limit in (2100.0, 2050.0, 1060.0, 1008.0):
+        found = compiled_budget.largest(model, wanted, limit, cost)
+        assert cost(found) == max(c for c in costs if c <= limit)
+    with pytest.raises(InputError, match="must be at least the cost of the smallest model"):
+        compiled_budget.largest(model, wanted, 1007.0, cost)
 
 
 def test_fine_tuning_takes_one_step_on_each_batch(tiny, monkeypatch):

@@ -1,5 +1,7 @@
 """What the options of a run decide: groups of seeds and devices, and the lines that say them."""
 
+import itertools
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +12,13 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from experiments.cli import InputError
-from experiments.measures import activation_states, odd_point, provenance
+from experiments.compiled.step import with_prefix
+from experiments.measures import activation_states, filter_models, odd_point, provenance
 from experiments.recipes import Recipe, replace
 from experiments.training import introduction, run, trainer
 from experiments.training.loop import Extras, Trained
+from experiments.training.run_folder import read_lines
+from experiments.training.step_log import StepLog
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
@@ -202,3 +207,75 @@ def test_a_hash_is_of_settings_and_of_every_file(tmp_path):
         path.write_text("2")
         assert provenance.digest(["x", 1], files) != first
         path.write_text("1")
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (999.4, "999 "),
+        (999.6, "1 k"),
+        (9.996e5, "1 M"),
+        (1000, "1 k"),
+        (9.996e-7, "1 µ"),
+        (0.5, "500 m"),
+    ],
+)
+def test_a_number_that_is_rounded_up_has_the_next_prefix(number, text):
+    assert with_prefix(number) == text
+
+
+def test_lines_of_steps_have_the_mean_loss_of_their_own_steps_and_seed(tmp_path):
+    """Sums of losses of two seeds in epochs of five steps, of which a resumed run has three."""
+    given: Any = SimpleNamespace(steps=5, recipe=Recipe(epochs=2, learning_rate=0.5, drops=(0.5,)))
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+        lines = [{"step": step, "loss": 0.0} for step in (2, 3, 4)]
+        (folder / "steps.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state: Any = SimpleNamespace(step=np.array([3, 3]), loss=np.array([6.0, 60.0]))
+    log = StepLog(given, folders, state)
+    for step, epoch, sums in ((5, 0, (10.0, 80.0)), (8, 1, (9.0, 3.0)), (10, 1, (10.0, 5.0))):
+        log(SimpleNamespace(state=SimpleNamespace(loss=np.array(sums)), step=step, epoch=epoch))  # pyright: ignore[reportArgumentType]
+    for folder, losses in zip(folders, ([2.0, 3.0, 0.5], [10.0, 1.0, 1.0]), strict=True):
+        found = read_lines(folder / "steps.jsonl")
+        assert [line["step"] for line in found] == [2, 3, 5, 8, 10]  # what came later is dropped
+        assert [line["loss"] for line in found[2:]] == losses
+        assert [line["epoch"] for line in found[2:]] == [1, 2, 2]
+        assert [line["learning_rate"] for line in found[2:]] == pytest.approx([0.5, 0.1, 0.1])
+
+
+def test_errors_of_models_of_filters_are_means_over_layers_with_their_error():
+    def row(measured, expected, interval):
+        predicted = {"two": {"spearman": expected, "interval": interval}}
+        return {"measured": {"spearman": measured}, "predicted": predicted}
+
+    layers = {
+        "a": row(0.5, 0.8, (0.4, 0.6)),
+        "b": row(0.9, 0.8, (0.9, 0.95)),  # at the end of its interval
+        "c": row(0.7, 0.2, (0.71, 0.8)),
+    }
+    found = filter_models._errors(layers, "two")
+    assert found["error"] == pytest.approx(0.3)  # of 0.3, 0.1 and 0.5
+    assert found["stderr"] == pytest.approx(0.2 / 3**0.5)
+    assert (found["within"], found["layers"]) == (2, 3)
+
+
+def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
+    """Where all pairs differ alike, no order explains more than another one."""
+    accuracy = {"l1": np.array([0.0, 0.0]), "l2": np.array([1.0, 0.0]), "gm": np.array([3.0, 0.5])}
+    found = filter_models.explain(accuracy)
+    assert found["networks"] == 2
+    assert found["points"] == pytest.approx({"l1-l2": 0.5, "l1-gm": 1.75, "l2-gm": 1.25})
+    rows = np.array([[1.0, 3.0, 2.0], [0.0, 0.5, 0.5]])
+    assert found["by_pair"] == pytest.approx(rows.mean(0).var() / rows.var())
+    apart = [found["disjoint"][pair] for pair in ("l1-l2", "l1-gm", "l2-gm")]
+    correlation = np.corrcoef(np.tile(apart, 2), rows.ravel())[0, 1]
+    assert found["correlation"] == pytest.approx(correlation)
+    # all 36 orders of the pairs in both networks, in place of a thousand draws of them
+    every = [
+        np.corrcoef(np.tile(apart, 2), np.r_[rows[0][list(p)], rows[1][list(q)]])[0, 1]
+        for p in itertools.permutations(range(3))
+        for q in itertools.permutations(range(3))
+    ]
+    exact = np.mean(np.array(every) >= correlation - 1e-9)
+    assert found["p_value"] == pytest.approx(exact, abs=0.05)

@@ -173,6 +173,7 @@ def with_prefix(number: float) -> str:
     """A number with three digits and the prefix for its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
+    number = float(f"{number:.3g}")  # rounded first, because 999.9 is 1 k
     power = min(max(math.floor(math.log10(number) / 3), -3), 4)
     return f"{number / 1000.0**power:.3g} {'nµm kMGT'[power + 3].strip()}"
 
