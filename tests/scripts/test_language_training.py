@@ -225,7 +225,7 @@ def test_values_of_seeds_have_their_error():
 
 
 def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkeypatch):
-    """Perplexities are made up of the seed and of what is kept; the whole model is measured once."""
+    """Perplexities are made up of seeds and sizes; the whole model is measured once."""
     rng = np.random.default_rng(2)
     config = language_models.random_config("qwen3", rng) | TINY
     weights = language_models.random_weights(config, rng)

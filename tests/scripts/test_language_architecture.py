@@ -1,0 +1,137 @@
+"""Facts of decoders that a configuration leaves out or says in several ways, by hand."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from experiments.language import architecture
+from experiments.language.architecture import parse
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 24,
+    "intermediate_size": 20,
+    "num_hidden_layers": 7,
+    "num_attention_heads": 6,
+}
+
+
+def parsed(family, **changes):
+    return parse({"model_type": family, **SIZES, **changes})
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "sliding"),
+    [  # which of seven layers have a window of five positions
+        ("llama", {"sliding_window": 5}, []),
+        ("mistral", {"sliding_window": 5}, range(7)),
+        ("mistral", {"sliding_window": None}, []),
+        (
+            "qwen2",
+            {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 4},
+            [4, 5, 6],
+        ),
+        ("qwen2", {"sliding_window": 5, "use_sliding_window": True}, []),  # from layer 28 on
+        ("qwen3", {"sliding_window": 5, "max_window_layers": 0}, []),
+        ("gemma2", {"sliding_window": 5}, [0, 2, 4, 6]),
+        ("gemma3_text", {"sliding_window": 5}, [0, 1, 2, 3, 4, 6]),  # every sixth sees all
+        ("gemma3_text", {"sliding_window": 5, "sliding_window_pattern": 3}, [0, 1, 3, 4, 6]),
+        (
+            "gemma3_text",
+            {"sliding_window": 5, "layer_types": ["full_attention"] * 6 + ["sliding_attention"]},
+            [6],
+        ),
+    ],
+)
+def test_layers_have_the_windows_of_their_family(family, changes, sliding):
+    found = parsed(family, **changes).windows
+    assert found == tuple(5 if i in sliding else None for i in range(7))
+
+
+def test_what_a_configuration_leaves_out_has_the_value_of_its_family():
+    llama, gemma2, gemma3 = (parsed(family) for family in ("llama", "gemma2", "gemma3_text"))
+    assert (llama.head_dim, llama.groups, llama.eps) == (4, 6, 1e-6)
+    assert llama.score_scale == pytest.approx(1 / 2)
+    assert (llama.score_cap, llama.logit_cap, llama.activation) == (None, None, "silu")
+    assert (gemma2.score_cap, gemma2.logit_cap) == (50.0, 30.0)
+    assert (gemma3.score_cap, gemma3.logit_cap) == (None, None)
+    for gemma in (gemma2, gemma3):
+        assert (gemma.head_dim, gemma.activation) == (256, "gelu_pytorch_tanh")
+        assert gemma.score_scale == pytest.approx(1 / 16)
+    scaled = parsed("gemma2", query_pre_attn_scalar=100, head_dim=8)
+    assert scaled.score_scale == pytest.approx(1 / 10)
+    other = parsed("llama", head_dim=10, num_key_value_heads=2)
+    assert (other.head_dim, other.groups) == (10, 2)
+    assert other.score_scale == pytest.approx(10**-0.5)
+    mixtral = parsed("mixtral", num_local_experts=4, num_experts_per_tok=9)
+    assert (mixtral.eps, mixtral.experts, mixtral.experts_per_token) == (1e-5, 4, 4)
+    assert mixtral.shares_sum_to_one
+    qwen = parsed("qwen3_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=3)
+    assert (qwen.intermediate, qwen.experts_per_token) == (3, 2)
+    assert not qwen.shares_sum_to_one
+    gpt2 = parse({"model_type": "gpt2", "n_embd": 24, "n_layer": 2, "n_head": 3})
+    assert (gpt2.intermediate, gpt2.eps, gpt2.activation) == (96, 1e-5, "gelu_new")
+    assert gpt2.rates == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "base"),
+    [
+        ("llama", {}, 1e4),
+        ("llama", {"rope_theta": 500.0}, 500.0),
+        ("mixtral", {"num_local_experts": 2, "num_experts_per_tok": 1}, 1e6),
+        ("qwen3", {"rope_parameters": {"rope_theta": 700.0}}, 700.0),
+    ],
+)
+def test_positions_turn_by_powers_of_the_base(family, changes, base):
+    """Pairs of a head of eight turn by 1, b^(−1/4), b^(−1/2) and b^(−3/4)."""
+    found = parsed(family, head_dim=8, **changes).rates
+    for rates in found:
+        np.testing.assert_allclose(rates, [1, base**-0.25, base**-0.5, base**-0.75], rtol=1e-12)
+
+
+def test_sliding_layers_of_gemma_3_have_a_base_of_their_own():
+    local, full = 1e4, 1e6
+    rates = parsed("gemma3_text", head_dim=4, sliding_window=5).rates
+    for i, found in enumerate(rates):
+        np.testing.assert_allclose(found, [1, (full if i == 5 else local) ** -0.5], rtol=1e-12)
+    scaled = parsed(
+        "gemma3_text",
+        head_dim=4,
+        sliding_window=5,
+        rope_local_base_freq=100.0,
+        rope_scaling={"rope_type": "linear", "factor": 8.0},
+    ).rates
+    np.testing.assert_allclose(scaled[0], [1, 0.1], rtol=1e-12)
+    np.testing.assert_allclose(scaled[5], [1 / 8, 1e-3 / 8], rtol=1e-12)
+
+
+def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
+    """Of wavelengths below 32/4 nothing, above 32/1 eight times, and between by their share."""
+    rope = {
+        "rope_type": "llama3",
+        "rope_theta": 10_000.0,
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 32,
+    }
+    found = architecture.frequencies(rope, 8)
+    for rate, plain in zip(found, [1, 0.1, 0.01, 0.001], strict=True):
+        wave = 2 * math.pi / plain
+        if wave < 32 / 4:
+            expected = plain
+        elif wave > 32:
+            expected = plain / 8
+        else:
+            smooth = (32 / wave - 1) / (4 - 1)
+            expected = (1 - smooth) * plain / 8 + smooth * plain
+        assert rate == pytest.approx(expected)
+    rates = np.array(architecture.frequencies(rope | {"rope_theta": 16.0}, 8))  # 1, ½, ¼ and ⅛
+    turns = np.array([0.5, 0.25, 0.125]) * 32 / (2 * math.pi)
+    share = np.clip((turns - 1) / 3, 0, 1)
+    assert 0 < share[0] < 1
+    np.testing.assert_allclose(
+        rates[1:], np.array([0.5, 0.25, 0.125]) * (share + (1 - share) / 8), rtol=1e-12
+    )
