@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -160,3 +161,59 @@ def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_fir
         ("crops: top-1, %", "12.35"),
         ("crops: top-5, %", "100.00"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "expected"), [("made", (6, 4, 4, 1)), ("imagenet2012", (6, 5, 5, 3))]
+)
+def test_layers_keep_the_number_of_pixels_of_the_training(dataset, expected, monkeypatch):
+    """For other views, too: two images in each of three groups of statistics."""
+    shapes: list[Any] = []
+    monkeypatch.setattr(
+        evaluation.jaxnorm.nnx, "fix_pixels", lambda model, x: shapes.append(x.shape) or model
+    )
+    monkeypatch.setattr(evaluation, "inference_graph", lambda model: model)
+    data: Any = random_images() if dataset == "made" else Records(dataset, "", 7, [], [])
+    recipe, model = Recipe(crop=5, statistics_groups=3), None
+    evaluation.evaluator(
+        recipe,
+        data,
+        model,  # pyright: ignore[reportArgumentType]
+        trainer.mesh_of(1),
+        vmap_seeds=False,
+        workers=0,
+    )
+    assert shapes == [expected]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_network_is_evaluated_in_the_precision_of_its_training(precision, monkeypatch):
+    """A dense layer after a normalization by running statistics, which are never cast."""
+    found: list[Any] = []
+    monkeypatch.setattr(
+        evaluation, "array_evaluator", lambda logits, *_, **__: found.append(logits)
+    )
+    recipe = Recipe(model="mlp", precision=precision, batch_size=16)
+    images = random_images()
+    program = trainer.Trainer(recipe, images, trainer.mesh_of(1))
+    state: Any = program.init_state((0,))
+    statistics = jax.tree.map(lambda a: a + 1.001, state.statistics)
+    x = jnp.asarray(images.x_test)
+    scores = found[0]((state.params, statistics), x)
+    assert scores.dtype == jnp.float32
+    dtype = jnp.dtype(precision)
+    w: Any = state.params
+
+    def of(array):  # values in the short type, computed in float32
+        return np.asarray(jnp.asarray(array).astype(dtype).astype(jnp.float32))
+
+    h = of(x).reshape(15, 16)
+    norms = [np.asarray(statistics["norms"][i][k][...]) for i in range(2) for k in ("mean", "var")]
+    for i in range(2):
+        h = h @ of(w["layers"][i]["kernel"][...])
+        h = np.maximum((h - norms[2 * i]) / np.sqrt(norms[2 * i + 1] + 1e-5), 0)
+    expected = h @ of(w["head"]["kernel"][...])
+    exact = precision == "float32"
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4 if exact else 0.05)
+    if not exact:  # its results have eight binary digits
+        np.testing.assert_array_equal(of(scores), scores)

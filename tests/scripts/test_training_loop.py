@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from experiments.cli import InputError
 from experiments.data import datasets, imagenet
 from experiments.data.datasets import Images
 from experiments.recipes import Recipe, replace
 from experiments.signals import Interruption
 from experiments.training import chunks, loop, paired_runs, run_folder
+from experiments.training.checkpoints import Checkpoints
 from experiments.training.chunks import Chunk
+from experiments.training.finite import check_finite, is_finite
 from tests.support.small_runs import random_images
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
@@ -275,3 +278,37 @@ def test_images_and_labels_of_arrays_have_their_own_names(tmp_path):
     assert (found["pixels"], found["version"]) == ("x", "3.0.0")
     other = datasets.identity(images._replace(y_test=np.array([1, 0])))
     assert other["labels"] != found["labels"]
+
+
+def test_the_two_newest_checkpoints_remain_with_their_own_arrays_and_notes(tmp_path):
+    states = {step: {"w": jnp.arange(3.0) + step, "n": jnp.int32(step)} for step in (2, 5, 9)}
+    notes: list[Any] = []
+    with Checkpoints(tmp_path / "c") as saved:
+        assert saved.newest() is None
+        for step, state in states.items():
+            notes.append({"step": step})
+            saved.save(step, state, notes)
+        saved.save(9, states[2], "of another state")  # this step has a checkpoint
+        notes.append("later")
+    assert sorted(path.name for path in (tmp_path / "c").iterdir() if path.name.isdigit()) == [
+        "5",
+        "9",
+    ]
+    like = {"w": jnp.zeros(3), "n": jnp.int32(0)}
+    with Checkpoints(tmp_path / "c") as saved:
+        assert saved.newest() == 9
+        state, found = saved.restore(like, pytest.fail)
+    np.testing.assert_array_equal(state["w"], [9, 10, 11])
+    assert int(state["n"]) == 9
+    assert found == [{"step": 2}, {"step": 5}, {"step": 9}]
+
+
+def test_a_network_with_one_number_that_is_not_finite_is_not():
+    whole = {"a": jnp.ones((2, 3)), "b": jnp.arange(4)}
+    assert is_finite(whole)
+    for bad in (jnp.nan, jnp.inf, -jnp.inf):
+        assert not is_finite(whole | {"c": jnp.array([0.0, bad])})
+    given: Any = SimpleNamespace(newest=lambda: 3)
+    said = r"the last good checkpoint is of step 3; lower --learning-rate, with another --out$"
+    with pytest.raises(InputError, match=said):
+        check_finite("loss", np.array([1.0, np.nan]), 4, given)
