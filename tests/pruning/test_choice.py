@@ -10,6 +10,7 @@ import pytest
 from pruning import coupled_channels, prune
 from pruning.channels import (
     channel_scores,
+    cost_at,
     mask_channels,
     remove_channels,
     resized,
@@ -156,3 +157,20 @@ def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
     np.testing.assert_allclose(resized(apply, groups, keep)(small, x), expected, rtol=1e-12)
     with pytest.raises(ValueError, match="keep must hold at least one channel of a; got none"):
         remove_channels(params, groups, keep)
+
+
+def test_every_group_must_be_of_the_tree():
+    """The groups of another network behind those of this one are refused, too."""
+
+    def apply(p, x):
+        return jax.nn.relu(x @ p["a"]) @ p["b"]
+
+    wide, narrow = ({"a": np.ones((2, n)), "b": np.ones((n, 3))} for n in (6, 4))
+    x = np.ones((1, 2))
+    groups = (*coupled_channels(apply, wide, x), *coupled_channels(apply, narrow, x))
+    for use in (
+        lambda: cost_at(apply, wide, groups, x)((3, 2)),
+        lambda: channel_scores(wide, groups),
+    ):
+        with pytest.raises(ValueError, match=r"groups were read; they differ in a \(2, 4\)"):
+            use()

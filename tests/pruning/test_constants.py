@@ -68,3 +68,19 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
                         sums += constant @ params["w"][k, m, ~keep]
     expected = params["bias w"] + sums / (height * width)
     np.testing.assert_allclose(found["bias w"], expected, rtol=1e-12)
+
+
+def test_nothing_is_folded_for_channels_before_a_divisor():
+    """Zero filters would divide by zero: the constant of such a channel is not known."""
+
+    def apply(p, x):
+        h = (x @ p["a"] + p["bias a"][None]) / p["by"][None]
+        return h @ p["b"] + p["bias b"][None]
+
+    params = drawn(**{"a": (3, 6), "bias a": 6, "bias by": 6, "b": (6, 2), "bias b": 2})
+    params["by"] = params.pop("bias by")
+    x = RNG.normal(3, 5, (4, 3))
+    groups = coupled_channels(apply, params, x)
+    assert [group.size for group in groups] == [6]
+    found = fold_constants(apply, params, groups, [np.arange(6) < 4], x)
+    jax.tree.map(np.testing.assert_array_equal, found, params)

@@ -476,3 +476,26 @@ def test_of_several_states_each_may_be_whole_or_small():
             found = jax.tree.leaves(run(small, {"h": first}, second, x))
             for a, b in zip(found, expected, strict=True):
                 np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+def test_what_a_scatter_writes_over_channels_decides_whether_they_are_zero():
+    """cos(0) is 1: where it is written, a sum over the channels does not drop removed ones."""
+
+    def network(written):
+        def apply(p, x):
+            h = jnp.tanh(x @ p["a"])
+            h = h.at[:, 0].set(written(h[:, 2]))
+            return jnp.square(h).sum(-1)
+
+        return apply
+
+    rng = np.random.default_rng(8)
+    params, x = {"a": rng.normal(1, 2, (3, 6))}, rng.normal(3, 2, (4, 5, 3))
+    assert not coupled_channels(network(jnp.cos), params, x, resize=True)
+    apply = network(jnp.sin)
+    groups = coupled_channels(apply, params, x, resize=True)
+    keep = [np.array([1, 0, 0, 1, 1, 0], bool)]
+    np.testing.assert_allclose(
+        resized(apply, groups, keep)(remove_channels(params, groups, keep), x),
+        apply(mask_channels(params, groups, keep), x),
+    )

@@ -149,3 +149,19 @@ def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
     for params in (pruned.params, masked):
         found = tensor_parallel(params, X)
         np.testing.assert_allclose(found, mlp(masked, X), rtol=1e-10, atol=1e-10)
+
+
+def test_a_mesh_axis_of_one_device_splits_nothing():
+    mesh = jax.make_mesh((8, 1), ("d", "m"), axis_types=(AxisType.Auto,) * 2)
+
+    def body(x, c, b):
+        return jax.lax.psum(jax.nn.relu(x @ c) @ b, "m")
+
+    def apply(p, x):
+        specs = (P("d"), P(None, "m"), P("m", None))
+        return jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P("d"))(x, p["c"], p["b"])
+
+    params = {"c": PARAMS["c"], "b": PARAMS["b"]}
+    x = np.random.default_rng(4).normal(3, 2, (8, params["c"].shape[0]))
+    (group,) = coupled_channels(apply, params, x)
+    assert group.size == params["c"].shape[1]

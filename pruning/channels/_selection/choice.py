@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxnorm.internal import auto_sharded, check_function, check_on_host, flat_rows
 from pruning._arguments import at_least, check_names, check_values
-from pruning.channels._coupling.groups import ChannelGroup
+from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._program.calls import Tree
 from pruning.channels._removal.removal import producers
 from pruning.criteria._criteria import l2_norm
@@ -48,6 +48,7 @@ def channel_scores(
 
     Raises:
       TypeError: A kernel has an integer dtype, or arrays have no values.
+      ValueError: Groups were read from another tree.
 
     Example:
       >>> from pruning import coupled_channels
@@ -60,8 +61,7 @@ def channel_scores(
     """
     check_function(criterion, "criterion", "pruning.CRITERIA['l1']")
     check_values("channel_scores", params)
-    paths = groups[0].parameters.paths if groups else ()
-    leaves = dict(zip(paths, jax.tree.leaves(params), strict=bool(groups)))
+    leaves = dict(zip(parameters_of(params, groups).paths, jax.tree.leaves(params), strict=True))
 
     @cache
     def scores(path: str, axis: int) -> Array:
