@@ -431,3 +431,21 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
     assert 0.3 * size < smaller < size
+
+
+def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):
+    """The repair aims at the stream of the whole model, which the removed layer has changed."""
+    sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 48}
+    model = model_of(tmp_path / "model", "qwen2", **sizes)
+    numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)
+    text = Text(*tokens.divide(numbers, 16, 64, 8, 0))
+    wanted = outputs(model.architecture, {n: model.read(n) for n in model.tensors}, text)
+    whole = removal.whole(model.architecture)
+    distance = []
+    for repaired in (True, False):
+        selection = whole._replace(layers=np.array([0, 2]))
+        plan = cutting.plan(model, selection, text, repaired=repaired)
+        arrays = dict(cutting.arrays(plan, {}, lambda _: None))
+        assert not any(name.startswith("model.layers.2.") for name in arrays)
+        distance.append(np.square(outputs(plan.small, arrays, text) - wanted).mean())
+    assert distance[0] < 0.4 * distance[1]

@@ -258,7 +258,7 @@ def test_the_identity_of_records_is_of_images_all_over_both_splits():
 
     def identity(train=None, test=None):
         parts: Any = Split(2500, train), Split(10, test)
-        found = datasets.identity(imagenet.Records("made", "", 7, *parts, "1.0.0"))
+        found = datasets.identity(imagenet.Records("made", "", 7, *parts, version="1.0.0"))
         return found, [part.read for part in parts]
 
     found, read = identity()
