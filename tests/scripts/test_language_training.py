@@ -236,7 +236,7 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
     def variants(model, counts, text, seed, settings):
         parameters = removal.parameters(model.architecture, model.tensors, counts)
         for score, repaired, extra in (("wanda", "none", 0), ("magnitude", "least squares", 0.5)):
-            yield score, repaired, streams.Perplexity(10 * seed + extra + parameters, 1.0)
+            yield score, repaired, streams.Perplexity(10 * text + seed + extra + parameters, 1.0)
 
     monkeypatch.setattr(comparison, "variants", variants)
     monkeypatch.setattr(comparison, "draw_text", lambda settings, seed: seed)
@@ -256,9 +256,9 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
     for row in found["rows"]:
         assert row["parameters"] <= row["keep"] * size
         start = row["parameters"] + 0.5 * (row["score"] == "magnitude")
-        assert row["perplexity"] == [start, start + 10, start + 20]
-        assert row["mean"] == start + 10
-        assert row["stderr"] == pytest.approx(10 / 3**0.5)
+        assert row["perplexity"] == [start, start + 11, start + 22]
+        assert row["mean"] == start + 11
+        assert row["stderr"] == pytest.approx(11 / 3**0.5)
     assert found["rows"][0]["parameters"] > found["rows"][2]["parameters"]
 
 

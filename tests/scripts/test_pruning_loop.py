@@ -4,13 +4,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
+from flax import nnx
 
 import pruning
-from experiments.measures import pruned
+from experiments.measures import networks, pruned
 from experiments.measures.plan import Plan
 from experiments.recipes import Recipe
+from experiments.training.step import State
 from tests.support.small_runs import random_images
 
 
@@ -200,3 +204,58 @@ def test_batches_of_a_repair_are_the_first_images_in_order():
     assert [part.tolist() for part in merged.keywords["inputs"]] == [[[0.0]]]
     scaled: Any = pruned.repair(Plan(repair="scale"), x)
     assert scaled.func is pruning.channels.rescale
+
+
+def made_state(seed):
+    """Two convolutions of ten and fourteen filters, whose norms are in no order."""
+    rng = np.random.default_rng(seed)
+    kernels = {"a": rng.normal(size=(3, 3, 2, 10)), "b": rng.standard_cauchy((3, 3, 1, 14))}
+    params = nnx.State(
+        {
+            name: nnx.State({"kernel": nnx.Param(jnp.asarray(w, jnp.float32))})
+            for name, w in kernels.items()
+        }
+    )
+    return State(params, nnx.State({}), None, jnp.int32(0), jnp.float32(0)), kernels
+
+
+def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
+    """The accuracy is made up: the sum of the squares of what is left, by its own program."""
+    made = {
+        "batch_norm": [made_state(0), made_state(1)],
+        "unitized": [made_state(2), made_state(3)],
+    }
+    factors = {"batch_norm": 1.0, "unitized": 1e-3}
+
+    def squares(state):
+        leaves = jax.tree.leaves(state.params)
+        return sum(float(np.square(np.asarray(leaf, float)).sum()) for leaf in leaves)
+
+    programs: Any = {
+        name: SimpleNamespace(probe_accuracy=lambda state, f=factor: f * squares(state))
+        for name, factor in factors.items()
+    }
+    states = {name: [state for state, _ in runs] for name, runs in made.items()}
+    found = networks.criteria(states, programs, on_network=lambda: None)
+    assert [layer["filters"] for layer in found["layers"]] == [10, 14]
+    assert [layer["dims"] for layer in found["layers"]] == [18, 9]
+    for name, runs in made.items():
+        own, factor = found[name], factors[name]
+        for seed, (_, kernels) in enumerate(runs):
+            flat = [w.reshape(-1, w.shape[-1]) for w in kernels.values()]
+            l1, l2 = ([np.linalg.norm(w, k, axis=0) for w in flat] for k in (1, 2))
+            rho: Any = [scipy.stats.spearmanr(a, b)[0] for a, b in zip(l1, l2, strict=True)]
+            np.testing.assert_allclose(own["spearman"]["l1-l2"][seed], rho, rtol=1e-5)
+            halves = [[set(np.argsort(s)[: len(s) // 2]) for s in scores] for scores in (l1, l2)]
+            shared = [len(a & b) / len(a) for a, b in zip(*halves, strict=True)]
+            np.testing.assert_allclose(own["overlap"]["l1-l2"][seed], shared, rtol=1e-6)
+            whole = factor * sum(np.square(w).sum() for w in flat)
+            assert own["unmasked"]["values"][seed] == pytest.approx(whole, rel=1e-4)
+            for criterion, scores in (("l1", l1), ("l2", l2)):
+                for ratio in (0.1, 0.3, 0.5):
+                    left = factor * sum(
+                        np.square(w[:, np.argsort(s)[int(ratio * len(s) + 1e-9) :]]).sum()
+                        for w, s in zip(flat, scores, strict=True)
+                    )
+                    value = own["masked"][criterion][str(ratio)]["values"][seed]
+                    assert value == pytest.approx(left, rel=1e-4)
