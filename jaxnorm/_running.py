@@ -1,4 +1,4 @@
-"""Running statistics for NNX and Linen, and the choice between running and batch statistics."""
+"""Running statistics for NNX and Linen modules, and the choice of the statistics to use."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

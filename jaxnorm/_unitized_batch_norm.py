@@ -162,7 +162,7 @@ def unitized_batch_norm(
     bias = per_channel("bias", 0 if bias is None else bias, x)
 
     def factors(square: Float[Array, "*batch 1"]) -> Float[Array, "*batch c"]:
-        """The factors of x̂ in lines 10 and 13 of Algorithm 2, from the mean squares s of line 9."""
+        """The factors of x̂ in lines 10 and 13 of Algorithm 2, from the mean squares of line 9."""
         return factor(channels(alpha, square), square + eps)
 
     affine = Affine(factors, scale, bias)

@@ -1,5 +1,4 @@
-"""The filters of a trained network: which ones each criterion would prune, and how Gaussian they
-are.
+"""Shows which filters of a trained network each criterion would prune, and how Gaussian they are.
 
     python scripts/analyze.py WEIGHTS                 # about 20 seconds for a ResNet-20
     python scripts/analyze.py WEIGHTS --layers layer1 layer2 --ratio 0.3 --out out/analysis
@@ -8,8 +7,8 @@ are.
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
 checkpoints; no file can run code. RUN is the folder of a run of scripts/train.py; the newest
 checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed,
-with the weights of a neuron as a filter. The command prints a table of all layers. OUT/index.html
-has the figures of the pruning paper, and OUT/results.json has every value.
+with the weights of a neuron as a filter. The command prints a table with a row for each layer.
+OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -44,12 +43,13 @@ def main(
     """Analyze the layers of a network and write OUT/index.html and OUT/results.json.
 
     Args:
-      path: Weight file, checkpoint folder, or folder of a run of scripts/train.py.
+      path: A weight file, a checkpoint folder, or the folder of a run of scripts/train.py.
       layers: Analyze only layers whose name begins with one of these texts.
-      ratio: Fraction of the filters that each criterion would prune.
-      out: Folder for the page and its results.
-      gaussian_layers: Number of Gaussian layers drawn for each shape, for the bands of the figures.
-      seed: Seed of the network, if `path` is a run.
+      ratio: The fraction of the filters that each criterion would prune.
+      out: The folder for the page and its results.
+      gaussian_layers: The number of Gaussian layers that are drawn for each shape, for the bands of
+        the figures.
+      seed: The seed of the network, if `path` is a run.
     """
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
@@ -106,7 +106,7 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
 
 
 def summarize(results: dict) -> None:
-    """The table of all layers, as rows of cells."""
+    """The table of all layers: rows of cells, with one row for each layer."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
     from experiments.pages.series import pair_label

@@ -6,7 +6,7 @@ The eight normalizers are batch norm, unitized batch norm by Eq. 10 and by Eq. 9
 norm, DyT, Derf and batch renormalization. The tasks are a dense network on MNIST, a small
 convolutional network on Fashion-MNIST, and a small transformer on the characters of Python's
 manual. OUT/index.html shows whether networks with less shift train better or faster, and
-OUT/results.json has every number. OUT/runs has a file for each finished run, so an interrupted
+OUT/results.json has all numbers. OUT/runs has a file for each finished run, so an interrupted
 command resumes.
 """
 
@@ -35,11 +35,11 @@ def main(
     """Train and measure all networks, and write a page that compares them.
 
     Args:
-      data_dir: Folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
-      seeds: Number of networks for each normalizer and task.
-      size: Number of training images of a task; the task on texts uses a quarter as many texts.
-      traffic: File of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
-      out: Folder for the page, its results and finished runs.
+      data_dir: The folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
+      seeds: The number of networks for each normalizer and task.
+      size: The number of training images of a task; the task on texts uses a quarter as many texts.
+      traffic: A file of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
+      out: The folder for the page, its results and finished runs.
     """
     from experiments.measures import atlas, atlas_findings
     from experiments.pages import atlas as atlas_page
@@ -71,7 +71,11 @@ def main(
 def read_or_measure(
     out: Path, name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """The results of a run: read from its file if the same code has finished it, else measured."""
+    """The results of a run.
+
+    If the same code has finished the run, the results are read from its file, and otherwise the run
+    is measured.
+    """
     from experiments.measures import atlas
 
     run = f"{name} {normalizer} {seed}".replace(",", "").replace(" ", "_")

@@ -1,12 +1,12 @@
-"""HBM traffic of a training step of eight normalizers, compiled for TPU v5e and H100.
+"""Computes the memory traffic (HBM) of a training step of eight normalizers on TPU v5e and H100.
 
     python scripts/atlas_traffic.py        # 5 minutes of one core, in the environment of
                                            # `make bench-compiled`; no device is needed
 
 The command measures the forward and backward pass of one layer in bfloat16, on images (256, 56, 56,
 256) and on vectors (8192, 4096). Traffic is given in units of n, the size of the layer's input in
-bytes. Batch norm on images should take 8.0 n on the v5e. The command writes OUT and prints a line
-for each program.
+bytes. Batch norm on images should have a traffic of 8.0 n on the v5e. The command writes the
+results to OUT and prints a line for each program.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -30,11 +30,11 @@ def main(
     targets: tuple[Literal["v5e", "h100"], ...] = ("v5e", "h100"),
     out: Location = Path("out/atlas_traffic/normalizers.json"),
 ) -> None:
-    """Compile a training step of each normalizer, and write its HBM traffic.
+    """Compile a training step of each normalizer, and write its memory traffic.
 
     Args:
-      targets: Chips to compile for, each in a separate process.
-      out: File for the results; only one run at a time may use its folder.
+      targets: The chips to compile for; each chip has a separate process.
+      out: The file for the results; only one run at a time may use its folder.
     """
     import jax
 
@@ -56,7 +56,7 @@ def main(
 
 
 def measure_rows(target: str) -> list[dict[str, Any]]:
-    """Measure the rows of one target; print each row when it is compiled."""
+    """Measure all programs for one target, and print each row of the table when it is compiled."""
     from jax.sharding import SingleDeviceSharding
 
     from experiments.compiled import normalizers

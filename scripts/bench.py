@@ -1,12 +1,12 @@
-"""Compare the speed of our functions with Flax and SciPy.
+"""Compare the speed of our functions with the functions of Flax and SciPy.
 
     python scripts/bench.py            # about eight minutes on 2 cores
 
-Both programs of a pair are compiled, warmed up, and then timed alternately in one process. The
-ratio of times is the median over pairs of neighbouring calls, with quartiles. A ratio below 1 means
-that our program is faster. Layers are also compared with a plain copy of their input, which is the
-lower limit that memory sets, and with the memory of Flax's compiled program. `--out` writes the
-numbers and the load of the machine to a file.
+Both programs of a pair are compiled and warmed up. Then they are timed alternately in one process.
+The ratio of times is the median over pairs of neighbouring calls, and is printed with its
+quartiles. A ratio below 1 means that our program is faster. Layers are also compared with a plain
+copy of their input, whose time is the least that memory allows, and with the memory of Flax's
+compiled program. `--out` writes the numbers and the load of the machine to a file.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -39,12 +39,12 @@ class Options:
     """The benchmarks to run.
 
     Attributes:
-      runs: Number of timed runs of each program, after warming up.
-      dtype: Dtype of layers and networks, float32 or bfloat16. Parameters and statistics are always
-        float32.
-      only: Subject to time: layers, distances, pruning, coupling, halves, geometry, maps or
-        training; by default all.
-      out: JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
+      runs: The number of timed runs of each program, after warming up.
+      dtype: The dtype of layers and networks, float32 or bfloat16. Parameters and statistics are
+        always float32.
+      only: The subject to time: layers, distances, pruning, coupling, halves, geometry, maps or
+        training; by default all subjects.
+      out: The JSON file for the numbers, such as docs/results/bench/layers.json; by default none.
     """
 
     runs: Annotated[int, at_least(3)] = 30
@@ -64,7 +64,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options) -> dict[str, Any]:
-    """Time all groups and print each at once; return the rows and the settings."""
+    """Time all groups of programs, print each group at once, and return rows and settings."""
     import jax
 
     from experiments.benchmarks import timing
@@ -122,7 +122,7 @@ def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:
 
 
 def cells(timing: "Timing") -> list[str]:
-    """The cells of one pair of programs in the table."""
+    """The cells of the table for one pair of programs."""
     low, high = timing.quartiles
     return [
         timing.name,
@@ -136,7 +136,7 @@ def cells(timing: "Timing") -> list[str]:
 
 
 def means(pairs: Sequence["Pair"], timings: Sequence["Timing"]) -> list[list[str]]:
-    """Rows of geometric means, each over all sizes of one function or layer."""
+    """Rows of geometric means; each mean is over all sizes of one function or layer."""
     ratios: dict[str, list[float]] = {}
     for pair, timing in zip(pairs, timings, strict=True):
         if pair.like is not None:

@@ -1,4 +1,6 @@
-"""HBM traffic of layers beside Flax's, and of all functions, in programs compiled for v5e and H100.
+"""Measures the memory traffic (HBM) of our layers, Flax's layers and all functions.
+
+The programs are compiled for v5e and H100.
 
     python scripts/bench_compiled.py            # 22 minutes of one core
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
@@ -37,10 +39,10 @@ class Options:
     Attributes:
       target: The chip to compile for; by default both.
       only: The table to measure; by default all tables.
-      shapes: Shapes of the layers' inputs, such as 256,56,56,256; by default five shapes.
+      shapes: The shapes of the layers' inputs, such as 256,56,56,256; by default five shapes.
       dtype: The dtype of the layers; by default both.
-      out: Folder for the page and the results. The default is docs/results/compiled if everything
-        is measured; otherwise nothing is written.
+      out: The folder for the page and the results. The default is docs/results/compiled if
+        everything is measured; otherwise the command writes nothing.
     """
 
     target: Literal["v5e", "h100"] | None = None
@@ -51,7 +53,7 @@ class Options:
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Compile, print a line per program, and write a page."""
+    """Compile all programs, print a line for each program, and write a page."""
     import jax
 
     from experiments.compiled import layers as compiled_layers
@@ -87,7 +89,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 def measured(
     target: str, tables: Sequence[str], shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str]
 ) -> dict[str, list[dict]]:
-    """The rows of each table; each row is printed when it is compiled."""
+    """The rows of each table; each row is printed when its program is compiled."""
     from experiments.compiled import tables as compiled_tables
 
     rows: dict[str, list[dict]] = {}

@@ -4,9 +4,9 @@
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
     python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
 
-OUT/index.html is the page, and OUT/results.json has every number. The exit status is 1 if any
-outcome differs from the recorded outcome. An interrupted run resumes from OUT/measured.json and
-ends with the same numbers. OUT/compiled stores compiled programs.
+OUT/index.html is the page, and OUT/results.json has every number. The exit status is 1 if the
+outcome of any check differs from the recorded outcome. An interrupted run resumes from
+OUT/measured.json and ends with the same numbers. OUT/compiled stores compiled programs.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -56,15 +56,16 @@ def main(
     Args:
       paper: unitization, cwda or bn-decomposed; by default all three. jaxnorm stands for claims of
         this library.
-      claim: Number of a statement in a paper, such as "Theorem 1", or part of a claim's name.
-      precision: Factor by which all standard errors are multiplied: 0.5 takes four times the draws.
+      claim: The number of a statement in a paper, such as "Theorem 1", or a part of a claim's name.
+      precision: A factor by which all standard errors are multiplied: with 0.5, four times as many
+        draws are made.
       seed: The seed of all draws.
-      devices: Number of devices that share the draws, by default all. Without accelerators, the CPU
-        is split into `devices` parts.
-      out: Folder for the page and its numbers.
-      errata: File for the errata of the papers, such as docs/errata.md; figures.md in the same
-        folder lists their figures and tables. By default, neither file is written.
-      list_only: Whether claims are only listed with their recorded verdicts, and not checked.
+      devices: The number of devices that share the draws, by default all devices. Without
+        accelerators, the CPU is split into `devices` parts.
+      out: The folder for the page and its numbers.
+      errata: The file for the errata of the papers, such as docs/errata.md; figures.md in the same
+        folder lists the papers' figures and tables. By default, neither of these files is written.
+      list_only: Whether claims are only listed with their recorded verdicts, without being checked.
     """
     from experiments.measures import claims as claim_measures
 
@@ -108,7 +109,10 @@ def check(
 
 
 def write(results: dict, out: Path, errata: Path | None) -> None:
-    """Write the page and its numbers, and also errata and figures if a file for them is given."""
+    """Write the page and its numbers.
+
+    If a file for the errata is given, write the errata and the figures too.
+    """
     from experiments.measures.claims import writing
     from experiments.pages import figures, page, theorems
 

@@ -1,14 +1,14 @@
-"""Cut a small language model of bytes in several ways: which choice and repair are best?
+"""Cut a small language model of bytes in several ways, to compare scores and repairs.
 
     python scripts/compare_lm.py                           # the model of scripts/train_lm.py
     python scripts/compare_lm.py out/train_lm/model --keep 0.75 --seeds 1
 
-The command removes key-value heads with their queries, and intermediate units, until a share of the
-parameters remains. The command chooses the units by each score, at random and by size. After each
-cut, the kernels are fitted by least squares on some text, or trained on that text or on a share of
-an epoch. OUT/results.json has the perplexity of held-out bytes for each seed. The seed decides the
-text and the random choice. The run takes about half an hour of a core, and more for a larger share
-of an epoch.
+The command removes key-value heads with their queries, and intermediate units, until the given
+share of the parameters remains. The units to remove are chosen by each score, at random and by
+size. After each cut, the remaining kernels are fitted by least squares on some text, or trained on
+this text or on a share of an epoch. OUT/results.json has the perplexity of held-out bytes for each
+seed. The seed decides the text and the random choice. The run takes about half an hour of one core,
+and more if the share of an epoch is larger.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -29,17 +29,17 @@ from experiments.options import AtLeastTwo, LocalPath, Positive, Seeds, Share, c
 
 @dataclass(frozen=True)
 class Options:
-    """Which model is cut, and how.
+    """The model that is cut, and how it is cut.
 
     Attributes:
-      model: Folder of a model whose tokens are bytes.
-      keep: Shares of the parameters that remain.
-      seeds: Number of draws of the text and of the random choice.
-      sequences: Number of text pieces used to score and to repair.
-      length: Bytes in a piece.
-      held_out: Number of held-out pieces on which the perplexity is measured.
-      epoch: Share of the training text that fine-tuning reads, with each piece read once.
-      out: Folder for results.json.
+      model: The folder of a model whose tokens are bytes.
+      keep: The shares of the parameters that remain.
+      seeds: The number of draws of the text and of the random choice.
+      sequences: The number of text pieces used to score units and to repair kernels.
+      length: The number of bytes in a piece.
+      held_out: The number of held-out pieces on which the perplexity is measured.
+      epoch: The share of the training text that fine-tuning reads; each piece is read once.
+      out: The folder for results.json.
     """
 
     model: tyro.conf.Positional[LocalPath] = Path("out/train_lm/model")

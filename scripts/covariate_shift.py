@@ -5,14 +5,15 @@
 
 The paper's dense network (ten layers of 100 units, one layer of 8 units) is trained with batch norm
 and with unitized batch norm from the same weights, normalized before the ReLU or after it. The
-learning rate is divided by 5 at 30, 60 and 80 % of the epochs, or is constant. Only a constant rate
-shows whether a fall of the shift comes from the layer or from a smaller rate. After every epoch,
-the command measures how far the outputs of two layers for test images have shifted, and the moments
-of outputs for training images. Outputs are normalized in three ways: by statistics of the whole
-training set, by running averages, and by the statistics of each batch. For running averages and
-batch statistics, the page also shows the measurement with frozen weights. OUT/index.html shows the
-results, and OUT/results.json has every number. OUT/runs has the finished networks. An interrupted
-run resumes after the last finished network. Nothing is downloaded.
+learning rate is either constant, or divided by 5 at 30, 60 and 80 % of the epochs. If the shift
+falls, only a constant rate shows whether the layer causes the fall or a smaller rate does. After
+every epoch, the command measures how far the outputs of two layers have shifted for test images,
+and the moments of their outputs for training images. Outputs are normalized in three ways: by
+statistics of the whole training set, by running averages, and by the statistics of each batch. For
+running averages and batch statistics, the page also shows the same measurement with frozen weights,
+which gives the noise. OUT/index.html shows the results, and OUT/results.json has every number.
+OUT/runs has the finished networks. An interrupted run resumes after the last finished network.
+Nothing is downloaded.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -40,18 +41,18 @@ def main(
     exact: AtLeastTwo = 400,
     out: Location = Path("out/shift"),
 ) -> None:
-    """Measure moments and shift of a network's layers through training.
+    """Measure the moments and the shift of a network's layers through training.
 
     Args:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
-      data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
-      epochs: Passes over the training images.
-      seeds: Number of networks for each normalization, order and schedule.
+      data_dir: The folder that holds the data set in tensorflow-datasets' format; digits need none.
+      epochs: The number of passes over the training images.
+      seeds: The number of networks for each normalization, order and schedule.
       schedules: Whether learning rates drop, are constant, or both.
       orders: Whether networks normalize before the ReLU, after it, or both.
-      batch_size: Images per step.
-      exact: Number of test images for which exact joint distances are computed.
-      out: Folder for the page, its results and finished networks.
+      batch_size: The number of images per step.
+      exact: The number of test images for which exact joint distances are computed.
+      out: The folder for the page, its results and finished networks.
     """
     from experiments.data import datasets
     from experiments.measures import provenance, shift

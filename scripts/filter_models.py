@@ -1,14 +1,14 @@
-"""How similarly l1 and l2 rank the filters of trained networks, beside three models of filters.
+"""Compares how l1 and l2 rank the filters of trained networks with three models of filters.
 
     python scripts/filter_models.py WEIGHTS...      # about a minute a network
 
 WEIGHTS are weight files that scripts/analyze.py can read. For each layer, the command fits the
 shape of the weights' distribution, the spread of the filters' scales and the effective dimension.
-From the shape, the spread and the dimension, closed forms predict Spearman's and Kendall's
-correlation and the overlap. The page compares the expected overlaps of pairs of criteria with the
-differences of accuracies in Table 4 of the pruning paper and in results of scripts/prune.py.
-OUT/index.html is the page, and OUT/results.json has every value. For the ResNet-20, the model of
-Gaussian filters predicts Spearman's correlation with an error of 0.068.
+From these three numbers, closed forms predict Spearman's correlation, Kendall's correlation and the
+overlap. The page compares expected overlaps of pairs of criteria with differences of accuracies,
+from Table 4 of the pruning paper and from results of scripts/prune.py. OUT/index.html is the page,
+and OUT/results.json has every value. For the ResNet-20, the model of Gaussian filters predicts
+Spearman's correlation with an error of 0.068.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -39,9 +39,9 @@ def main(
     """Fit the layers, predict their rankings and write OUT/index.html and OUT/results.json.
 
     Args:
-      paths: Files of weights, one for each network.
-      prune: Folders of results of scripts/prune.py, whose accuracies are compared too.
-      out: Folder for the page and its results.
+      paths: The files of weights, one for each network.
+      prune: The folders of results of scripts/prune.py whose accuracies are compared too.
+      out: The folder for the page and its results.
     """
     from experiments.measures import filter_models
     from experiments.pages import filter_models as models_page
@@ -66,7 +66,7 @@ def main(
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
-    """The convolutions of a file with enough filters for a ranking; if none, its dense layers."""
+    """The convolutions of a file with enough filters for a ranking, or else its dense layers."""
     import jax.numpy as jnp
     import numpy as np
 

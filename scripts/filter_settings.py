@@ -1,11 +1,11 @@
-"""Which settings of Table 3 of the pruning paper make the filters of a small network non-Gaussian?
+"""Finds settings of Table 3 of the pruning paper that make filters non-Gaussian.
 
     python scripts/filter_settings.py            # about 10 minutes of a core
 
-Each setting changes one part: initialization, optimizer, regularization, learning rate, depth,
+Each setting changes one thing: initialization, optimizer, regularization, learning rate, depth,
 width or length of training. Networks are trained on the embedded digits. All networks of a setting
-are trained as one program. OUT/index.html has distances to Gaussian filters and tests before and
-after training, and OUT/results.json has every value. An interrupted run resumes after its last
+are trained as one program. OUT/index.html has tests and distances to Gaussian filters, before and
+after training, and OUT/results.json has all values. An interrupted run resumes after its last
 setting. Before training, filters from Kaiming's or Xavier's normal initialization should pass all
 tests.
 """
@@ -27,8 +27,8 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
     """Train small networks under every setting, test their filters and write OUT/index.html.
 
     Args:
-      seeds: Number of networks of each setting.
-      out: Folder for the page and its results.
+      seeds: The number of networks of each setting.
+      out: The folder for the page and its results.
     """
     from experiments.data import datasets
     from experiments.measures import filter_settings, filter_tests, filter_training

@@ -1,14 +1,16 @@
-"""Does an odd point form? Recentering and eight activations at infinite width, on one page.
+"""Does an odd point form?
+
+Odd states of recentering and eight activations at infinite width, on one page.
 
     python scripts/odd_states.py            # about 8 minutes of a busy core
 
 For each activation, the command computes the map of angles, its fixed point and its depth scale.
 For batches of 6, 7, 10 and 30 samples, the command computes the odd state, the symmetric state, and
-the growth of all deviations from both states. Closed forms or single integrals, where these exist,
-confirm the growth with 50 digits. The command also draws networks of finite width with 10 samples.
-OUT/index.html is the page, and OUT/results.json has every value. An interrupted run resumes after
-its last activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and spectral radius
-0.927.
+how fast all deviations from both states grow. If a closed form or a single integral exists, it
+confirms the growth with 50 digits. The command also draws networks of finite width for batches of
+10 samples. OUT/index.html is the page, and OUT/results.json has every value. An interrupted run
+resumes after its last activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and
+spectral radius 0.927.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -26,10 +28,10 @@ from experiments.progress import progress_bar
 
 @checked
 def main(out: LocalPath = Path("out/odd_states")) -> None:
-    """Compute all states and write OUT/index.html.
+    """Compute the states of all activations and write OUT/index.html.
 
     Args:
-      out: Folder for the page and its results.
+      out: The folder for the page and its results.
     """
     from experiments.measures import activation_states, odd_certificate
     from experiments.measures.finished import Finished

@@ -10,11 +10,11 @@
 
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
 folder of a run of scripts/train.py with batch norm. Unitized layers cannot lose channels, because
-their norm couples all channels. RUN may also be a weight file of a residual network for small
-images with PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's means
-and deviations of pixels. Without RUN, residual networks are trained first, in OUT/run.
-OUT/index.html shows accuracies and costs, OUT/results.json has every value, and OUT/networks has
-the small networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last
+their norm couples all channels of a layer. RUN may also be a weight file of a residual network for
+small images with PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's
+means and deviations of pixels. Without RUN, residual networks are trained first, in OUT/run.
+OUT/index.html shows accuracies and costs, and OUT/results.json has all values. OUT/networks has the
+small networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last
 checkpoint.
 """
 
@@ -42,20 +42,20 @@ class Options:
     """The networks to prune, and how to prune them.
 
     Attributes:
-      run: Folder of a run of scripts/train.py, whose settings replace the training options; or a
-        weight file (.safetensors) of a network for the data set.
+      run: The folder of a run of scripts/train.py, whose settings replace the training options; or
+        a weight file (.safetensors) of a network for the data set.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
-      data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
-      epochs: Passes over the training images before pruning.
-      seeds: Number of networks.
-      depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
-      batch_size: Images per step.
+      data_dir: The folder that holds the data set in tensorflow-datasets' format; digits need none.
+      epochs: The number of passes over the training images before pruning.
+      seeds: The number of networks.
+      depth: The number of layers of the residual network: 8, 14, 20 or any other 6k + 2.
+      batch_size: The number of images per step.
       images: The largest number of training images.
       plan: How the networks are pruned.
-      batch_sizes: Batch sizes at which networks are timed.
+      batch_sizes: The batch sizes at which networks are timed.
       sensitivity: Whether the accuracy is also measured after removing channels of one layer at a
         time, chosen by l2.
-      out: Folder for the page, its results and the small networks.
+      out: The folder for the page, its results and the small networks.
     """
 
     run: tyro.conf.Positional[LocalPath | None] = None
@@ -83,7 +83,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
     run = options.out / "run" if options.run is None else options.run
     recipe, seeds, count = choose(options)
-    # PyTorch's networks standardize images of any data set with the moments of ImageNet.
+    # PyTorch's networks standardize the images of any data set by the moments of ImageNet's pixels.
     moments = (loaders.MEAN, loaders.DEVIATION) if run.is_file() else None
     images = datasets.load(recipe.dataset, options.data_dir, moments)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])

@@ -1,4 +1,4 @@
-"""Prune a language model's folder, without training, into one that stock `transformers` loads.
+"""Prune a language model in a folder, without training; unchanged `transformers` loads the result.
 
     python scripts/prune_lm.py MODEL_DIR --keep 0.75 --text text.txt --out out/small
     python scripts/prune_lm.py MODEL_DIR --parameters 0.5B --units heads intermediate hidden \
@@ -6,13 +6,14 @@
     python scripts/prune_lm.py MODEL_DIR --layers 24 --intermediate 2304 --score magnitude \
         --repair none
 
-MODEL_DIR has config.json and safetensors (one file or shards) of Llama, Mistral, Qwen 2 or 3, Gemma
-2 or 3, GPT-2, Mixtral or Qwen 3 MoE. Every layer loses the same number of key-value heads with
-their queries, intermediate units, experts and channels of the stream, so the model in OUT has the
-same class. Norms are adapted to the new width. A text is used to choose the remaining units and to
-compute their kernels; its last tenth is held out. Only one layer is in memory at a time.
-OUT/index.html shows what was removed, and perplexities of held-out text before and after each
-stage. A model with 0.6 billion parameters takes some minutes on two cores.
+Every layer loses the same number of key-value heads with their queries, intermediate units, experts
+and channels of the residual stream. So the model in OUT has the same class. Every layer loses the
+same number of key-value heads with their queries, intermediate units, experts and channels of the
+stream, so the model in OUT has the same class. Norms are adapted to the new width. A text is used
+to choose the units that remain and to compute their kernels. The last tenth of the text is held
+out. Only one layer is in memory at a time. OUT/index.html shows what was removed, and the
+perplexity of held-out text before and after each stage. A model with 0.6 billion parameters takes
+some minutes on two cores.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -35,20 +36,20 @@ Unit = Literal["heads", "intermediate", "hidden", "experts"]
 
 @dataclass(frozen=True)
 class Amounts:
-    """How much of each kind remains.
+    """How much of each kind of units remains.
 
     Attributes:
-      keep: Share of the parameters that remain.
-      parameters: Number of parameters, such as 500M or 0.5B.
-      gigabytes: Gigabytes moved through the memory of --target in a pass over --length tokens in
-        bfloat16.
-      target: Chip for which the traffic of --gigabytes is compiled.
-      layers: Number of layers that remain.
-      heads: Number of query heads that remain in each layer.
-      intermediate: Number of hidden units that remain in each perceptron.
-      hidden: Number of channels that remain in the residual stream.
-      experts: Number of experts that remain in each mixture.
-      units: The kinds of units that a budget removes, with the same share of each kind.
+      keep: The share of the parameters that remain.
+      parameters: The number of parameters that remain, such as 500M or 0.5B.
+      gigabytes: The gigabytes that pass through the memory of --target when a pass over --length
+        tokens is computed in bfloat16.
+      target: The chip for which the traffic of --gigabytes is compiled.
+      layers: The number of layers that remain.
+      heads: The number of query heads that remain in each layer.
+      intermediate: The number of hidden units that remain in each perceptron.
+      hidden: The number of channels that remain in the residual stream.
+      experts: The number of experts that remain in each mixture.
+      units: The kinds of units that a budget removes; each kind loses the same share.
       round_to: Widths that are chosen for a budget are multiples of this number.
     """
 
@@ -67,21 +68,21 @@ class Amounts:
 
 @dataclass(frozen=True)
 class Options:
-    """What is pruned, and how.
+    """The model that is pruned, and how it is pruned.
 
     Attributes:
-      model: Folder of the model.
+      model: The folder of the model.
       amounts: How much of the model remains.
-      text: Text file, or .npy file of token numbers.
-      score: Score that decides which units remain; magnitude and random need no text.
+      text: A text file, or a .npy file of token numbers.
+      score: The score that decides which units remain; magnitude and random need no text.
       repair: Whether the remaining kernels are fitted to the text by least squares.
-      sequences: Number of text pieces used to score and to repair.
-      length: Number of tokens in a piece.
-      held_out: Number of pieces of the text's last tenth on which the perplexity is measured.
-      seed: Seed of the choice of text pieces and of the random score.
+      sequences: The number of text pieces used to score units and to repair kernels.
+      length: The number of tokens in a piece.
+      held_out: The number of pieces of the text's last tenth on which the perplexity is measured.
+      seed: The seed of the choice of text pieces and of the random score.
       maxtext: Whether the model is also written to OUT/maxtext, an Orbax checkpoint for MaxText;
-        only for Qwen 2 and 3.
-      out: Folder for the smaller model, its page and results.json.
+        this works only for Qwen 2 and 3.
+      out: The folder for the smaller model, its page and results.json.
     """
 
     model: tyro.conf.Positional[LocalPath] = Path("out/train_lm/model")

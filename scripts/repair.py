@@ -1,4 +1,4 @@
-"""Repair pruned networks without a gradient step, and measure their accuracy by criterion.
+"""Repair pruned networks without gradient steps, and measure their accuracy for each criterion.
 
     python scripts/repair.py                     # about two minutes of a core
     python scripts/repair.py resnet20 --weights resnet20.safetensors --data-dir DIR
@@ -7,10 +7,10 @@
 The experiment digits repairs perceptrons and networks of convolutions on the embedded digits
 (OUT/digits.json). The experiment resnet20 repairs a trained ResNet-20 on CIFAR-10 from weights with
 PyTorch's names (OUT/resnet20.json; each draw takes 13 minutes of a core). The experiment
-recalibration gives the unpruned network statistics of images unlike its training images
-(OUT/recalibration.json). When OUT has the first two files, OUT/index.html shows both. With half of
-its channels removed and repair by least squares, a perceptron keeps an accuracy of 97 %. An
-interrupted ResNet-20 resumes after its last row.
+recalibration recomputes the statistics of the unpruned network from images that are unlike its
+training images (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both
+results. After half of its channels are removed and it is repaired by least squares, a perceptron
+keeps an accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -36,14 +36,15 @@ class Options:
     Attributes:
       experiment: digits (networks on digits), resnet20, or recalibration (the unpruned ResNet-20 on
         other images).
-      weights: File of the ResNet-20's weights.
-      data_dir: Folder with CIFAR-10 in tensorflow-datasets' format.
-      images: Number of training images that repair the ResNet-20, a multiple of `batch` and of 25.
-      test: Number of test images.
-      batch: Batch size of the training images that repair.
-      draws: Number of draws of training images.
-      ratios: Shares of the channels that are removed.
-      out: Folder for the results and their page.
+      weights: The file with the ResNet-20's weights.
+      data_dir: The folder with CIFAR-10 in tensorflow-datasets' format.
+      images: The number of training images that repair the ResNet-20, a multiple of `batch` and of
+        25.
+      test: The number of test images.
+      batch: The batch size of the training images that repair networks.
+      draws: The number of draws of training images.
+      ratios: The shares of the channels that are removed.
+      out: The folder for the results and their page.
     """
 
     experiment: tyro.conf.Positional[Literal["digits", "resnet20", "recalibration"]] = "digits"
@@ -59,7 +60,10 @@ class Options:
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Repair networks; write OUT/EXPERIMENT.json and, when both kinds exist, OUT/index.html."""
+    """Repair networks, and write OUT/EXPERIMENT.json.
+
+    If OUT has results of both kinds of networks, write OUT/index.html too.
+    """
     given = options.weights, options.data_dir
     if options.experiment != "digits" and None in given:
         raise InputError(f"{options.experiment} must have --weights and --data-dir; got {given}")
@@ -113,7 +117,7 @@ def measure(options: Options) -> None:
 
 
 def write_page(out: Path) -> None:
-    """Write the page of the networks on digits and of the ResNet-20, when both results exist."""
+    """Write the page of the networks on digits and of the ResNet-20, if both results exist."""
     digits, resnet = (
         files.read_json(out / f"{name}.json", dict) for name in ("digits", "resnet20")
     )

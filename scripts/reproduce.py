@@ -5,7 +5,7 @@
 
 OUT/report/index.html is the page, and OUT/report/results.json has its results. On the digits, both
 networks reach a test accuracy of about 98 %. An interrupted run resumes from its last checkpoint
-when it is started again, and ends with the same results. Nothing is downloaded.
+when it is started again, and ends with the same results. The command downloads nothing.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -35,12 +35,12 @@ def main(
 
     Args:
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
-      data_dir: Folder that holds the data set in tensorflow-datasets' format; digits need none.
-      epochs: Passes over the training images.
-      seeds: Number of networks trained for each of the two normalizations.
-      batch_size: Images per step.
-      depth: Layers of the residual network, 8, 14, 20 or any other 6k + 2.
-      out: Folder for the report, and for checkpoints from which an interrupted run resumes.
+      data_dir: The folder that holds the data set in tensorflow-datasets' format; digits need none.
+      epochs: The number of passes over the training images.
+      seeds: The number of networks that are trained for each of the two normalizations.
+      batch_size: The number of images per step.
+      depth: The number of layers of the residual network: 8, 14, 20 or any other 6k + 2.
+      out: The folder for the report, and for checkpoints from which an interrupted run resumes.
     """
     from experiments.measures import report
     from experiments.pages import page

@@ -1,14 +1,14 @@
-"""Figures 2 to 8 of Nachum et al. and the neurons of the Discussion, on one page.
+"""Computes Figures 2 to 8 of Nachum et al. and the neurons of the Discussion, on one page.
 
     python scripts/reproduce_geometry.py --data-dir DIR     # about 15 minutes on 2 cores
 
-Figure 2 trains on Fashion-MNIST in DIR, in tensorflow-datasets' format, or without DIR on the
-embedded digits. By default, Figure 2 has 5 depths up to 33 hidden layers, 1,000 steps and 2 runs.
-`--figure-2 tenth` has all 17 depths of the paper, a tenth of its steps (3,510) and 5 runs, in about
-two hours of a core. `--figure-2 full` has the paper's 17 depths, 35,100 steps and 3 runs.
+Figure 2 trains on Fashion-MNIST in DIR, in tensorflow-datasets' format. Without DIR, it trains on
+the embedded digits. By default, Figure 2 has 5 depths up to 33 hidden layers, 1,000 steps and 2
+runs. `--figure-2 tenth` has all 17 depths of the paper, a tenth of its steps (3,510) and 5 runs, in
+about two hours of a core. `--figure-2 full` has the paper's 17 depths, 35,100 steps and 3 runs.
 OUT/index.html is the page, and OUT/results.json has its results. At infinite width, the angle
-between two points that are not odd should remain at 10.4 degrees. An interrupted run resumes after
-the last network of Figure 2. Nothing is downloaded.
+between two samples that are not odd should remain at 10.4 degrees. An interrupted run resumes after
+the last network of Figure 2. The command downloads nothing.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -37,11 +37,12 @@ def main(
     """Compute all figures and write OUT/index.html.
 
     Args:
-      data_dir: Folder with Fashion-MNIST in tensorflow-datasets' format; without one, digits.
-      figure_2: Depths, steps and runs of Figure 2. "full" takes the paper's depths, steps and runs,
-        which take days on a CPU; "tenth" has a tenth of the steps and more runs.
-      seed: Seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
-      out: Folder for the page and its results.
+      data_dir: The folder with Fashion-MNIST in tensorflow-datasets' format; without it, digits are
+        used.
+      figure_2: The depths, steps and runs of Figure 2. "full" takes the paper's depths, steps and
+        runs, which take days on a CPU; "tenth" has a tenth of the steps and more runs.
+      seed: The seed of all figures except Figure 2, whose runs have the seeds 0, 1, ….
+      out: The folder for the page and its results.
     """
     from experiments.data import datasets
     from experiments.pages import geometry as geometry_page

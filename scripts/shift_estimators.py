@@ -1,14 +1,14 @@
-"""Errors of four estimates of the earth mover distance, for pairs of known distance.
+"""Measures the errors of four estimates of the earth mover distance for known distances.
 
     python scripts/shift_estimators.py           # about ten minutes on 2 cores
 
-The distances are known for shifted Gaussians, for Gaussians of two scales and for the unbounded
-example of the unitization paper. For the outputs of a real layer (before and after an epoch of
-training on the digits), the exact distance of the test samples serves as the known distance. Each
-estimate sees 2,000 training and 500 test samples, which are new for every seed. The command writes
-OUT and prints a table of relative errors, (estimate − distance) / distance, as mean ± standard
-deviation over seeds. For Algorithm 3, which is too small by orders of magnitude, the table shows
-the ratio estimate / distance.
+The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
+the unitization paper whose distance has no bound. For the outputs of a real layer (before and after
+an epoch of training on the digits), the exact distance of the test samples serves as the known
+distance. Each estimate uses 2,000 training samples and 500 test samples, which are new for every
+seed. The command writes OUT and prints a table of relative errors, (estimate − distance) /
+distance, as mean ± standard deviation over seeds. Algorithm 3 is too small by orders of magnitude,
+so for it the table shows the ratio estimate / distance.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -32,9 +32,9 @@ def main(
     """Measure bias and spread of four estimates: critic, certified critic, slices, exact distance.
 
     Args:
-      seeds: Number of independent samples and initializations.
-      steps: Number of training steps of both critics; the paper trains for 1,500.
-      out: File for the results; only one run at a time may use its folder.
+      seeds: The number of independent samples and initializations.
+      steps: The number of training steps of both critics; the paper trains for 1,500 steps.
+      out: The file for the results; only one run at a time may use its folder.
     """
     from experiments.measures import shift_estimators
 
@@ -55,14 +55,14 @@ def main(
 
 
 def show(results: list[dict], seeds: int) -> None:
-    """Print one row for each pair."""
+    """Print one row of the table for each pair."""
     head = ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3")
     title = f"(estimate − distance) / distance: mean ± sd of {seeds} seeds"
     cli.show_table(title, head, list(map(row, results)), min_width=120, left=head[:1])
 
 
 def row(result: dict) -> list[str]:
-    """The cells of a pair: its name, its distance and the errors of the estimates."""
+    """The cells of the row of a pair: its name, its distance and the errors of the estimates."""
     *estimates, critic = result["estimates"].values()
     cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
     return [

@@ -32,38 +32,39 @@ from experiments.training import checks
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a recipe; none of these options changes its results beyond rounding.
+    """How to run a recipe; no option changes the results of the recipe by more than rounding.
 
     Attributes:
-      data_dir: Folder of the data set in tensorflow-datasets' format, also gs:// or s3://; digits
-        need none.
-      fake_data: Train on 20 batches of noise of the data set's shape, to try the speed.
-      seeds: Number of networks, trained from seeds 0, 1, …
-      vmap_seeds: Whether all seeds are trained as one program; with auto, only for the mlp, where
+      data_dir: The folder of the data set in tensorflow-datasets' format, also gs:// or s3://;
+        digits need none.
+      fake_data: Whether to train on 20 batches of noise with the data set's shape, to measure the
+        speed.
+      seeds: The number of networks, which are trained from seeds 0, 1, …
+      vmap_seeds: Whether all seeds are trained as one program; auto means only for the mlp, where
         this is faster.
-      devices: Number of devices of the mesh; by default all.
-      shard_state: Shard parameters and optimizer state over the devices.
+      devices: The number of devices of the mesh; by default all devices.
+      shard_state: Whether parameters and optimizer state are sharded over the devices.
       remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time;
         XLA ignores this on a CPU.
-      microbatches: Number of parts in which a step is computed, with statistics of the whole batch.
-        More parts need less memory and more time.
-      evaluations: Evaluation after the last epoch, for ImageNet: crops takes 42 crops at five
-        scales, whole takes whole images.
-      workers: Processes that read and crop images of ImageNet; by default one for each core.
-      coordinator: HOST:PORT of process 0 if there are several processes; auto on TPU pods and under
-        Slurm.
-      processes: Number of processes; auto finds this number.
-      process: Number of this process, counted from 0; auto finds this number.
+      microbatches: The number of parts in which a step is computed, with statistics of the whole
+        batch. More parts need less memory and more time.
+      evaluations: How networks for ImageNet are evaluated after the last epoch: crops takes 42
+        crops at five scales, and whole takes whole images.
+      workers: The number of processes that read and crop ImageNet; by default one for each core.
+      coordinator: HOST:PORT of process 0 of several processes; auto on TPU pods and under Slurm.
+      processes: The number of processes; auto finds this number.
+      process: The number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.
       axis_type: Whether XLA (auto) or JAX (explicit) propagates shardings.
-      compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command compiles
-        a step for the chips and prints memory and traffic.
-      init_from: Folder of a run of the same network; training starts from the newest weights of
+      compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command only
+        compiles a training step for these chips, and prints memory and traffic.
+      init_from: The folder of a run of the same network; training starts from the newest weights of
         that run.
-      evaluate_only: Evaluate the newest checkpoints of OUT, print the accuracies and train nothing.
-      log_every: Number of steps after which the loss is also logged, in seed-0/steps.jsonl.
-      profile: Write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
-      out: Folder of the run, local or in a bucket (gs://BUCKET/RUN).
+      evaluate_only: Whether to train nothing, and only evaluate the newest checkpoints of OUT and
+        print the accuracies.
+      log_every: The number of steps after which the loss is logged again, in seed-0/steps.jsonl.
+      profile: Whether to write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
+      out: The folder of the run, local or in a bucket (gs://BUCKET/RUN).
     """
 
     data_dir: Location | None = None
@@ -132,7 +133,7 @@ def main(recipe: Recipe, options: Options) -> None:
 
 
 def check(recipe: Recipe, options: Options) -> None:
-    """Refuse a recipe and options that are out of range; the error names them."""
+    """Refuse a recipe or options that are out of range; the error names them."""
     recipes.check(recipe)
     check_ranges(options)
     checks.check_processes(options.coordinator, options.processes, options.process)
@@ -145,7 +146,7 @@ def check(recipe: Recipe, options: Options) -> None:
 
 @dataclass(frozen=True)
 class Arguments:
-    """The command line after the preset."""
+    """The arguments that follow the preset on the command line."""
 
     recipe: tyro.conf.OmitArgPrefixes[Recipe]
     run: tyro.conf.OmitArgPrefixes[Options] = field(default_factory=Options)

@@ -5,7 +5,7 @@
 
 The model has the architecture of Qwen 3 and two million parameters; its tokens are bytes. The model
 is trained on the sources of this interpreter's standard library and the topics of `help()`; every
-twentieth document is held out. `prune_lm.py`, `compare_lm.py` and unchanged `transformers` read
+twentieth document is held out. `prune_lm.py`, `compare_lm.py` and unchanged `transformers` can read
 OUT/model. OUT/results.json has the losses and the perplexity of a held-out byte. An interrupted run
 resumes from its last checkpoint.
 """
@@ -26,16 +26,16 @@ from experiments.options import Above, LocalPath, Natural, Positive, checked
 
 @dataclass(frozen=True)
 class Options:
-    """How the model is trained.
+    """How the language model is trained.
 
     Attributes:
-      steps: Number of steps of AdamW.
-      batch_size: Sequences per step.
-      length: Bytes in a sequence.
+      steps: The number of steps of AdamW.
+      batch_size: The number of sequences per step.
+      length: The number of bytes in a sequence.
       learning_rate: The highest learning rate.
-      seed: Seed of the weights and the batches.
-      every: Number of steps between checkpoints.
-      out: Folder for the model, its checkpoints and results.json.
+      seed: The seed of the weights and the batches.
+      every: The number of steps between checkpoints.
+      out: The folder for the model, its checkpoints and results.json.
     """
 
     steps: Positive = 14_700

@@ -1,4 +1,4 @@
-"""Runs commands: bad input gives one sentence, and each run records versions and device."""
+"""Runs commands: bad input ends with one sentence, and each run records versions and device."""
 
 import errno
 import functools
@@ -24,7 +24,7 @@ from experiments import signals
 from experiments.texts import printable
 
 START = time.monotonic()
-ADDRESS_SPACE = 4 * 2**30  # the smallest training maps 2.6 GB of memory
+ADDRESS_SPACE = 4 * 2**30  # the smallest training run maps 2.6 GB of memory
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 
@@ -33,14 +33,14 @@ class InputError(Exception):
 
 
 class StoppedError(Exception):
-    """A signal asked the run to end, and the state of the run is saved."""
+    """A signal asked the run to end; the state of the run is saved."""
 
     def __init__(self, signum: int):
         super().__init__()
         self.signum = signum
 
 
-# the condition on a path, for each system error of a read or a write
+# what must hold for a path, for each system error of a read or a write
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -56,18 +56,18 @@ NEEDS = {
 
 
 def sentence(error: OSError) -> str:
-    """A sentence with the condition on a path and the system's message."""
+    """A sentence with what must hold for a path, and the system's message."""
     path = error.filename or "a file of the run"
     return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
 
 
 @contextmanager
 def ending(again: str = "start again from the beginning") -> Iterator[None]:
-    """End the command with a sentence and a status instead of a traceback.
+    """End the command with a sentence and a status instead of a traceback, if an error occurs.
 
-    The status is 2 for invalid input and for files that the system refuses, and 128 plus the number
-    of a signal, where the sentence ends in `again`. If the output is no longer read, as after `|
-    head`, the command ends silently, as by SIGPIPE.
+    The status is 2 for invalid input and for files that the system refuses. After a signal, it is
+    128 plus the signal's number, and the sentence ends in `again`. If nobody reads the output any
+    longer, as after `| head`, the command ends silently, as by SIGPIPE.
     """
     try:
         try:
@@ -118,10 +118,10 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
 
 
 def check_start() -> None:
-    """Check, before imports and computation, for causes of later failures.
+    """Before imports and computation, check for causes of later failures.
 
     Raises:
-      InputError: A library whose version is recorded in results is not installed, or the address
+      InputError: A library whose version is recorded in results is not installed. Or the address
         space is so limited that a library's threads would wait for memory for ever.
     """
     versions()
@@ -143,7 +143,8 @@ def show_table(
 ) -> None:
     """Print a table at full width on any console; all columns but `left` are right-justified.
 
-    A text that is longer than its column is wrapped, because two names may differ only at the end.
+    A text that is longer than its column is wrapped and not cut off, because two names may differ
+    only at the end.
     """
     table = Table(title=printable(title))
     for column in head:
@@ -167,7 +168,7 @@ def say(*lines: str) -> None:
 
 
 def compiled_in(cache: Path) -> None:
-    """Cache compiled programs in a folder, unless the environment names another folder."""
+    """Store compiled programs in a folder, unless an environment variable names another folder."""
     import jax
 
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
@@ -177,7 +178,7 @@ def compiled_in(cache: Path) -> None:
 
 
 def provenance(script: str) -> dict[str, Any]:
-    """Command, date and environment of a run, without the folders of this machine."""
+    """The command, date and environment of a run, without the folders of this machine."""
     path = Path(script)
     name = f"-m tools.{path.stem}" if path.parent.name == "tools" else f"scripts/{path.name}"
     arguments = (Path(a).name if a.startswith("/") else a for a in sys.argv[1:])
@@ -189,12 +190,12 @@ def provenance(script: str) -> dict[str, Any]:
 
 
 def seconds() -> float:
-    """Seconds since the command began."""
+    """The seconds since the command began."""
     return time.monotonic() - START
 
 
 def environment() -> dict[str, Any]:
-    """Versions, device and commit of this run."""
+    """The versions, the device and the commit of this run."""
     import jax
 
     device = jax.devices()[0]
@@ -208,7 +209,7 @@ def environment() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the libraries that affect results.
+    """The versions of the libraries that affect results.
 
     Raises:
       InputError: A library is not installed, for example because only the folder of its code is on
@@ -223,7 +224,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit of the checkout that has this file, or a note that there is no checkout."""
+    """The commit of the checkout that contains this file, or a note that there is no checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

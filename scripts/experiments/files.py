@@ -1,8 +1,8 @@
-"""Writes whole files or nothing, checks JSON, and locks folders for one run at a time.
+"""Writes whole files or none, checks JSON, and locks folders for one run at a time.
 
-The files of a run survive a kill, a full disk and a power failure at any moment: a file is written
-under a temporary name, synchronized with the disk, and then renamed. In a bucket a file is one
-object, which is replaced whole.
+The files of a run survive a kill, a full disk and a power failure at any moment. To this end, a
+file is written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a
+file is one object, which is always replaced as a whole.
 """
 
 import errno
@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # maximum length of a line that holds more than one record, in characters
-CURVE = 9  # length from which on a list of numbers is drawn and not quoted
+CURVE = 9  # shortest length of a list of numbers that is drawn as a curve and not quoted
 # some network file systems raise these errors
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
@@ -54,7 +54,7 @@ def write(path: Path, text: str) -> None:
 
 
 def append(path: Path, text: str) -> None:
-    """Append text to a file in an existing folder; an object of a bucket is written again.
+    """Append text to a file in an existing folder; in a bucket, the whole object is written again.
 
     Raises:
       InputError: `path` is in a bucket that cannot be written.
@@ -68,7 +68,7 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Name `path` in errors of the system, because an error of a write names no file."""
+    """Name `path` in errors of the system, because the system's error of a write names no file."""
     try:
         yield
     except OSError as error:
@@ -122,11 +122,12 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
 
 
 def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
-    """Make a folder and lock it for this process; the value is a function that checks the folder.
+    """Make a folder and lock it for this process.
 
-    Every command with `--out` enters this context before it computes anything. The kernel releases
-    the lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a
-    bucket, the check only detects afterwards that another process has begun to use it.
+    The value of the context is a function that checks the folder. Every command with `--out` enters
+    this context before it computes anything. The kernel releases the lock when the process ends,
+    for any reason. A folder of a bucket cannot be locked. In a bucket, the check can only detect
+    afterwards that another process has begun to use the folder.
 
     Raises:
       InputError: Another process uses the folder, or the folder cannot be written. The check raises
@@ -185,7 +186,7 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
         try:
             yield check
         except InputError:
-            with suppress(OSError):  # the folder holds results, or it no longer exists
+            with suppress(OSError):  # the folder holds results, or does not exist any more
                 if is_new:
                     path.unlink()
                     folder.rmdir()
@@ -193,7 +194,7 @@ def _locked(folder: Path, owner: str) -> Iterator[Callable[[], None]]:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether a process uses a folder of this machine."""
+    """Whether a process of this machine uses a folder."""
     try:
         with open(folder / LOCK, encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -205,22 +206,25 @@ def is_in_use(folder: Path) -> bool:
 
 
 def write_results(path: Path, results: Mapping[str, object]) -> None:
-    """Write measured results in the form of `results_text`."""
+    """Write measured results as `results_text` formats them."""
     write(path, results_text(results))
 
 
 def results_text(results: Mapping[str, object]) -> str:
-    """JSON that is easy to read and to compare: a record takes one line, and so does a short value.
+    """JSON that is easy to read and to compare: a record or a short value takes one line.
 
-    A record is a list or mapping of numbers and texts. Numbers have nine significant digits,
-    because no float32 has more. In curves, which are lists of at least `CURVE` numbers, fractions
-    have six digits.
+    A record is a list or a mapping of numbers and texts. Numbers have nine significant digits,
+    because a float32 has no more. A list of at least `CURVE` numbers is a curve; its fractions have
+    six digits.
     """
     return indented(rounded(plain(results)), "") + "\n"
 
 
 def rounded(value: Any, digits: int = 9) -> Any:
-    """A plain value with its fractions rounded to significant digits, and to six in curves."""
+    """A value of plain types, whose fractions are rounded to significant digits.
+
+    In curves, fractions are rounded to six digits.
+    """
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -231,7 +235,7 @@ def rounded(value: Any, digits: int = 9) -> Any:
 
 
 def indented(value: Any, margin: str) -> str:
-    """The JSON of a plain value, whose lines after the first are indented by a margin."""
+    """The JSON text of a value; its lines after the first are indented by a margin."""
     line = json.dumps(value, allow_nan=False)
     if not isinstance(value, dict | list) or len(margin + line) <= WIDTH:
         return line
@@ -248,7 +252,10 @@ def indented(value: Any, margin: str) -> str:
 
 
 def plain(value: Any) -> Any:
-    """`value` in types that JSON has: lists for arrays, None for numbers that are not finite."""
+    """The `value` in types that JSON has.
+
+    Arrays become lists, and numbers that are not finite become None.
+    """
     match value:
         case None | str() | bool() | int():
             return value

@@ -1,4 +1,4 @@
-"""Ranges of numeric options, declared with their types: `--help` shows them, `check` enforces them.
+"""Declares the ranges of numeric options by types: `--help` shows them, and `check` enforces them.
 
 The type of an option that is a path says whether the path may be in a bucket.
 """
@@ -21,7 +21,10 @@ Result = TypeVar("Result")
 
 
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
-    """The type of a finite number in a range; `holds` checks it, and messages quote `limits`."""
+    """The type of a finite number in a range.
+
+    The function `holds` checks the number, and messages quote `limits`.
+    """
     return Spec(
         nargs=1,
         metavar=f"{kind.__name__.upper()} {limits}",
@@ -32,12 +35,15 @@ def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
 
 
 def is_number(value: Any, kind: type) -> bool:
-    """Whether a value is a number of this kind; integers are also floats, booleans neither."""
+    """Whether a value is a number of this kind.
+
+    An integer also counts as a float, and a boolean counts as neither.
+    """
     return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
 
 
 def at_least(minimum: int) -> Spec:
-    """An integer of at least a minimum."""
+    """The type of an integer that is at least a minimum."""
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 
@@ -70,7 +76,7 @@ LocalPath = Annotated[Path, _path("PATH", storage.local)]
 
 
 def check(options: Any) -> None:
-    """Refuse options if a number in the dataclass, or in a nested dataclass, is out of its range.
+    """Refuse options if a number in a dataclass, or in a nested dataclass, is out of its range.
 
     Raises:
       InputError: The message names the option.
@@ -80,7 +86,7 @@ def check(options: Any) -> None:
 
 
 def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """`main` with a check of its arguments by `check` before it runs."""
+    """The function `main` with a check of its arguments, by `check`, before `main` runs."""
     hints = get_type_hints(main, include_extras=True)
 
     @functools.wraps(main)
@@ -112,7 +118,7 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
 
 
 def _kinds(hint: Any) -> str:
-    """The allowed values, in words, of a type that is not a range."""
+    """The values that a type allows, in words, for types that are not ranges."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:

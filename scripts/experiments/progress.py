@@ -1,4 +1,4 @@
-"""The progress bar of a command, on the standard error."""
+"""The progress bar of a command, which is written to the standard error."""
 
 import time
 from collections.abc import Iterator
@@ -25,7 +25,10 @@ BETWEEN_LINES = 60.0  # seconds
 
 
 class Stages:
-    """A progress bar whose unit is the training of one epoch, and the seconds of every stage."""
+    """A progress bar whose unit is the training of one epoch.
+
+    It also measures the seconds of every stage.
+    """
 
     def __init__(self, progress: Progress, units: float):
         self.progress = progress
@@ -34,7 +37,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Describe the stage while it runs, measure its time, and print it."""
+        """Show the description of a stage while it runs, measure its time, and print the time."""
         self.describe(name)
         if not self.progress.console.is_terminal:
             self.log(f"{name} ...")
@@ -44,14 +47,14 @@ class Stages:
         self.log(f"{name}: {self.seconds[name]:.1f} s")
 
     def describe(self, description: str) -> None:
-        """Show a description of the current work beside the bar."""
+        """Show a description of the current work next to the bar."""
         self.progress.update(self.task, description=description)
 
     def advance(self, units: float = 1) -> None:
         self.progress.advance(self.task, units)
 
     def reach(self, units: float) -> None:
-        """Move the bar to `units`."""
+        """Move the bar to `units` finished units."""
         self.progress.update(self.task, completed=units)
 
     def log(self, line: str) -> None:
@@ -60,14 +63,17 @@ class Stages:
 
 
 class TrainingView:
-    """Shows trainings by `loop.train` on a bar of stages, after `earlier` epochs of others."""
+    """Shows the progress of `loop.train` on a bar of stages.
+
+    The bar already shows `earlier` epochs of other networks.
+    """
 
     def __init__(self, stages: Stages, steps_per_epoch: int, earlier: int = 0):
         self.stages, self.steps_per_epoch, self.earlier = stages, steps_per_epoch, earlier
         self.log = stages.log
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Move the bar by the finished steps."""
+        """Move the bar by the steps that were finished."""
         self.stages.reach(self.earlier + steps / self.steps_per_epoch)
 
 
@@ -77,17 +83,20 @@ def print_above(progress: Progress, line: str) -> None:
 
 
 class Bar(Progress):
-    """A bar on a terminal; in a file, a line at the first update and then every minute."""
+    """A progress bar on a terminal.
+
+    If the output is a file, a line is printed at the first update and then every minute.
+    """
 
     said: float | None = None
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Update a task; if no bar is shown, print a line."""
+        """Update a task; if no bar is shown, print a line instead."""
         super().update(task_id, **changes)
         self._say(task_id)
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Advance a task; if no bar is shown, print a line."""
+        """Advance a task; if no bar is shown, print a line instead."""
         super().advance(task_id, advance)
         self._say(task_id)
 
@@ -112,7 +121,7 @@ class Remaining(ProgressColumn):
 
 
 def progress_bar(*fields: str, disable: bool = False) -> Progress:
-    """A bar with the elapsed and the remaining time, and with the values `fields` of its tasks."""
+    """A bar with the elapsed and the remaining time, and with the values of the tasks' `fields`."""
     columns = (
         text("{task.description}"),
         BarColumn(6 if fields else 20),
@@ -125,5 +134,5 @@ def progress_bar(*fields: str, disable: bool = False) -> Progress:
 
 
 def text(template: str) -> TextColumn:
-    """A column of unchanged text, without markup, wrapped if it is too long for the console."""
+    """A column of text that is shown unchanged, without markup, and wrapped if it is too long."""
     return TextColumn(template, markup=False, table_column=Column(overflow="fold"))

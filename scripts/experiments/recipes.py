@@ -1,6 +1,6 @@
 """Recipes for training, with the papers' experiments as presets.
 
-Command lines are made from these recipes, so this module imports no JAX.
+This module imports no JAX, because command lines are made from these recipes.
 """
 
 import difflib
@@ -39,41 +39,44 @@ class Recipe:
     """Everything that decides the results of a training run, except its seed and its devices.
 
     Attributes:
-      dataset: Name of the data set in `--data-dir`; digits need no folder.
-      model: Network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth such
-        as preact20, resnet56 or vgg16.
-      normalization: Normalization of every layer; all networks start from the same weights. The
-        choice bounded is the unitized layer of Eq. 9 with alpha kept in [0, 1], where the bounds
-        hold.
-      epochs: Passes over the training images.
-      batch_size: Images per step, over all devices.
-      learning_rate: Learning rate after the warm-up, before the rate falls.
+      dataset: The name of the data set in `--data-dir`; digits need no folder.
+      model: The network: mlp, mlp_relu_first (normalized after the ReLU), or a family and a depth
+        such as preact20, resnet56 or vgg16.
+      normalization: The normalization of every layer; for all choices, networks start from the same
+        weights. The choice bounded means the unitized layer of Eq. 9 with alpha kept in [0, 1],
+        where the bounds hold.
+      epochs: The number of passes over the training images.
+      batch_size: The number of images per step, on all devices together.
+      learning_rate: The learning rate after the warm-up, before it falls.
       schedule: How the learning rate falls: by `drops`, or to 0 along a cosine or a line.
-      warmup: Share of the run at its start in which the learning rate rises from 0, step by step.
-      drops: Shares of the run after which the learning rate is divided by `drop_factor`, from the
-        next epoch on. For 200 epochs, 0.3 0.6 0.8 means epochs 60, 120 and 160. Without numbers the
-        rate is constant.
-      drop_factor: Number by which the learning rate is divided at each drop.
+      warmup: The share of the run, at its start, in which the learning rate rises from 0, step by
+        step.
+      drops: The shares of the run after which the learning rate is divided by `drop_factor`, from
+        the next epoch on. For a run of 200 epochs, 0.3 0.6 0.8 means after epochs 60, 120 and 160.
+        Without numbers, the learning rate is constant.
+      drop_factor: The number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
-      momentum: Momentum of nesterov and of optimizers of Optax that have one; 0 is plain gradient
-        descent.
-      weight_decay: Weight decay of the kernels w. If the optimizer has no such option, weight_decay
-        · w is added to the gradient.
-      label_smoothing: Share of the target that is spread evenly over all classes.
+      momentum: The momentum of nesterov and of those optimizers of Optax that have one; 0 is plain
+        gradient descent.
+      weight_decay: The weight decay of the kernels w. If the optimizer has no such option,
+        weight_decay · w is added to the gradient.
+      label_smoothing: The share of the target that is spread evenly over all classes.
       augment: Whether training images are padded by 4, cropped at random and flipped at random.
-      precision: Precision of the computation; parameters, statistics and loss are float32.
-      running_momentum: Momentum of the running statistics at each step.
-      statistics_groups: Number of groups into which the batch is split for its statistics; 1 takes
-        statistics of the whole batch.
-      norm_groups: Number of channel groups in group norm; if 0, `norm_channels` decides.
-      norm_channels: Channels in each group of group norm, if `norm_groups` is 0.
-      accumulate: Number of parts of a batch whose gradients are averaged before a step.
-      crop: Side of the training crops in pixels; only for streamed data sets, like `scales` and
-        `test_scales`.
-      scales: Range of the shorter side of an image; the side is drawn from it before a crop is cut.
-      test_scales: Lengths of the shorter side to which a test image is resized by --evaluations
-        crops and whole.
+      precision: The precision of the computation; parameters, statistics and loss are always
+        float32.
+      running_momentum: The momentum of the running statistics at each step.
+      statistics_groups: The number of groups into which a batch is split for its statistics; with
+        1, statistics are of the whole batch.
+      norm_groups: The number of channel groups in group norm; with 0, `norm_channels` decides.
+      norm_channels: The number of channels in each group of group norm, if `norm_groups` is 0.
+      accumulate: The number of parts of a batch whose gradients are averaged before a step.
+      crop: The side of the training crops in pixels; like `scales` and `test_scales`, it is only
+        for streamed data sets.
+      scales: The range from which the length of an image's shorter side is drawn before a crop is
+        cut.
+      test_scales: The lengths of the shorter side to which a test image is resized, by
+        --evaluations crops and whole.
     """
 
     dataset: str = "digits"
@@ -113,8 +116,8 @@ _CIFAR = Recipe(
     running_momentum=0.99,
 )
 _CIFAR100 = replace(_CIFAR, dataset="cifar100")
-# As in the published speed runs, without new parts: a triangular rate, a large batch, smoothed
-# labels.
+# As in published speed runs, but without new kinds of layers: a triangular rate, a large batch,
+# smoothed labels.
 _SPEED = replace(
     _CIFAR,
     epochs=20,
@@ -147,11 +150,12 @@ _IMAGENET = replace(
     weight_decay=1e-4,
     augment=False,
 )
-# For pruning on ImageNet: a tenth of the rate every 30 epochs, as in PyTorch's examples.
+# For pruning on ImageNet: the rate is divided by ten every 30 epochs, as in PyTorch's examples.
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
-# The recipe by which ResNet-50s are compared: Goyal et al. (2017), with a cosine and smoothing.
+# The recipe with which ResNet-50s are often compared: Goyal et al. (2017), with a cosine and
+# smoothing.
 _COMPARED = replace(
     _LARGE,
     model="resnet50",
@@ -212,7 +216,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 
 
 def check_preset(arguments: Sequence[str]) -> None:
-    """Refuse a command line whose first word is not a preset; the error names similar presets.
+    """Refuse a command line whose first word is no preset; the error names similar presets.
 
     Raises:
       InputError: The preset does not exist.
@@ -227,22 +231,27 @@ def check_preset(arguments: Sequence[str]) -> None:
 
 
 def drop_epochs(recipe: Recipe) -> list[int]:
-    """Epochs, counted from 1, at whose start the rate drops; later drops have no effect."""
+    """The epochs, counted from 1, at whose start the learning rate drops.
+
+    Drops after the last epoch have no effect.
+    """
     if recipe.schedule != "drops":
         return []
     return [math.ceil(round(share * recipe.epochs, 6)) + 1 for share in recipe.drops]
 
 
 def is_constant(recipe: Recipe) -> bool:
-    """Whether the rate is the same at every step, whatever the number of epochs."""
+    """Whether the learning rate is the same at every step, whatever the number of epochs."""
     return recipe.schedule == "drops" and not recipe.drops and not recipe.warmup
 
 
 def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
-    """A small residual network; its learning rate is divided at 30, 60 and 80 % of the epochs.
+    """The recipe of a small residual network.
+
+    Its learning rate is divided at 30, 60 and 80 % of the epochs.
 
     Raises:
-      InputError: No such network has the depth.
+      InputError: No residual network for small images has this depth.
     """
     if not has_residual_depth(depth):
         raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
@@ -255,14 +264,14 @@ def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> R
 
 
 def has_residual_depth(depth: int) -> bool:
-    """Whether a residual network for small images has the depth: 6k + 2 with k at least 1."""
+    """Whether a residual network for small images can have this depth: 6k + 2 with k at least 1."""
     return depth >= 8 and depth % 6 == 2
 
 
 def family_and_depth(model: str) -> tuple[str, int]:
-    """The family of a model, such as preact, and its depth, or 0 if the name has no depth."""
+    """The family of a model, such as preact, and the depth; 0 if the name has no depth."""
     family = model.rstrip("0123456789")
-    digits = model[len(family) :][:9]  # no network has a depth with more digits
+    digits = model[len(family) :][:9]  # no depth of a network has more digits
     return family, int(digits or 0)
 
 
@@ -270,7 +279,7 @@ def check_model(model: str, *, streamed: bool) -> None:
     """Refuse a model whose name has an unknown family or a depth that the family does not have.
 
     Raises:
-      InputError: No family has the name, or no residual network for small images has the depth.
+      InputError: No family has this name, or no residual network for small images has this depth.
     """
     dense, deep = () if streamed else DENSE, ("preact", "resnet", "vgg")
     family, depth = family_and_depth(model)

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-SHOW_CURSOR = "\x1b[?25h\n"  # the cursor must reappear, because a progress bar hides it
+SHOW_CURSOR = "\x1b[?25h\n"  # the cursor is shown again, because a progress bar hides it
 
 
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
-    """End the process with one line.
+    """End the process after one printed line.
 
-    The function raises no exception, because an exception could be lost in a callback. The process
-    may end at once, because even a kill loses no saved results.
+    The function does not raise an exception, because an exception could be lost in a callback. The
+    process may end at once, because even a kill loses no saved results.
     """
-    # the signal came while the stream was being written to
+    # the signal arrived while this stream was being written
     with contextlib.suppress(RuntimeError, OSError, ValueError):
         sys.stdout.flush()
     for child in multiprocessing.active_children():
@@ -28,7 +28,7 @@ def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
 
 
 def before_imports() -> None:
-    """Let Ctrl-C end the process with one line while a command is still starting."""
+    """Let Ctrl-C end the process with one printed line while a command is still starting."""
     signal.signal(signal.SIGINT, _end_imports)
 
 
@@ -38,7 +38,10 @@ def _end_imports(signum: int, _: object) -> None:
 
 @contextmanager
 def ctrl_c_ends(line: str) -> Iterator[None]:
-    """Inside, Ctrl-C ends the process with a line; afterwards, in a command, without a line."""
+    """Inside this context, Ctrl-C ends the process with a line.
+
+    Afterwards, in a command, Ctrl-C ends the process without a line.
+    """
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:
         yield
@@ -49,19 +52,19 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 class Interruption:
     """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
-    An exception from a handler could be lost in a callback or interrupt a write, so our handler
-    only sets a flag that the loop reads. A second Ctrl-C ends the process. As after a kill, nothing
-    is lost that is saved.
+    An exception from a signal handler could be lost in a callback or interrupt a write. So our
+    handler only sets a flag, which the training loop reads. A second Ctrl-C ends the process. As
+    after a kill, no saved file is lost.
     """
 
     received: int | None = None
 
     def is_set(self) -> bool:
-        """Whether a signal has come."""
+        """Whether a signal has arrived."""
         return self.received is not None
 
     def handle(self, signum: int, _: object) -> None:
-        """Remember a signal, or end at the second Ctrl-C."""
+        """Remember a signal, or end the process at the second Ctrl-C."""
         if self.received and signum == signal.SIGINT:
             end_at_once("interrupted; start again to resume from the last checkpoint")
         self.received = signum

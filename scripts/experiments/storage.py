@@ -1,9 +1,9 @@
-"""Folders on this machine and on object storage, `gs://` and `s3://`.
+"""Folders on this machine and in object storage, `gs://` and `s3://`.
 
 A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). A
 remote path has all methods of `pathlib.Path` that this project uses. An object appears completely
-or not at all, and is replaced as a whole. Object storage cannot append, has no locks and no empty
-folders, and renames by copying.
+or not at all, and can only be replaced as a whole. Object storage cannot append, has no locks and
+no empty folders, and renames a file by copying it.
 """
 
 import logging
@@ -44,7 +44,7 @@ def location(text: str) -> Path:
 
 
 def local(text: str) -> Path:
-    """A folder or file of this machine.
+    """A folder or a file of this machine.
 
     Raises:
       InputError: The path is in a bucket, or the scheme is unknown.
@@ -61,14 +61,15 @@ def is_remote(path: Path) -> bool:
 
 
 def absolute(path: Path) -> Path:
-    """The path without symbolic links; a path in a bucket has none."""
+    """The path without symbolic links; in a bucket there are none."""
     return path if is_remote(path) else path.resolve()
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its parents; in a bucket do nothing, because object names imply folders.
+    """Make a folder and its parents.
 
-    If the name of a bucket is mistyped, clients would make a new bucket.
+    In a bucket, the function does nothing, because the names of objects imply folders. It could
+    also do harm: if the name of a bucket is mistyped, clients would make a new bucket.
     """
     if not is_remote(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -76,7 +77,9 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def reachable(path: Path) -> Iterator[None]:
-    """Turn exceptions of object storage into one sentence; exceptions of local paths pass.
+    """Turn exceptions of object storage into one sentence.
+
+    Exceptions about local paths are raised unchanged.
 
     Raises:
       InputError: A remote path cannot be read or written.
@@ -95,10 +98,10 @@ def reachable(path: Path) -> Iterator[None]:
 
 
 def copy_local(folder: Path, cache: Path) -> Path:
-    """A local copy, in `cache`, of a remote folder without subfolders.
+    """A local copy in `cache` of a remote folder that has no subfolders.
 
-    A file of the same size in `cache` is not copied again. If another process copies at the same
-    time, both write the same bytes.
+    A file of the same size in `cache` is not copied again. If another process copies the same
+    folder at the same time, both processes write the same bytes.
 
     Raises:
       InputError: The remote folder cannot be read.

@@ -1,14 +1,14 @@
-"""Texts for a terminal or a page, escaped so that a name from a file controls neither.
+"""Escapes texts for a terminal or a page, so that a name from a file cannot control either.
 
 Only this module escapes texts. Commands print by `say`, `show_table` and `console` of
-`experiments.cli` and by the bars of `experiments.progress`; pages are made with `html`.
+`experiments.cli`, and by the bars of `experiments.progress`; pages use `html`.
 """
 
 from html import escape
 from unicodedata import category
 
-# Unicode categories of control and format characters (such as direction marks), lone surrogates and
-# line separators.
+# Unicode's categories of control and format characters (such as direction marks), lone surrogates
+# and line separators.
 CONTROLS = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def shorten(name: str, length: int = 36) -> str:
-    """A name of at most `length` characters: a longer name loses its middle."""
+    """A name of at most `length` characters; from a longer name, the middle is cut out."""
     if len(name) <= length:
         return name
     head = (length - 1) // 2

@@ -1,1 +1,1 @@
-"""Benchmarks: times and memory of our programs on a device, beside those of other libraries."""
+"""Benchmarks: times and memory of our programs on a device, compared with other libraries."""

@@ -1,4 +1,4 @@
-"""Time of `coupled_channels` on the shapes of a deep decoder, beside JAX's time to trace it."""
+"""Time of `coupled_channels` on the shapes of a deep decoder, compared with JAX's tracing time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from experiments.benchmarks import transformers
 from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 32, 4096, 32, 32_000, 128  # the sizes of LLaMA-7B
-RUNS = 10  # only a few runs, because a call takes seconds
+RUNS = 10  # timed only a few times, because a call takes seconds
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
@@ -19,7 +19,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs() -> list[Pair]:
-    """The decoder with layers in a Python loop, and with layers in a scan."""
+    """The decoder with its layers in a Python loop, and with its layers in a scan."""
     return [
         pair("unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
         pair("scanned / tracing", transformers.llama, parameters(scanned=True)),
@@ -27,7 +27,10 @@ def pairs() -> list[Pair]:
 
 
 def parameters(*, scanned: bool) -> transformers.Params:
-    """Shapes and dtypes of the parameters; blocks are listed, or stacked along a leading axis."""
+    """The shapes and dtypes of the parameters.
+
+    Blocks are listed, or stacked along a leading axis.
+    """
 
     def array(*shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, jnp.bfloat16)
@@ -40,7 +43,10 @@ def parameters(*, scanned: bool) -> transformers.Params:
 
 
 def pair(name: str, apply: Callable[..., Any], params: transformers.Params) -> Pair:
-    """A pair of calls; each call traces a new function, so that no call reads JAX's cache."""
+    """A pair of calls to time.
+
+    Each call traces a new function, so that no call reads JAX's cache.
+    """
     tokens = jax.ShapeDtypeStruct((1, TOKENS), jnp.int32)
 
     def own() -> Callable[..., Any]:

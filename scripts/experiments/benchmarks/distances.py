@@ -1,4 +1,4 @@
-"""Times of earth mover distances, SciPy's functions and, if it is installed, ott-jax."""
+"""Times of our earth mover distances, of SciPy's functions and, if it is installed, of ott-jax."""
 
 import importlib.util
 import subprocess
@@ -21,7 +21,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """The timed groups, by title."""
+    """The groups of programs to time, by title."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,
@@ -29,7 +29,10 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """All features in one call, compared with a loop over SciPy and with ott-jax under vmap."""
+    """The distances of all features in one call.
+
+    The call is compared with a loop over SciPy and with ott-jax under vmap.
+    """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
 
@@ -70,7 +73,7 @@ def features() -> list[Pair]:
 
 
 def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
-    """ott-jax's exact solver in one dimension, vmapped over features."""
+    """ott-jax's exact solver in one dimension, applied to all features by vmap."""
     if importlib.util.find_spec("ott") is None:
         return None
     from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]
@@ -85,7 +88,7 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 
 
 def joint() -> list[Pair]:
-    """The exact distance compared with SciPy's functions, and once timed at full size."""
+    """The exact joint distance, compared with SciPy's functions, and timed once at full size."""
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 
     def scipys() -> float:
@@ -99,7 +102,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """Seconds of a run in its own Linux process, and the gigabytes that the run itself adds."""
+    """The seconds of a run in its own Linux process, and the gigabytes that the run itself adds."""
     program = f"""
 import time
 from pathlib import Path

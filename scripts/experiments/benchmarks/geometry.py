@@ -1,4 +1,7 @@
-"""Times of deep trees, random networks and Monte Carlo, beside the operation that bounds them."""
+"""Times of deep trees, random networks and Monte Carlo.
+
+Each time is compared with the operation that takes most of it.
+"""
 
 from collections.abc import Callable
 
@@ -11,7 +14,8 @@ from experiments.benchmarks.timing import Pair, compiled
 
 WIDTH, BATCH, LAYERS = 512, 128, 20
 POINTS, DEPTH, TREES, SHORTER = 64, 10_000, 256, 500
-MAPPED, SAMPLES = 10_000, 16  # number of layers of a map, and number of samples of a Gram matrix
+# the number of layers of a map, and the number of samples of a Gram matrix
+MAPPED, SAMPLES = 10_000, 16
 DRAWS, DRAWS_PER_KEY = 2**23, 1024
 GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
@@ -29,9 +33,10 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """All layers against drawing their weights and one matrix product per layer, by generator.
+    """Random networks with each random generator.
 
-    The last rows compare the generators by the time to draw only the weights.
+    They are compared with drawing all weights and one matrix product for each layer. The last rows
+    compare the generators by the time that only drawing the weights takes.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -68,7 +73,10 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """One tree against brute force at depth 14; many shallower trees in a call against one tree."""
+    """One tree of depth 14, compared with brute force.
+
+    Also, many shallower trees in one call are compared with one tree.
+    """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
     many = jax.jit(jax.vmap(lambda x: geometry.tree_gram(x, SHORTER)))
@@ -87,7 +95,10 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Layers of the map of any activation against layers in closed form; layers of a batch."""
+    """Layers of the map of any activation, compared with layers in closed form.
+
+    Also, layers of the map for a batch.
+    """
     relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
 
     def repeat(step: Callable[[jax.Array], jax.Array], x: jax.Array, layers: int) -> jax.Array:
@@ -114,7 +125,10 @@ def maps() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """`monte_carlo_moments` against only drawing the numbers, with one or many draws per key."""
+    """`monte_carlo_moments`, compared with only drawing the numbers.
+
+    A key gives one draw or many draws.
+    """
     key = jax.random.key(0)
 
     @jax.jit

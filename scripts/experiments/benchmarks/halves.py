@@ -1,7 +1,7 @@
-"""Times of ResNet-50 and VGG-16 with half the multiply-accumulates, beside the whole networks.
+"""Times of ResNet-50 and VGG-16 with half the multiply-accumulates, and of the whole networks.
 
-The name of a row includes the ideal ratio of times. The ideal ratio, divided by the measured ratio,
-is the share of the ideal speed-up.
+The name of a row includes the ratio of times that would be ideal. The ideal ratio, divided by the
+measured ratio, is the share of the ideal speed-up.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ BUILD: dict[str, Callable[[nnx.Rngs], nnx.Module]] = {
 }
 SIDE = 224
 BATCHES = (1, 32)
-RUNS = 10  # only a few runs, because a call takes seconds
+RUNS = 10  # timed only a few times, because a call takes seconds
 ROUND_TO = MIN_CHANNELS = 16
-UNIFORM = 0.29  # share of the channels of every group that gives half of the multiply-accumulates
+UNIFORM = 0.29  # the share of each group's channels that gives half of the multiply-accumulates
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
@@ -32,13 +32,16 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """A model for evaluation as a function of its state and of images, and the state."""
+    """A model in evaluation, as a function of its state and of images; and this state."""
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     return lambda state, x: nnx.merge(graph, state)(x), state
 
 
 def pairs(name: str) -> list[Pair]:
-    """Half networks by equal ratios of all groups and by a budget, with and without rounding."""
+    """Half networks, by equal ratios of all groups and by a budget.
+
+    The numbers of channels are rounded or not.
+    """
     apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
     image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)
     macs = pruning.cost(apply, whole, image).macs

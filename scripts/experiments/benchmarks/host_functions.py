@@ -1,4 +1,4 @@
-"""Public functions that run on the host, so that no device program exists for them."""
+"""Public functions that run on the host, so no device program exists for them."""
 
 from collections.abc import Callable, Iterator
 from inspect import isfunction
@@ -15,7 +15,7 @@ def functions(module: ModuleType) -> Iterator[Callable]:
     return (f for f in values if isfunction(f) and f.__module__.startswith(module.__name__))
 
 
-# names of functions that run on the host, by the reason
+# names of functions that run on the host, by the reason why they do
 HOST_ONLY: dict[str, tuple[Callable, ...]] = {
     "exact optimal transport by SciPy": (shift.emd, shift.transport_plan, shift.layer_shift),
     "a loop over batches, each a program of the caller's": (shift.stream_moments,),

@@ -1,4 +1,4 @@
-"""Times of layers, and of networks with these layers, beside Flax's batch norm."""
+"""Times of layers, and of networks with these layers, compared with Flax's batch norm."""
 
 from collections.abc import Callable
 from functools import partial
@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
-    """The timed groups, by title."""
+    """The groups of programs to time, by title."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),
@@ -40,7 +40,7 @@ def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
 
 
 def training(dtype: Any) -> list[Pair]:
-    """Outputs, running statistics and, from a cotangent of the outputs, all gradients."""
+    """A program with the outputs, the running statistics and, from a cotangent, all gradients."""
 
     def both_ways(layer: nnx.Module, x: jax.Array) -> Compiled:
         return gradient(layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype))
@@ -56,7 +56,7 @@ def inference(dtype: Any) -> list[Pair]:
 
 
 def shapes() -> tuple[tuple[int, ...], ...]:
-    """The shapes of the inputs; on a GPU or TPU also two shapes that are larger than any cache."""
+    """The shapes of the inputs; a GPU or TPU gets two more, which are larger than any cache."""
     return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 
@@ -71,7 +71,7 @@ def resnets(dtype: Any) -> list[Pair]:
 
 
 def mlps(dtype: Any) -> list[Pair]:
-    """Layers of vectors inside a network, which stores the input of every layer."""
+    """Layers of vectors inside a network that stores the input of every layer."""
     x = jax.random.normal(jax.random.key(0), VECTORS, dtype)
     width = VECTORS[1]
 
@@ -87,7 +87,7 @@ def mlps(dtype: Any) -> list[Pair]:
 def layers(
     shape: tuple[int, ...], dtype: Any, program: Callable[[Any, jax.Array], Compiled]
 ) -> list[Pair]:
-    """Our layers compared with Flax's on one input."""
+    """Each of our layers, compared with Flax's layer on one input."""
     x = jax.random.normal(jax.random.key(0), shape, dtype)
     copy = jax.jit(lambda x: x + 1)
 
@@ -103,7 +103,7 @@ def pairs(
     program: Callable[[jaxnorm.models.Norm], Compiled],
     copy: Callable[[], Any] | None = None,
 ) -> list[Pair]:
-    """A program with each of our layers, beside the same program with Flax's layer."""
+    """A program with each of our layers, paired with the same program with Flax's layer."""
     peer = program(partial(nnx.BatchNorm, dtype=dtype))
     measured = {name: program(partial(norm, dtype=dtype)) for name, norm in LAYERS.items()}
     return [
@@ -143,5 +143,5 @@ def gradient(layer: nnx.Module, x: jax.Array, cotangent: jax.Array) -> Compiled:
 
 
 def in_dtype(params: Any, dtype: Any) -> Any:
-    """Float32 parameters cast to the dtype of the computation; statistics remain float32."""
+    """Float32 parameters, cast to the dtype of the computation; statistics remain float32."""
     return jax.tree.map(lambda a: a.astype(dtype), params)

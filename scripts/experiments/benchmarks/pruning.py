@@ -1,4 +1,4 @@
-"""Times of criteria and distances of VGG-16's layers, and of VGG-16 beside its half."""
+"""Times of criteria and distances for VGG-16's layers, and of VGG-16 compared with its half."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,7 +43,10 @@ def drawn() -> list[np.ndarray]:
 
 
 def criteria() -> list[Pair]:
-    """All four criteria against PyTorch's and one Gram product; GM against cdist in float64."""
+    """All four criteria, compared with PyTorch and with one Gram product.
+
+    The criterion GM is also compared with cdist in float64.
+    """
     host = drawn()
     layers = jax.device_put(host)
     ours = jax.jit(partial(jax.tree.map, pruning.criteria.scores))
@@ -63,7 +66,10 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The same scores in PyTorch; Weiszfeld's steps end when they no longer change in float32."""
+    """The same scores in PyTorch.
+
+    Weiszfeld's steps end when the result no longer changes in float32.
+    """
     torch = torch_on_all_cores("criteria/PyTorch")
     if torch is None:
         return None
@@ -106,7 +112,10 @@ def distance() -> list[Pair]:
 
 
 def halved() -> list[Pair]:
-    """VGG-16 with half the channels; the ideal is the ratio of the multiply-accumulates."""
+    """VGG-16 with half of the channels.
+
+    The ideal ratio of times is the ratio of the multiply-accumulates.
+    """
     apply, state = evaluation(models.VGG(16, classes=10, hidden=(), rngs=nnx.Rngs(0)))
     image = jnp.zeros((1, 32, 32, 3), jnp.float32)
     half = pruning.prune(apply, state, image, ratios=[0.5], fold=False).params

@@ -1,4 +1,4 @@
-"""Times two programs in turn, and measures their memory in addition to the arguments."""
+"""Times two programs in turn, and measures the memory that they need besides their arguments."""
 
 import os
 import time
@@ -17,14 +17,14 @@ class Pair(NamedTuple):
     """Two programs with the same purpose, and the size of a copy of the data.
 
     Attributes:
-      name: Names of our program and of the other program, with a slash between them.
+      name: The names of our program and of the other program, with a slash between them.
       ours: A call of our program.
       peer: A call of the other library's program.
       copy: A call that copies the data.
-      memory: Temporary bytes of our program divided by those of the other library.
-      runs: Largest number of runs of a program whose call takes seconds.
-      like: Name of a set of pairs that differ only in size. The table shows the mean ratio of a
-        set.
+      memory: The temporary bytes of our program, divided by those of the other program.
+      runs: The largest number of runs, for a program whose call takes seconds.
+      like: The name of a set of pairs that differ only in size. The table shows the mean ratio of
+        each such set.
     """
 
     name: str
@@ -37,7 +37,10 @@ class Pair(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """The median times of a pair, and the median and quartiles of ratios of neighbouring calls."""
+    """The median times of a pair of programs, and statistics of the ratio of their times.
+
+    The statistics are the median and the quartiles over neighbouring calls.
+    """
 
     name: str
     ours_ms: float
@@ -49,7 +52,10 @@ class Timing(NamedTuple):
 
 
 def time_pair(pair: Pair, runs: int) -> Timing:
-    """A pair's times; each side is called `runs` times, or as often as the pair allows."""
+    """The times of a pair.
+
+    Each program is called `runs` times, or as often as the pair allows.
+    """
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)
     low, ratio, high = map(float, np.quantile(a / b, (0.25, 0.5, 0.75)))
@@ -64,7 +70,10 @@ def time_pair(pair: Pair, runs: int) -> Timing:
 def alternately(
     ours: Callable[[], Any], peer: Callable[[], Any], runs: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Seconds of `runs` calls of each program, taken in turn after three warm-up calls."""
+    """The seconds of `runs` calls of each program.
+
+    The programs are called in turn, after three warm-up calls.
+    """
     seconds = np.empty((runs + 3, 2))
     for i, j in np.ndindex(seconds.shape):
         start = time.perf_counter()
@@ -74,7 +83,10 @@ def alternately(
 
 
 def torch_on_all_cores(peer: str) -> Any | None:
-    """PyTorch, to compare with JAX on a CPU; otherwise None, after a line with the reason."""
+    """The module of PyTorch, to compare with JAX on a CPU.
+
+    If the comparison is not possible, a line gives the reason, and the result is None.
+    """
     if jax.default_backend() != "cpu":
         say(f"{peer} is left out: PyTorch would run on the CPU, and JAX runs on another device")
         return None
@@ -89,7 +101,7 @@ def torch_on_all_cores(peer: str) -> Any | None:
 
 class Compiled(NamedTuple):
     run: Callable[[], Any]
-    memory: int  # bytes of the program's results and temporaries
+    memory: int  # bytes of the results and temporary arrays of the program
 
 
 def compiled(function: Callable, *arguments: Any) -> Compiled:
@@ -100,7 +112,7 @@ def compiled(function: Callable, *arguments: Any) -> Compiled:
 
 
 def peers() -> dict[str, str]:
-    """Versions of the compared libraries that are installed."""
+    """The versions of the compared libraries that are installed."""
     found = {}
     for name in ("flax", "scipy", "torch", "ott-jax"):
         with suppress(PackageNotFoundError):

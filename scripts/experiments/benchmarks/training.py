@@ -18,18 +18,18 @@ from experiments.training.trainer import Layout, Trainer, mesh_of
 
 RECIPE = PRESETS["cifar10-resnet20"][1]
 PLAIN = replace(RECIPE, augment=False)
-STEPS = 2  # steps in a timed call
+STEPS = 2  # number of steps in a timed call
 RUNS = 10
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """Pairs of programs by the title of their table."""
+    """The pairs of programs, by the title of their table."""
     title = f"{STEPS} training steps of a ResNet-20, batch {RECIPE.batch_size}"
     return {title: steps, "five seeds vmapped, and one after the other": seeds}
 
 
 def random_images(side: int, channels: int, count: int = 1280) -> Images:
-    """Normal images, whose labels are random."""
+    """Images of normal pixels with random labels."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((count, side, side, channels)).astype(np.float32)
     y = rng.integers(0, 10, count).astype(np.int32)
@@ -52,12 +52,12 @@ def steps() -> list[Pair]:
 
 
 def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
-    """The steps of `train.py`, including batches, crops and reading the loss."""
+    """The steps of `train.py`, which also load batches, crop images and read the loss."""
     return train_steps(Trainer(recipe, images, mesh_of(1)), (0,))
 
 
 def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
-    """A function that takes the next steps of one epoch, over and over."""
+    """A function that takes the next steps of one epoch, again and again."""
     state = trainer.init_state(seeds)
 
     def run() -> Any:
@@ -70,7 +70,7 @@ def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """The compiled step on one batch in memory, without data loading, crops or a loop."""
+    """The compiled step alone: one batch in memory, without data loading, crops or a loop."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )
@@ -86,7 +86,7 @@ def bare(images: Images) -> Callable[[], Any]:
 
 
 def by_hand(images: Images) -> Callable[[], Any]:
-    """A loop written by hand with Flax's batch norm, Optax's SGD, and batches from the host."""
+    """A loop written by hand with Flax's batch norm, Optax's SGD and batches from the host."""
     model = jaxnorm.models.PreActResNet(20, classes=10, norm=nnx.BatchNorm, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(
         model,
@@ -116,7 +116,7 @@ def by_hand(images: Images) -> Callable[[], Any]:
 
 
 def pytorch(images: Images) -> Callable[[], Any] | None:
-    """The same network, loss and optimizer in PyTorch, channels last."""
+    """The same network, loss and optimizer in PyTorch, with channels last."""
     torch = torch_on_all_cores("the PyTorch network")
     if torch is None:
         return None
@@ -179,7 +179,7 @@ def pytorch_resnet20(torch: Any) -> Any:
 
 
 def seeds() -> list[Pair]:
-    """The ratios by which `train.py` chooses whether to vmap seeds."""
+    """The ratios of times by which `train.py` decides whether to train all seeds by vmap."""
     images, five = random_images(8, 1), (0, 1, 2, 3, 4)
     pairs = []
     for name in ("digits-mlp", "digits-preact8"):

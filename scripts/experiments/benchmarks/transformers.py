@@ -1,8 +1,8 @@
-"""Times of published transformers with half of every group of channels, beside the whole networks.
+"""Times of published transformers with half of every group of channels, and of the whole networks.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
-in a scan over layers. `resized` runs the halves, so that constants such as 1/√width remain those of
-the whole network.
+in a scan over layers. `resized` runs the half networks, so that constants such as 1/√width remain
+those of the whole network.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from experiments.benchmarks.timing import Pair
 
 LAYERS, WIDTH, HEADS, WORDS, TOKENS = 12, 768, 12, 50257, 128
 BATCHES = (1, 8)
-RUNS = 10  # only a few runs, because a call takes seconds
+RUNS = 10  # timed only a few times, because a call takes seconds
 Params = dict[str, Any]
 
 
@@ -32,7 +32,10 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
-    """Half of all heads and widths within the blocks, and also half of the residual stream."""
+    """Half of all heads and widths within the blocks.
+
+    A second version also has half of the residual stream.
+    """
     keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(shapes))))
     draw = jax.jit(jax.random.normal, static_argnums=1)
     whole = jax.tree.map(lambda n: 0.02 * draw(next(keys), n), shapes, is_leaf=_is_shape)
@@ -87,7 +90,7 @@ def llama_shapes() -> Params:
 
 
 def llama_block_shapes(d: int, heads: int) -> dict[str, tuple[int, ...]]:
-    """Shapes of a block with a residual stream of `d` channels."""
+    """The shapes of the parameters of a block with a residual stream of `d` channels."""
     dims, wide = d // heads, 8 * d // 3
     block = {"scale": (d,), "scale_mlp": (d,), "q": (d, heads, dims), "o": (heads, dims, d)}
     block |= {"k": (d, heads, dims), "v": (d, heads, dims)}
@@ -105,7 +108,7 @@ def llama(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def unrolled_llama(params: Params, tokens: jax.Array) -> jax.Array:
-    """LLaMA without a scan: `params["layers"]` lists the blocks."""
+    """LLaMA without a scan: the list `params["layers"]` has one entry for each block."""
     x = params["words"][tokens]
     for p in params["layers"]:
         x = llama_block(x, p)
@@ -113,7 +116,7 @@ def unrolled_llama(params: Params, tokens: jax.Array) -> jax.Array:
 
 
 def llama_block(x: jax.Array, p: Params) -> jax.Array:
-    """A block: attention and perceptron."""
+    """A block of LLaMA: attention and perceptron."""
     h = rms_norm(x, p["scale"])
     q, k, v = (jnp.einsum("btc,chd->bthd", h, p[name]) for name in "qkv")
     x = x + jnp.einsum("bthd,hdc->btc", attention(rotate(q), rotate(k), v), p["o"])

@@ -1,7 +1,8 @@
 """A training step of the inner bottleneck of a ResNet-50, as one program compiled ahead of time.
 
 The block reads its input and the cotangent of its output. The block writes its output, the gradient
-of its input, parameters after a step of SGD, and running statistics. The step computes in bfloat16.
+of its input, its parameters after a step of SGD, and its running statistics. The step computes in
+bfloat16.
 """
 
 import math

@@ -1,8 +1,8 @@
 """Compiles programs for TPUs and GPUs that are not attached, and reads the compiled programs.
 
-libtpu compiles for any TPU topology and the CUDA plugin for an H100, both without the device. One
-process compiles for either TPUs or GPUs. The devices of a topology hold no arrays, so `measure`
-takes shapes from `place` instead of arrays.
+libtpu compiles for any TPU topology, and the CUDA plugin compiles for an H100; neither needs the
+device. One process compiles either for TPUs or for GPUs. The devices of a topology cannot hold
+arrays, so `measure` takes shapes, which `place` makes.
 """
 
 import multiprocessing
@@ -49,19 +49,19 @@ dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
 # Without the first three settings, libtpu asks a metadata server that exists on TPU hosts only, for
-# minutes. Without the last setting, only one process at a time may compile.
+# minutes. Without the last setting, only one process may compile at a time.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-4",
-    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # libtpu otherwise refuses a second process
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # without this setting, libtpu refuses a second process
     "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",  # CUDA's libraries are not needed, because nothing runs
 }
 INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compiled]'"
 
 
 def compile_only_devices(name: str) -> list[Any]:
-    """The devices of a topology: "v5e:2x2" or any that libtpu knows, "h100", or "h100:8" of a host.
+    """The devices of a topology, such as "v5e:2x2", "h100", or "h100:8" for one host.
 
     Call `compile_only_devices` before JAX first uses a device. `devices` restricts JAX to the CPU,
     because both plugins would otherwise look for an attached device.
@@ -81,7 +81,7 @@ def compile_only_devices(name: str) -> list[Any]:
                     "h100",
                     platform="cuda",
                     target_config=H100,
-                    # numbers of slices, hosts, and GPUs of each host
+                    # the numbers of slices, of hosts, and of GPUs on each host
                     topology=f"1x1x{gpus[1] or 1}",
                 ).devices
             )
@@ -103,7 +103,7 @@ def check_plugin(name: str) -> None:
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function in a new process, which leaves Ctrl-C to this process."""
+    """The result of a function in a new process; Ctrl-C is handled by this process."""
     context = multiprocessing.get_context("spawn")
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:
@@ -122,7 +122,10 @@ class Measured(NamedTuple):
 
 
 def measure(program: Callable, *arguments: Any) -> Measured:
-    """Compile `program` for the devices of the shardings of `arguments`, and read the result."""
+    """Compile `program` for the devices that `arguments` name, and read the compiled program.
+
+    The shardings of `arguments` name the devices.
+    """
     start = time.perf_counter()
     compiled = jax.jit(program).trace(*arguments).lower().compile()
     seconds = time.perf_counter() - start
@@ -144,5 +147,5 @@ def measure(program: Callable, *arguments: Any) -> Measured:
 
 
 def place(tree: Any, sharding: Sharding) -> Any:
-    """The shapes of `tree` as arguments on a device."""
+    """The shapes of `tree` as arguments of a program on a device."""
     return jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

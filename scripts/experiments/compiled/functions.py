@@ -1,7 +1,8 @@
 """All public functions of the three packages at realistic sizes, to be compiled ahead of time.
 
-The sizes are of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest kernels (512
-filters of 4608 weights) and of the papers' experiments in geometry. All arrays are float32.
+The sizes are those of a layer's outputs (8192 vectors of 4096 features), of VGG-16's largest
+kernels (512 filters of 4608 weights) and of the papers' experiments in geometry. All arrays are
+float32.
 """
 
 from collections import Counter
@@ -27,7 +28,7 @@ class Case(NamedTuple):
 
     function: Callable
     program: Callable
-    arguments: tuple[Any, ...]  # trees of shapes
+    arguments: tuple[Any, ...]  # trees whose leaves are shapes
     note: str = ""
 
     @property
@@ -36,7 +37,7 @@ class Case(NamedTuple):
 
     @property
     def size(self) -> str:
-        """Shapes of the arguments without keys, and the note on the function."""
+        """The shapes of the arguments except keys, and the note on the function."""
         leaves = [leaf for leaf in jax.tree.leaves(self.arguments) if leaf.dtype == jnp.float32]
         counts = Counter("×".join(map(str, leaf.shape)) or "scalar" for leaf in leaves)
         shapes = [f"{count} of {text}" if count > 1 else text for text, count in counts.items()]
@@ -44,7 +45,7 @@ class Case(NamedTuple):
 
 
 def qualified_name(function: Callable) -> str:
-    """The name without the private module: `pruning.criteria.scores`."""
+    """The name of a function without its private module, such as `pruning.criteria.scores`."""
     return f"{function.__module__.partition('._')[0]}.{function.__name__}"
 
 
@@ -54,12 +55,15 @@ def case(function: Callable, *arguments: Any, **options: Any) -> Case:
 
 
 def function_rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
-    """A row per case; if a case does not compile, the row has the first line of the error."""
+    """A row for each case.
+
+    If a case does not compile, its row has the first line of the error.
+    """
     for case in cases():
         row = {"function": case.name, "size": case.size}
         try:
             measured = measure(case.program, *place(case.arguments, sharding))
-        except Exception as error:  # any exception of JAX or a compiler is a result
+        except Exception as error:  # any exception of JAX or of a compiler is recorded as a result
             lines = str(error).splitlines() or [""]
             yield row | {"error": f"{type(error).__name__}: {lines[0]}"}
             continue

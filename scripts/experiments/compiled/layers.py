@@ -1,9 +1,9 @@
-"""The normalization layers beside Flax's batch norm, as programs compiled ahead of time.
+"""The normalization layers and Flax's batch norm, as programs compiled ahead of time.
 
-A training program runs a layer forward and backward, to its output, its new running statistics and
-the gradients of its input and parameters. The cotangent passes an optimization barrier together
-with the output. In a network the cotangent is computed after the output, so XLA must not fuse the
-sums of the backward pass with the sums of the forward pass.
+A training program runs a layer forward and backward. Its results are the layer's output, the new
+running statistics and the gradients of input and parameters. The cotangent passes an optimization
+barrier together with the output. In a network the cotangent is computed after the output, so XLA
+must not fuse the sums of the backward pass with the sums of the forward pass.
 """
 
 import math
@@ -39,7 +39,10 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Limits of the HBM traffic relative to Flax's, and of extra temporary memory in n; or None."""
+    """Limits of the HBM traffic relative to Flax's layer, and of extra temporary memory in n.
+
+    None stands for no limit.
+    """
 
     traffic: float | None = None
     temporary: float | None = None
@@ -48,7 +51,7 @@ class Limits(NamedTuple):
 def flax_layer(
     params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
-    """`flax.nnx.BatchNorm` that computes in the dtype of `x`."""
+    """A `flax.nnx.BatchNorm` that computes in the dtype of `x`."""
     layer = nnx.BatchNorm(
         x.shape[-1],
         use_running_average=mode == "inference",
@@ -66,7 +69,7 @@ def flax_layer(
 def our_layer(
     normalize: Callable, params: dict[str, Array], running: Running, x: Array, mode: Mode
 ) -> tuple[Array, Running]:
-    """`normalize` with running statistics, which does the same work as Flax's layer."""
+    """The layer `normalize` with running statistics, which does the same work as Flax's layer."""
     if mode == "inference":
         statistics = jaxnorm.BatchStatistics(*running, jnp.ones(()))
         return normalize(x, **params, statistics=statistics)[0], running
@@ -93,7 +96,7 @@ def is_unitized(name: str) -> bool:
 
 
 def training(layer: Layer, params: Any, running: Running, x: Array, dy: Array) -> Any:
-    """Output, gradients of parameters and input, and new running statistics."""
+    """The output, the gradients of parameters and input, and the new running statistics."""
     y, vjp, new = jax.vjp(
         lambda params, x: layer(params, running, x, "training"), params, x, has_aux=True
     )
@@ -110,20 +113,20 @@ def inference(layer: Layer, params: Any, running: Running, x: Array) -> Array:
 
 
 def parameters(name: str, channels: int) -> tuple[dict[str, Any], tuple[Any, Any]]:
-    """Shapes of parameters and running statistics, in float32."""
+    """The shapes of parameters and running statistics, in float32."""
     c = jax.ShapeDtypeStruct((channels,), jnp.float32)
     names = ("scale", "bias", "alpha") if is_unitized(name) else ("scale", "bias")
     return dict.fromkeys(names, c), (c, c)
 
 
 def floor(name: str, shape: Shape, mode: Mode) -> int:
-    """The minimum HBM traffic in n, the bytes of x.
+    """The smallest possible HBM traffic in units of n, the bytes of x.
 
     In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
-    and dy for the sums, and x and dy again to write dx. The total is 8 n, also for unitized images.
-    Unitized vectors need the sums before the norms, and sums and norms before the result, also in
-    the backward pass. The totals are 4 n and 7 n. In inference, batch norm reads x and writes y. A
-    unitized layer first reads x for the norms.
+    and dy for the sums, and x and dy again to write dx. The total is 8 n, for unitized images too.
+    Unitized vectors need the sums before the norms, and need sums and norms before the result; the
+    backward pass does too. The totals are 4 n and 7 n. In inference, batch norm reads x and writes
+    y. A unitized layer first reads x for the norms.
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2
@@ -131,7 +134,7 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
 
 
 def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limits:
-    """The limits of our layers."""
+    """The limits for our layers."""
     on_tpu, vectors = target.startswith("v5e"), len(shape) == 2
     if mode == "inference":
         return Limits(1.55 if is_unitized(name) else None)
@@ -149,7 +152,7 @@ def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limi
 def layer_rows(
     target: str, sharding: Sharding, shapes: Sequence[Shape], dtypes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """A row per dtype, shape, mode and layer."""
+    """A row for each dtype, shape, mode and layer."""
     modes: tuple[Mode, ...] = ("training", "inference")
     for dtype, shape, mode in product(dtypes, shapes, modes):
         n = math.prod(shape) * jnp.dtype(dtype).itemsize
@@ -178,14 +181,14 @@ def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sha
 
 
 def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The row with its limits, and whether its rounded values are within the limits."""
+    """The row with its limits, and whether the rounded numbers of the row are within the limits."""
     pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
     return row | {"limits": limits._asdict(), "holds": all(held) if held else None}
 
 
 def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """All-reduces of a layer's forward pass with the batch sharded over `devices`."""
+    """The all-reduces in a layer's forward pass, if the batch is sharded over `devices`."""
     mesh = Mesh(np.array(devices), ("data",))
     replicated = NamedSharding(mesh, PartitionSpec())
     for shape in ((256, 56, 56, 256), (8192, 4096)):

@@ -1,7 +1,7 @@
-"""HBM traffic of a training step of eight normalizers, compiled ahead of time.
+"""The memory traffic of a training step of eight normalizers, compiled ahead of time.
 
 As in `layers`, the cotangent passes an optimization barrier together with the output. Parameters
-and running statistics are in float32, data in bfloat16.
+and running statistics are in float32, and data are in bfloat16.
 """
 
 import math
@@ -33,7 +33,7 @@ NORMS: dict[str, Callable[..., Any]] = {
 
 
 def training(graph: nnx.GraphDef, params: Any, rest: Any, x: Array, dy: Array) -> Any:
-    """Output, gradients of parameters and input, and new running statistics."""
+    """The output, the gradients of parameters and input, and the new running statistics."""
 
     def layer(params: Any, x: Array) -> tuple[Array, Any]:
         model = nnx.merge(graph, params, rest, copy=True)

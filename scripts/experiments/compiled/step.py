@@ -1,8 +1,8 @@
-"""A compiled training step: its memory, traffic and bounds on each chip.
+"""A compiled training step: its memory, its traffic and lower bounds of its time on each chip.
 
-Each of the three times is a lower bound: the time that one resource needs at its published rate.
-The times do not include the latency of kernels and collectives. The times do not account for links
-that a small topology lacks.
+Each of the three bounds is the time that one resource needs at its published rate. The bounds do
+not include the latency of kernels and collectives. The bounds assume all links, although a small
+topology lacks some.
 """
 
 import itertools
@@ -21,15 +21,15 @@ from experiments.compiled.traffic import COLLECTIVES, results, summary
 
 
 class Chip(NamedTuple):
-    """Published figures of one chip."""
+    """Published figures of a chip."""
 
-    flops: float  # bfloat16 operations per second
+    flops: float  # floating-point operations per second in bfloat16
     hbm_bandwidth: float  # bytes per second
     hbm: float  # bytes
     interconnect: float  # bytes per second that a chip sends over all its links, one way
 
 
-# The published figures of chips, by JAX's name of the device. TPUs:
+# The published figures of chips, by the name that JAX gives the device. TPUs:
 # docs.cloud.google.com/tpu/docs/v5e, v5p and v6e; H100: NVIDIA's data sheet of the SXM module,
 # bfloat16 without sparsity.
 CHIPS = {
@@ -41,7 +41,7 @@ CHIPS = {
 
 
 def hbm_needed(error: Exception) -> float:
-    """Bytes of HBM that a step needs, from the compiler's error about a chip with less HBM.
+    """The bytes of HBM that a step needs, read from the compiler's error for a chip with less HBM.
 
     Raises:
       InputError: `error` has another cause.
@@ -58,7 +58,7 @@ def hbm_needed(error: Exception) -> float:
 def measure(
     compiled: jax.stages.Compiled, flops: float, chips: int, chip: Chip | None
 ) -> dict[str, Any]:
-    """Memory, collectives, HBM traffic and operations of a step on each chip, and its bounds."""
+    """The memory, collectives, HBM traffic and operations of a step on each chip, with bounds."""
     text = str(compiled.as_text())
     traffic, exchanged = summary(text), collectives(text)
     result: dict[str, Any] = {
@@ -79,13 +79,16 @@ def measure(
 
 
 def operations(program: jax.stages.Compiled | jax.stages.Lowered) -> float:
-    """Floating-point operations that XLA counts; 0 if XLA gives no count."""
+    """The number of floating-point operations that XLA counts; 0 if XLA counts none."""
     flops = (program.cost_analysis() or {}).get("flops", 0.0)
     return flops if flops > 0 else 0.0
 
 
 def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any]:
-    """Bytes of HBM that a step needs; a result in the buffer of an argument counts once."""
+    """The bytes of HBM that a step needs.
+
+    If a result uses the buffer of an argument, the buffer counts once.
+    """
     m: Any = compiled.memory_analysis()
     parts = {
         "arguments": m.argument_size_in_bytes,
@@ -105,7 +108,7 @@ def collectives(text: str) -> list[dict[str, Any]]:
         for i in computation:
             kind = i.op.removesuffix("-start")
             if kind in COLLECTIVES:
-                # Count the full array, which is the result of an all-gather and the operand of a
+                # The full array counts: it is the result of an all-gather, and the operand of a
                 # reduce-scatter.
                 sides = results(i), [shapes.get(name, "") for name in i.operands]
                 whole = max(map(sizes, sides), key=lambda side: sum(map(sum, side.values())))
@@ -124,7 +127,7 @@ def collectives(text: str) -> list[dict[str, Any]]:
 
 
 def sizes(shapes: list[str]) -> dict[str, list[float]]:
-    """Bytes of the arrays of each element type, excluding the padding of tiles."""
+    """The bytes of the arrays of each element type, without the padding of tiles."""
     found: dict[str, list[float]] = defaultdict(list)
     for dtype, dims, _ in itertools.chain(*map(arrays, shapes)):
         found[dtype].append(BYTES[dtype] * float(math.prod(dims)))
@@ -132,7 +135,7 @@ def sizes(shapes: list[str]) -> dict[str, list[float]]:
 
 
 def bytes_sent(exchanged: list[dict[str, Any]], chips: int) -> float:
-    """Bytes that a chip sends if collectives are rings over all chips."""
+    """The bytes that a chip sends if each collective is a ring over all chips."""
     times = {"all-reduce": 2 * (chips - 1) / chips, "collective-permute": 1}
     return sum(times.get(e["kind"], (chips - 1) / chips) * e["bytes"] for e in exchanged)
 
@@ -170,7 +173,7 @@ def lines(result: dict[str, Any]) -> list[str]:
 
 
 def with_prefix(number: float) -> str:
-    """A number with three digits and the prefix for its unit, such as 1.54 T or 27.8 µ."""
+    """A number with three digits and the prefix of its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
     number = float(f"{number:.3g}")  # rounded first, because 999.9 is 1 k
@@ -179,6 +182,6 @@ def with_prefix(number: float) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Versions of the libraries and compilers, and the commit."""
+    """The versions of the libraries and compilers, and the commit."""
     compilers = sorted({"libtpu", "jax-cuda12-plugin"} & {d.name for d in distributions()})
     return cli.versions() | {name: version(name) for name in compilers} | {"commit": cli.commit()}

@@ -45,7 +45,10 @@ def rows(
     shapes: Sequence[tuple[int, ...]] = SHAPES,
     dtypes: Sequence[str] = DTYPES,
 ) -> Iterator[Row]:
-    """Rows of a table of `TABLES`; each is compiled for `target` when it is requested."""
+    """The rows of a table of `TABLES`.
+
+    Each program is compiled for `target` when its row is requested.
+    """
     devices = compile_only_devices(TARGETS[target])
     sharding = SingleDeviceSharding(devices[0])
     if table == "layers":
@@ -64,7 +67,7 @@ def shape(row: Row) -> str:
 
 
 def bounded(name: str, limit: str) -> Callable[[Row], str]:
-    """A number with two decimals, and its limit, if any."""
+    """A number with two decimals, and its limit if it has one."""
 
     def write(row: Row) -> str:
         at_most = row["limits"][limit]

@@ -1,9 +1,9 @@
 """Parses the text of a compiled program, XLA's HLO, and counts the bytes of its shapes.
 
-A program is a dictionary from each computation to its list of instructions. Shapes remain text,
-such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element type,
-the dimensions and the layout. The layout has the order of dimensions, from the fastest, the tiles,
-and the memory space, where S(1) is a TPU's vector memory.
+A program is a dictionary from each computation to its list of instructions. Shapes are kept as
+text, such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element
+type, the dimensions and the layout. The layout has the order of the dimensions (the fastest first),
+the tiles, and the memory space; S(1) is a TPU's vector memory.
 """
 
 import math
@@ -25,7 +25,8 @@ class Instruction(NamedTuple):
     name: str
     shape: str
     op: str
-    operands: list[str]  # names of operands; for a parameter its index, for a constant its value
+    # the names of operands; for a parameter, its index; for a constant, its value
+    operands: list[str]
     attributes: str
     is_root: bool
 
@@ -40,7 +41,7 @@ class Program(NamedTuple):
 
 
 def parse(text: str) -> Program:
-    """Read `compiled.as_text()`."""
+    """Parse the text `compiled.as_text()` of a program."""
     computations, entry = {}, ""
     instructions: list[Instruction] = []
     for line in text.splitlines():
@@ -72,7 +73,7 @@ def parse_instruction(line: str) -> Instruction | None:
 
 
 def closing(text: str) -> int:
-    """Index of the parenthesis that closes the first parenthesis of `text`."""
+    """The index of the parenthesis that closes the first parenthesis of `text`."""
     depth = 0
     for i, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -82,7 +83,7 @@ def closing(text: str) -> int:
 
 
 def attribute(instruction: Instruction, pattern: str) -> str:
-    """The group of `pattern` that matches the attributes; empty without a match."""
+    """The text that the group of `pattern` matches in the attributes; empty if nothing matches."""
     match = re.search(pattern, instruction.attributes)
     return match[1] if match else ""
 
@@ -92,7 +93,7 @@ def called(instruction: Instruction) -> str:
 
 
 def branches(instruction: Instruction) -> list[str]:
-    """Names of the computations of a conditional."""
+    """The names of the computations between which a conditional chooses."""
     listed = attribute(instruction, r"branch_computations=\{([^}]*)\}")
     return [name.strip().lstrip("%") for name in listed.split(",") if name] + re.findall(
         r"(?:true|false)_computation=%?([\w.\-]+)", instruction.attributes
@@ -100,7 +101,10 @@ def branches(instruction: Instruction) -> list[str]:
 
 
 def trip_count(program: Program, loop: Instruction) -> int | None:
-    """Number of trips of a `while`: XLA's number, else the bound of a counter from 0, else None."""
+    """The number of trips of a `while` loop.
+
+    This is XLA's number; else the bound of a counter from 0; else None.
+    """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:
         return int(stated)
@@ -119,7 +123,7 @@ def root_of(computation: list[Instruction]) -> Instruction | None:
 
 
 def tuple_parts(shape: str) -> list[str]:
-    """Shapes of the elements of a tuple; an array's shape is the only element."""
+    """The shapes of the elements of a tuple; an array counts as a tuple of one element."""
     if not shape.startswith("("):
         return [shape]
     parts, depth, start = [], 0, 1
@@ -132,7 +136,7 @@ def tuple_parts(shape: str) -> list[str]:
 
 
 def hbm_bytes(shape: str) -> float:
-    """Bytes that the arrays of `shape` take in HBM, padding of tiles included."""
+    """The bytes that the arrays of `shape` take in HBM, with the padding of tiles."""
     return sum(
         BYTES[dtype] * padded_elements(dims, layout)
         for dtype, dims, layout in arrays(shape)
@@ -141,14 +145,14 @@ def hbm_bytes(shape: str) -> float:
 
 
 def array_bytes(shape: str) -> float:
-    """Bytes that the arrays of `shape` take in any memory, padding of tiles included."""
+    """The bytes that the arrays of `shape` take in any memory, with the padding of tiles."""
     return sum(
         BYTES[dtype] * padded_elements(dims, layout) for dtype, dims, layout in arrays(shape)
     )
 
 
 def arrays(shape: str) -> list[tuple[str, list[int], str]]:
-    """Element type, dimensions and layout of each array of `shape`; tokens are left out."""
+    """The element type, dimensions and layout of each array of `shape`; tokens are left out."""
     return [
         (dtype, [int(d.removeprefix("<=")) for d in dims.split(",") if d], layout)
         for dtype, dims, layout in ARRAY.findall(shape)
@@ -157,7 +161,10 @@ def arrays(shape: str) -> list[tuple[str, list[int], str]]:
 
 
 def padded_elements(dims: list[int], layout: str) -> int:
-    """Elements in memory of an array: its dimensions rounded up to whole tiles of the layout."""
+    """The number of elements of an array in memory.
+
+    Its dimensions are rounded up to whole tiles of the layout.
+    """
     order, _, rest = layout.strip("{}").partition(":")
     tile = TILE.search(rest)
     if not dims or not tile:

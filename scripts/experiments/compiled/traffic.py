@@ -1,14 +1,14 @@
 """HBM traffic, kernels and notable operations of a compiled program, read from its text.
 
-The traffic is the sum of the operands and results of every kernel of the entry computation. If a
-kernel reads only slices or rows of an operand, only these slices or rows count. If a kernel updates
-a result in place, only the written part counts. Reads and writes of a TPU's vector memory do not
-count. Copies from HBM to vector memory, and the padding of tiles, count. A loop counts once per
-trip, or once if XLA does not know the number of trips. For a conditional, the branch with the most
-traffic counts.
+The traffic is the number of bytes of the operands and results of every kernel of the entry
+computation. If a kernel reads only slices or rows of an operand, only the bytes of these slices or
+rows count. If a kernel updates a result in place, only the written part counts. Reads and writes of
+a TPU's vector memory do not count as traffic. Copies from HBM to vector memory count, and so does
+the padding of tiles. A loop counts once for each trip, or once if XLA does not know the number of
+trips. For a conditional, the branch with the most traffic counts.
 
-The count does not model caches between HBM and a GPU's cores (50 MB on an H100), several passes of
-a sort or a scatter, or an operand that one kernel reads at two places, which counts once.
+Three things do not count: caches between HBM and a GPU's cores (50 MB on an H100), several passes
+of a sort or a scatter, and the second read of an operand that one kernel reads at two places.
 """
 
 import re
@@ -45,13 +45,14 @@ NOTABLE = COLLECTIVES | {
 
 
 class Summary(NamedTuple):
-    """The totals of a program; a loop counts as often as it runs."""
+    """The totals of a program; the kernels of a loop count in every trip."""
 
-    bytes: float  # read from and written to HBM
+    bytes: float  # bytes that are read from HBM and written to HBM
     kernels: int
-    notable: Counter  # operations by name, also inside fusions
-    unknown_loops: int  # loops of unknown length, which are counted once
-    rows: tuple[tuple[float, str, str], ...]  # bytes, operation and name of every kernel
+    notable: Counter  # counts of operations by name, also of those inside fusions
+    unknown_loops: int  # loops whose length is not known, which count once
+    # the bytes, the operation and the name of every kernel
+    rows: tuple[tuple[float, str, str], ...]
 
 
 class Collective(NamedTuple):
@@ -64,7 +65,10 @@ NOTHING = Summary(0, 0, Counter(), 0, ())
 
 
 def summary(compiled: Any) -> Summary:
-    """Summary of `jax.jit(f).lower(...).compile()` or of its text, most bytes first."""
+    """The summary of `jax.jit(f).lower(...).compile()` or of its text.
+
+    Kernels with most bytes come first.
+    """
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     total = computation_summary(program, program.entry)
     return total._replace(rows=tuple(sorted(total.rows, reverse=True)))
@@ -86,7 +90,7 @@ def collectives(compiled: Any) -> list[Collective]:
 
 
 def computation_summary(program: Program, name: str) -> Summary:
-    """Summary of one run of a computation."""
+    """The summary of one run of a computation."""
     computation = program.computations[name]
     shapes = {i.name: i.shape for i in computation}
     return total([instruction_summary(program, i, shapes) for i in computation])
@@ -110,7 +114,7 @@ def instruction_summary(program: Program, i: Instruction, shapes: dict[str, str]
 
 
 def total(parts: list[Summary]) -> Summary:
-    """Sum of the summaries of computations that run one after another."""
+    """The sum of the summaries of computations that run one after another."""
     return Summary(
         sum(p.bytes for p in parts),
         sum(p.kernels for p in parts),
@@ -121,7 +125,7 @@ def total(parts: list[Summary]) -> Summary:
 
 
 def sum_over_trips(body: Summary, trips: int) -> Summary:
-    """Sum of a summary over the trips of a loop."""
+    """The sum of a summary over the trips of a loop."""
     return Summary(
         body.bytes * trips,
         body.kernels * trips,
@@ -132,7 +136,7 @@ def sum_over_trips(body: Summary, trips: int) -> Summary:
 
 
 def notable_names(program: Program, i: Instruction) -> list[str]:
-    """Names of the notable operations of a kernel; a custom call is named by its target."""
+    """The names of the notable operations in a kernel; a custom call has the name of its target."""
     op = i.op.removesuffix("-start")
     target = attribute(i, r'custom_call_target="([^"]*)"') if op == "custom-call" else ""
     inside = program.callee(i) if op == "fusion" else []
@@ -141,7 +145,7 @@ def notable_names(program: Program, i: Instruction) -> list[str]:
 
 
 def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes that one kernel reads and writes in HBM."""
+    """The bytes that one kernel reads from HBM and writes to HBM."""
     op = i.op.removesuffix("-start")
     if i.op in ("slice-start", "dynamic-slice-start"):  # the shape is ((source), slice, token)
         source, part, *_ = tuple_parts(i.shape)
@@ -155,7 +159,7 @@ def kernel_bytes(program: Program, i: Instruction, shapes: dict[str, str]) -> fl
 
 
 def results(collective: Instruction) -> list[str]:
-    """Shapes of the results of a collective, or of the start of an asynchronous collective."""
+    """The shapes of the results of a collective, or of the start of an asynchronous collective."""
     parts = tuple_parts(collective.shape)
     if collective.op.endswith("-start") and collective.op != "all-reduce-start":
         return parts[1:2]  # the shape is (operands, results, ...)
@@ -163,7 +167,10 @@ def results(collective: Instruction) -> list[str]:
 
 
 def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes of the results of a kernel; for a result updated in place, the bytes that change."""
+    """The bytes of the results of a kernel.
+
+    If a result is updated in place, only the bytes that change count.
+    """
     if i.op == "fusion":
         inside = program.callee(i)
         return sum(
@@ -183,7 +190,7 @@ def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> f
 
 
 def bytes_written_by_fusion(inside: list[Instruction], part: str, index: int) -> float:
-    """Bytes that a fused computation writes of the part `index` of its result."""
+    """The bytes that a fused computation writes to the part `index` of its result."""
     whole = hbm_bytes(part)
     by_name = {i.name: i for i in inside}
     root = root_of(inside)
@@ -197,7 +204,10 @@ def bytes_written_by_fusion(inside: list[Instruction], part: str, index: int) ->
 
 
 def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """Bytes of the operands of a kernel; for sliced operands, only the bytes in the slices."""
+    """The bytes of the operands of a kernel.
+
+    If an operand is sliced, only the bytes in the slices count.
+    """
     inside = program.callee(i) if i.op in ("fusion", "async-start") else []
     sizes = [hbm_bytes(shapes.get(name, "")) for name in i.operands]
     if inside:
@@ -205,14 +215,14 @@ def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> floa
     if i.op in ("slice", "dynamic-slice", "gather"):
         sizes[0] = min(sizes[0], array_bytes(i.shape))
     if i.op in ("dynamic-update-slice", "scatter"):
-        sizes[0] = 0  # updated in place
+        sizes[0] = 0  # the result is updated in place
     return sum(dict(zip(reversed(i.operands), reversed(sizes), strict=True)).values())
 
 
 def bytes_read_by_fusion(
     program: Program, inside: list[Instruction], index: int, whole: float
 ) -> float:
-    """Bytes that a fused computation reads of its parameter `index`, of `whole` bytes."""
+    """The bytes that a fused computation reads of its parameter `index`, of `whole` bytes."""
     names = [i.name for i in inside if i.op == "parameter" and i.operands == [str(index)]]
     traffic = 0.0 if names else whole
     while names and whole:
@@ -228,7 +238,7 @@ def bytes_read_by_fusion(
 
 
 def bytes_read_by_instruction(program: Program, i: Instruction, name: str, whole: float) -> float:
-    """Bytes that one instruction of a fused computation reads of the operand `name`."""
+    """The bytes that one instruction of a fused computation reads of the operand `name`."""
     is_first_only = i.operands[0] == name and name not in i.operands[1:]
     if i.op in ("slice", "dynamic-slice") or (i.op == "gather" and i.operands[0] == name):
         return array_bytes(i.shape)

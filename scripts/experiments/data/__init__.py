@@ -1,1 +1,1 @@
-"""Data sets: prepared ones on disk, ImageNet as a stream, and batches on devices."""
+"""Data sets: prepared data sets on disk, ImageNet as a stream, and batches on devices."""

@@ -1,4 +1,7 @@
-"""Image data sets in tensorflow-datasets' format, read without TensorFlow and never downloaded."""
+"""Image data sets in tensorflow-datasets' format.
+
+They are read without TensorFlow, and never downloaded.
+"""
 
 import contextlib
 import hashlib
@@ -24,12 +27,16 @@ from experiments.recipes import IN_MEMORY, STREAMED
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
 
 
-Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels
-Moments = tuple[Sequence[float], Sequence[float]]  # means and standard deviations of the channels
+Examples = tuple[np.ndarray, np.ndarray]  # arrays of the images and of the labels
+# means and standard deviations of the pixels of each channel
+Moments = tuple[Sequence[float], Sequence[float]]
 
 
 class Images(NamedTuple):
-    """Standardized float32 NHWC images, labels from 0, and a checksum of the pixels as read."""
+    """Standardized float32 images (NHWC), labels from 0, and a checksum of the pixels.
+
+    The checksum is of the pixels as they were read.
+    """
 
     name: str
     note: str
@@ -43,14 +50,15 @@ class Images(NamedTuple):
 
 
 class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-    """The digits that scikit-learn carries, as a tensorflow-datasets data set."""
+    """The digits of scikit-learn, as a data set in tensorflow-datasets' format."""
 
     name = "digits"
     pkg_dir_path = None
     VERSION = tfds.core.Version("1.0.0")
 
     def _info(self) -> tfds.core.DatasetInfo:
-        # The feature is a tensor, not an image, because TensorFlow would be needed to encode a PNG.
+        # The feature is declared as a tensor, because TensorFlow would be needed to encode an image
+        # as PNG.
         image = tfds.features.Tensor(shape=(8, 8, 1), dtype=np.uint8)
         label = tfds.features.ClassLabel(num_classes=10)
         features = tfds.features.FeaturesDict({"image": image, "label": label})
@@ -76,9 +84,10 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     """The data set `name` from `data_dir`, with standardized pixels.
 
     Args:
-      name: One of `IN_MEMORY`.
-      data_dir: Folder in tensorflow-datasets' format. By default a cache folder, in which the
-        digits are prepared at the first call. Files from a bucket are copied to the cache.
+      name: A name of `IN_MEMORY`.
+      data_dir: The folder of data sets in tensorflow-datasets' format. By default, this is a cache
+        folder, in which the digits are prepared at the first call. Files from a bucket are copied
+        to the cache.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
         are standardized; by default those of the training images.
 
@@ -98,8 +107,8 @@ def records(name: str, data_dir: Path | None = None) -> Records:
     """The data set `name` of `data_dir`, whose images are read one by one.
 
     Args:
-      name: One of `STREAMED`.
-      data_dir: Folder in tensorflow-datasets' format.
+      name: A name of `STREAMED`.
+      data_dir: The folder of data sets in tensorflow-datasets' format.
 
     Raises:
       InputError: The name is unknown, or the folder does not hold the data set.
@@ -117,14 +126,14 @@ def records(name: str, data_dir: Path | None = None) -> Records:
 
 
 def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
-    """The data set `name`: `records` if it is too large for memory, else `load`."""
+    """The data set `name`, by `records` if it is too large for memory, and otherwise by `load`."""
     return records(name, data_dir) if name in STREAMED else load(name, data_dir)
 
 
 def identity(data: Images | Records) -> dict[str, Any]:
-    """The facts that distinguish a data set: version, counts, shape, classes, checksums.
+    """The facts that identify a data set: version, counts, shape, classes and checksums.
 
-    The checksums cover all labels and images, or a thousand records of each split.
+    The checksums are of all labels and images, or of a thousand records of each split.
     """
     if isinstance(data, Images):
         counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])
@@ -160,7 +169,7 @@ def sha256(parts: Iterable[Any]) -> str:
 
 
 def _version(name: str, data_dir: Path | None) -> Path:
-    """The folder of a data set's newest version in `data_dir`."""
+    """The folder of the newest version of a data set in `data_dir`."""
     folder = data_dir or cache_folder()
     with storage.reachable(folder):
         if data_dir is not None and not data_dir.is_dir():
@@ -212,7 +221,10 @@ def _prepare_digits(folder: Path) -> None:
 
 
 def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, list[Sequence]]:
-    """The number of classes and the splits of a data set; `encoded` leaves images undecoded."""
+    """The number of classes and the splits of a data set.
+
+    With `encoded`, images are not decoded.
+    """
     logging.getLogger("absl").setLevel(logging.ERROR)  # tfds would recommend OpenCV
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     with _readable(version):
@@ -240,7 +252,9 @@ def _check_counts(split: Any) -> None:
 
 @contextlib.contextmanager
 def _readable(version: Path) -> Iterator[None]:
-    """Refuse an unreadable folder, for all exceptions of tensorflow-datasets and array_record.
+    """Raise `InputError` for an unreadable folder, whatever exception the libraries raise.
+
+    The libraries are tensorflow-datasets and array_record.
 
     Raises:
       InputError: The body of the `with` statement raised an exception.
@@ -276,7 +290,7 @@ def _read(name: str, version: Path, moments: Moments | None) -> Images:
 def _check_values(
     version: Path, classes: int, train: Examples, test: Examples, deviation: np.ndarray
 ) -> None:
-    """Refuse images that cannot be standardized, and labels that are not a class.
+    """Refuse images that cannot be standardized, and labels that name no class.
 
     Raises:
       InputError: An image is not finite, a channel is constant, or a label is out of range.
@@ -300,7 +314,7 @@ def _note(name: str, version: Path) -> str:
     if name == "digits":
         return DIGITS
     _, (test,) = _open(version, ("test",), encoded=True)
-    image = test[0]["image"]  # an image of a tensor data set is an array
+    image = test[0]["image"]  # an image that is declared as a tensor is an array
     if isinstance(image, bytes) and image.startswith(b"\xff\xd8"):
         return "JPEG-recompressed: accuracies are below those on the original pixels."
     return ""

@@ -1,7 +1,7 @@
-"""Large data sets as streams: worker processes decode, and a batch depends only on its number.
+"""Large data sets as streams, whose batches depend only on their number.
 
-Views of an image follow He et al. (2016a) and Simonyan and Zisserman (2015), as section 4.3 of the
-unitization paper does.
+Worker processes decode the images. The views (resized and cropped images) follow He et al. (2016a)
+and Simonyan and Zisserman (2015), as section 4.3 of the unitization paper does.
 """
 
 import gc
@@ -21,13 +21,14 @@ from PIL import Image
 from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
-MAX_ASPECT = 32  # largest ratio of the sides, because a very thin image would fill the memory
-STRIDE = 32  # stride of the networks; the sides of whole images are multiples of the stride
-PREFETCHED = 4  # batches that each worker reads ahead
+# largest ratio of an image's sides, because a very thin image would fill the memory
+MAX_ASPECT = 32
+STRIDE = 32  # the total stride of the networks; the sides of whole images are multiples of it
+PREFETCHED = 4  # number of batches that each worker reads ahead
 
 
 class Records(NamedTuple):
-    """Encoded images and their labels, from 0, read by index."""
+    """Encoded images and their labels, which count from 0; each record is read by its index."""
 
     name: str
     note: str
@@ -38,13 +39,13 @@ class Records(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """The part of every batch that process number `process` of `processes` reads."""
+    """The part of every batch that process `process` of `processes` reads."""
 
     process: int = 0
     processes: int = 1
 
     def positions(self, batch_size: int) -> range:
-        """Positions of the shard in a batch."""
+        """The positions in a batch of the images that this process reads."""
         size = batch_size // self.processes
         return range(self.process * size, (self.process + 1) * size)
 
@@ -84,7 +85,7 @@ def name_record(split: str, index: int) -> Iterator[None]:
 
 
 def resize(image: Image.Image, shorter: int) -> Image.Image:
-    """Resize bilinearly to a shorter side of `shorter` pixels."""
+    """Resize an image bilinearly, so that its shorter side has `shorter` pixels."""
     scale = shorter / min(image.size)
     width, height = (max(shorter, round(side * scale)) for side in image.size)
     return image.resize((width, height), Image.Resampling.BILINEAR)
@@ -93,7 +94,7 @@ def resize(image: Image.Image, shorter: int) -> Image.Image:
 def scale_crop(
     image: Image.Image, rng: np.random.Generator, *, crop: int, scales: tuple[int, int]
 ) -> Pixels:
-    """Augment by scale: draw a shorter side from `scales`, crop and flip at random."""
+    """Augment an image: draw its shorter side from `scales`, then crop and flip it at random."""
     pixels = np.asarray(resize(image, int(rng.integers(scales[0], scales[1] + 1))))
     top, left = (int(rng.integers(side - crop + 1)) for side in pixels.shape[:2])
     cropped = pixels[top : top + crop, left : left + crop]
@@ -106,16 +107,17 @@ def center(image: Image.Image, *, crop: int) -> list[Pixels]:
 
 
 def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
-    """The crops at the corners and the center, then the same five mirrored."""
+    """The crops at the corners and at the center, and the mirror images of these five crops."""
     crops = _crops(image, crop)
     return [*crops, *(pixels[:, ::-1] for pixels in crops)]
 
 
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 1 of Table 3: 42 crops at five scales; the first scale is the crop's side.
+    """Evaluation 1 of Table 3: 42 crops at five scales.
 
-    If the shorter side is as long as the crop, the crops are the center and its mirror image. Every
-    other scale has ten crops.
+    At the first scale, the shorter side is as long as the crop's side. If the shorter side is as
+    long as the crop, the crops are the center and its mirror image. At every other scale, there are
+    ten crops.
     """
     views = []
     for shorter in scales:
@@ -125,7 +127,7 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 
 
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 2 of Table 3: the whole image at every scale.
+    """Evaluation 2 of Table 3: the whole image, at every scale.
 
     The longer side is resized to the nearest multiple of 32, so images of nearly the same
     shape share a compiled program.
@@ -163,21 +165,23 @@ def batches(
     shard: Shard,
     workers: int,
 ) -> Generator[tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]]:
-    """The shard of the batches with numbers from `start` to `stop`, epoch after epoch.
+    """The shard of the batches with numbers from `start` to `stop`, over all epochs.
 
-    A batch depends on the seed, on its number and on the shard, not on earlier batches or on
-    `workers`.
+    A batch depends on the seed, on its number and on the shard; it does not depend on earlier
+    batches or on `workers`.
 
     Args:
-      records: Encoded images with labels.
-      batch_size: Images of all processes; the remainder of an epoch is left out.
-      crop: Side of the images.
-      scales: Range of the shorter sides from which crops are cut.
-      seed: Seed of the order and of the crops.
-      start: Number of the first batch, counted over epochs.
-      stop: Number of the first batch that is no longer read.
+      records: The encoded images with their labels.
+      batch_size: The number of images of all processes together; the remainder of an epoch is left
+        out.
+      crop: The side of the cropped images, in pixels.
+      scales: The range of the shorter sides of the images from which crops are cut.
+      seed: The seed of the order of images and of the crops.
+      start: The number of the first batch, counted over all epochs.
+      stop: The number of the first batch that is no longer read.
       shard: The part of each batch that is read.
-      workers: Processes that read and decode; with 0, a thread of this process does both.
+      workers: The number of processes that read and decode; with 0, a thread of this process does
+        both.
     """
     read = partial(_read, records, shard, crop=crop, scales=scales)
     numbered = (
@@ -192,9 +196,10 @@ def batches(
 
 
 def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
-    """Elements in order, computed by `workers` processes, or with 0 by a thread of this process.
+    """The elements in order, computed by `workers` processes.
 
-    A caller that does not exhaust the generator must close it; closing ends the processes.
+    If `workers` is 0, a thread of this process computes them. If a caller does not exhaust the
+    generator, the caller must close it, which ends the processes.
     """
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()  # Grain reads its flags from absl's FLAGS
@@ -210,7 +215,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        gc.collect()  # Grain's last exception refers to itself and to the last element
+        gc.collect()  # Grain's last exception contains references to itself and to the last element
 
 
 def _read(
@@ -223,7 +228,7 @@ def _read(
     scales: tuple[int, int],
 ) -> tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]:
     images, labels = [], []
-    draws = rng.integers(2**63, size=len(indices))  # all shards draw the same numbers
+    draws = rng.integers(2**63, size=len(indices))  # all shards draw the same random numbers
     for position in shard.positions(len(indices)):
         draw = np.random.default_rng(draws[position])
         with name_record("train", int(indices[position])):

@@ -1,6 +1,6 @@
-"""Loaders of training images: from the memory of the devices, or streamed a batch at a time.
+"""Loaders of training images: from the memory of the devices, or as a stream of batches.
 
-With both loaders, the batch of a step depends only on the seed and the number of the step.
+With both loaders, the batch of a step depends only on the seed and on the number of the step.
 """
 
 from collections.abc import Generator, Iterator
@@ -19,22 +19,25 @@ from experiments.data.datasets import Images
 from experiments.data.imagenet import Records, Shard
 from experiments.recipes import Recipe
 
-PAD = 4  # pixels added around an image before a crop
-# Means and standard deviations of ImageNet's channels, in [0, 1].
+PAD = 4  # number of pixels that are added on each side of an image before it is cropped
+# The means and standard deviations of ImageNet's channels, for pixels in [0, 1].
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Batch = tuple[Float[Array, "n h w c"], Int[Array, " n"]]
 
 
 class InMemoryLoader:
-    """Holds all training images on every device; a batch is a slice of a permutation of them.
+    """A loader that holds all training images on every device.
+
+    A batch is a slice of a permutation of the images.
 
     Attributes:
-      count: Number of training images.
-      classes: Number of labels.
-      shape: Height, width and channels of a batch's images.
+      count: The number of training images.
+      classes: The number of labels.
+      shape: The height, width and number of channels of the images.
       scannable: Whether one compiled program can take several steps.
-      in_axes: Axes over which `vmap` maps the arrays of `device_batch`, for several seeds.
+      in_axes: The axes over which `vmap` maps the arrays of `device_batch` if several seeds are
+        trained.
     """
 
     scannable = True
@@ -60,21 +63,24 @@ class InMemoryLoader:
         return jax.vmap(permutation)(seed) if seed.ndim else permutation(seed)
 
     def epoch(self, seed: Int[Array, "*seeds"], epoch: int, step: int) -> Array:
-        """Indices of the images of an epoch, in the order of training."""
+        """The indices of the images of an epoch, in the order of training."""
         return self._order(seed, epoch)
 
     def device_batch(self, order: Array) -> tuple[Array, ...]:
-        """Arrays on the devices from which `batch` selects, made from the value of `epoch`."""
+        """Arrays on the devices, made from the result of `epoch`; `batch` selects from them."""
         return (*self._images, order)
 
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
-        """The batch of one step, from the value of `device_batch`; JAX traces this function."""
+        """The batch of one step, selected from the result of `device_batch`.
+
+        JAX traces this function.
+        """
         x, y, order = arrays
         index = jax.lax.dynamic_slice(order, (step * size,), (size,))
         return x[index], y[index]
 
     def shapes(self, seed: Int[Array, "*seeds"]) -> tuple[Any, ...]:
-        """The shapes and shardings of the value of `device_batch`."""
+        """The shapes and shardings of the result of `device_batch`."""
         order = jax.eval_shape(self._permutations, seed, 0)
         return tuple(
             jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=self._replicated)
@@ -82,7 +88,7 @@ class InMemoryLoader:
         )
 
     def draw(self, key: Key[Array, ""], count: int) -> tuple[Array, ...]:
-        """Random numbers for the augmentation of `count` images; the first axis counts images."""
+        """Random numbers by which `count` images are augmented; their first axis counts images."""
         return draw_crops(key, count) if self._augment else ()
 
     def augment(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:
@@ -90,13 +96,14 @@ class InMemoryLoader:
         return crop(x, *draws) if draws else x
 
     def close(self) -> None:
-        """Do nothing, because there are no worker processes."""
+        """Do nothing, because this loader has no worker processes."""
 
 
 class StreamingLoader:
-    """Batches that worker processes read and crop; each host reads its shard of every batch.
+    """A loader of batches that worker processes read and crop.
 
-    The loader has the attributes and methods of `InMemoryLoader`.
+    Each host reads its shard of every batch. The loader has the attributes and methods of
+    `InMemoryLoader`.
     """
 
     scannable = False
@@ -118,10 +125,10 @@ class StreamingLoader:
             workers=workers,
         )
         self._stream: Generator[Any] | None = None
-        self._next: tuple[int, int] | None = None  # seed and number of the next batch
+        self._next: tuple[int, int] | None = None  # the seed and the number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches of an epoch, starting at a step; workers continue into the next epoch."""
+        """The batches of an epoch from a step on; workers continue into the next epoch."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()
@@ -130,12 +137,12 @@ class StreamingLoader:
         return self._stream
 
     def close(self) -> None:
-        """End the worker processes."""
+        """End all worker processes."""
         if self._stream is not None:
             self._stream.close()
 
     def device_batch(self, batches: Iterator[Any]) -> tuple[Array, ...]:
-        assert self._next is not None  # `epoch` must have been called
+        assert self._next is not None  # `epoch` must be called before
         self._next = (self._next[0], self._next[1] + 1)
         return tuple(
             jax.make_array_from_process_local_data(self._sharded, part) for part in next(batches)
@@ -164,14 +171,17 @@ Loader = InMemoryLoader | StreamingLoader
 
 
 def sharded(mesh: Mesh, spec: P, tree: Any) -> Any:
-    """`tree` with a sharding that `jax.shard_map` accepts, which is any sharding on Auto axes."""
+    """The `tree` with a sharding that `jax.shard_map` accepts.
+
+    On Auto axes, any sharding is accepted.
+    """
     if mesh.axis_types == (AxisType.Auto,):
         return tree
     return jax.sharding.reshard(tree, NamedSharding(mesh, spec))
 
 
 def replicate(mesh: Mesh, *arrays: np.ndarray) -> tuple[Array, ...]:
-    """Copy arrays that every process has to every device."""
+    """Copy arrays to every device; every process must have them."""
     sharding = NamedSharding(mesh, P())
     return tuple(
         jax.make_array_from_process_local_data(sharding, np.asarray(a), a.shape) for a in arrays
@@ -184,7 +194,10 @@ def local_shard() -> Shard:
 
 
 def standardize(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
-    """Pixels from 0 to 255, standardized by ImageNet's mean and standard deviation."""
+    """Pixels from 0 to 255, standardized by the moments of ImageNet's pixels.
+
+    The moments are the mean and the standard deviation.
+    """
     mean, deviation = (255 * np.array([[[c]]], np.float32) for c in (MEAN, DEVIATION))
     return (x.astype(jnp.float32) - mean) / deviation
 
@@ -192,7 +205,7 @@ def standardize(x: Num[Array, "n h w 3"]) -> Float[Array, "n h w 3"]:
 def draw_crops(
     key: Key[Array, ""], count: int
 ) -> tuple[Int[Array, "{count} 2"], Bool[Array, "{count} 1"]]:
-    """Random offsets into padded images, and whether each image is flipped."""
+    """Random offsets of crops in padded images, and whether each image is flipped."""
     offset, flip = jax.random.split(key)
     offsets = jax.random.randint(offset, (count, 2), 0, 2 * PAD + 1)
     return offsets, jax.random.bernoulli(flip, shape=(count, 1))
@@ -201,7 +214,10 @@ def draw_crops(
 def crop(
     x: Float[Array, "n h w c"], offsets: Int[Array, "n 2"], flips: Bool[Array, "n 1"]
 ) -> Float[Array, "n h w c"]:
-    """Crop each image after padding it by 4 zero pixels on each side; flip it if asked."""
+    """Crop each image after padding it by 4 zero pixels on each side.
+
+    The image is then flipped if its random draw says so.
+    """
     n, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
     rows = offsets[:, :1] + jnp.arange(height)[None]

@@ -1,4 +1,4 @@
-"""Data sets without images: shapes for compilation, or noise to measure a preset's speed."""
+"""Data sets without images: shapes for compilation, or noise for measuring speed."""
 
 import io
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ DATA_SETS = {
     "fashion_mnist": DataSet(60_000, (28, 28, 1), 10),
     "cifar10": DataSet(50_000, (32, 32, 3), 10),
     "cifar100": DataSet(50_000, (32, 32, 3), 100),
-    # the recipe gives the height and width of crops
+    # the recipe decides the height and the width of crops
     "imagenet2012": DataSet(1_281_167, (0, 0, 3), 1000),
 }
 
 
 class EqualRecords(Sequence[dict[str, Any]]):
-    """Records that all contain the same JPEG file, with the labels 0, 1, … in turn."""
+    """Records that all contain the same JPEG file, and have the labels 0, 1, … in turn."""
 
     def __init__(self, count: int, classes: int):
         self.size, self.classes = count, classes
@@ -56,7 +56,7 @@ class EqualRecords(Sequence[dict[str, Any]]):
 
 
 def shapes_of(name: str) -> Images | Records:
-    """A data set of the right shapes, without images.
+    """The shapes of a data set, without its images.
 
     Raises:
       InputError: The name is unknown.
@@ -70,16 +70,16 @@ def shapes_of(name: str) -> Images | Records:
 
 
 def load(recipe: Recipe, data_dir: Path | None, *, fake: bool) -> Images | Records:
-    """The data set of a recipe, or noise of its shape."""
+    """The data set of a recipe, or noise of the data set's shape."""
     if fake:
         return noise(recipe.dataset, recipe.batch_size)
     return datasets.load_or_stream(recipe.dataset, data_dir)
 
 
 def noise(name: str, batch_size: int) -> Images | Records:
-    """Random images of a data set's shape: 20 batches for training, one for testing.
+    """Random images of a data set's shape: 20 batches for training, and one batch for testing.
 
-    For ImageNet, one JPEG file of the most frequent size is decoded for every image.
+    For ImageNet, one JPEG file of the most frequent size is decoded again for every image.
 
     Raises:
       InputError: The name is unknown.

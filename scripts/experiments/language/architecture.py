@@ -1,4 +1,4 @@
-"""The architecture in a decoder's `config.json`: sizes, and differences from Llama."""
+"""The architecture in a decoder's `config.json`, and how it differs from Llama's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,13 +10,14 @@ from experiments.cli import InputError
 
 
 class Family(NamedTuple):
-    """The differences of a family of decoders from Llama.
+    """How a family of decoders differs from Llama.
 
     Attributes:
       head_norms: Whether queries and keys have an RMS norm for each head.
-      gemma: Whether norms scale by 1 + weight and also follow attention and perceptrons, and
+      gemma: Whether norms scale by 1 + weight, norms also follow attention and perceptrons, and
         embeddings are multiplied by √hidden.
-      divides: Whether `transformers` requires that the number of heads divides the hidden width.
+      divides: Whether `transformers` requires that the hidden width is a multiple of the number of
+        heads.
       mixture: Whether perceptrons are mixtures of experts, Shazeer et al. (2017).
       gpt2: Whether positions are learned, norms subtract the mean and have a bias, and perceptrons
         have no gate.
@@ -30,7 +31,7 @@ class Family(NamedTuple):
 
     @property
     def units(self) -> tuple[str, ...]:
-        """The kinds of units, besides layers, of which a smaller model may have fewer."""
+        """The kinds of units, other than layers, of which a smaller model may have fewer."""
         if self.gpt2:
             return ("intermediate",)
         return ("heads", "experts" if self.mixture else "intermediate", "hidden")
@@ -56,14 +57,14 @@ GPT2_NAMES = {
     "activation_function": "hidden_act",
     "layer_norm_epsilon": "rms_norm_eps",
 }
-EXPERTS = ("num_local_experts", "num_experts")  # names of one entry
-GEMMA_HEAD = 256  # the default of `head_dim`, which Gemma's files may leave out
+EXPERTS = ("num_local_experts", "num_experts")  # the names that different releases give one entry
+GEMMA_HEAD = 256  # the default of `head_dim`, an entry that Gemma's files may leave out
 THETA = 10_000.0
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The architecture of a decoder. `windows` and `rates` have an entry for each layer.
+    """The architecture of a decoder. The fields `windows` and `rates` have an entry for each layer.
 
     Attributes:
       family: The `model_type` of the family.
@@ -75,11 +76,12 @@ class Architecture:
       eps: Number that is added to mean squares in the norms.
       activation: Activation of the gate, one of `ACTIVATIONS`.
       score_scale: Number by which products of queries and keys are multiplied.
-      score_cap, logit_cap: Number c that limits scores or logits x to c tanh(x / c); None for no
-        limit.
-      windows: Number of positions to which a position attends, including itself; None for all
-        earlier positions.
-      rates: Angles of the rotary positions at position 1; empty if positions are learned.
+      score_cap, logit_cap: The number c that limits scores or logits x to c tanh(x / c); None for
+        no limit.
+      windows: For each layer, the number of positions to which a position attends, including
+        itself; None for all earlier positions.
+      rates: For each layer, the angles of the rotary positions at position 1; empty if positions
+        are learned.
       experts: Number of experts in each layer.
       experts_per_token: Number of experts to which a token is sent.
       shares_sum_to_one: Whether the weights of a token's experts are divided by their sum.
@@ -109,7 +111,7 @@ class Architecture:
 
     @property
     def traits(self) -> Family:
-        """The differences of the family from Llama."""
+        """How the family differs from Llama."""
         return FAMILIES[self.family]
 
 
@@ -154,7 +156,7 @@ def parse(config: Mapping[str, Any]) -> Architecture:
 
 
 def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration, in which GPT-2's entries also have Llama's names."""
+    """The configuration; for GPT-2, its entries also appear under Llama's names."""
     found = dict(config)
     if config["model_type"] == "gpt2":
         defaults = {"activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
@@ -168,12 +170,12 @@ def with_common_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def perceptron_width(family: str) -> str:
-    """The name of the entry that has the width of a perceptron, or of each expert."""
+    """The name of the entry with the width of a perceptron, or of each expert."""
     return "moe_intermediate_size" if family == "qwen3_moe" else "intermediate_size"
 
 
 def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The experts of a mixture; an empty result for other families.
+    """The entries about the experts of a mixture; empty for families without experts.
 
     Raises:
       InputError: Some layers have no experts, or an entry is missing.
@@ -196,7 +198,7 @@ def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_plain(config: Mapping[str, Any]) -> None:
-    """Refuse options of which only one value is supported.
+    """Refuse options of which the code supports only one value.
 
     Raises:
       InputError: The weights are quantized, or attention reads later positions.
@@ -213,7 +215,7 @@ def check_plain(config: Mapping[str, Any]) -> None:
 
 
 def whole(config: Mapping[str, Any], name: str) -> int:
-    """A positive integer of the configuration.
+    """A positive integer from the configuration.
 
     Raises:
       InputError: `name` is missing, or is not a positive integer.
@@ -225,7 +227,7 @@ def whole(config: Mapping[str, Any], name: str) -> int:
 
 
 def activation(config: Mapping[str, Any]) -> str:
-    """The name of the gate's activation.
+    """The name of the activation of the gate.
 
     Raises:
       InputError: The activation is unknown.
@@ -239,7 +241,7 @@ def activation(config: Mapping[str, Any]) -> str:
 
 
 def layer_kinds(config: Mapping[str, Any]) -> list[str]:
-    """ "full_attention" or "sliding_attention" for each layer.
+    """The kind of each layer: "full_attention" or "sliding_attention".
 
     Raises:
       InputError: `layer_types` has another number of layers, or another kind.
@@ -258,7 +260,7 @@ def layer_kinds(config: Mapping[str, Any]) -> list[str]:
 
 
 def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
-    """Whether a layer has a sliding window, if `layer_types` does not say so."""
+    """Whether a layer has a sliding window, for files without `layer_types`."""
     if family == "gemma2":
         return layer % 2 == 0
     if family == "gemma3_text":
@@ -273,7 +275,7 @@ def slides(config: Mapping[str, Any], family: str, layer: int) -> bool:
 
 
 def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The parameters of the rotary positions for a kind of layer, by the names of release 5."""
+    """The parameters of the rotary positions for a kind of layer, under the names of release 5."""
     known = config.get("rope_parameters") or {}
     if kind in known:
         return known[kind] or {}
@@ -307,7 +309,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turns = rates * rope["original_max_position_embeddings"] / (2 * np.pi)
-        # the share of each rate that is not scaled
+        # the share of each rate that remains without scaling
         share = np.clip((turns - low) / (high - low), 0, 1)
         rates = rates * (share + (1 - share) / rope["factor"])
     return tuple(map(float, rates))

@@ -1,4 +1,4 @@
-"""Numbers of remaining units: given for each kind, or the maximum within a budget."""
+"""How many units remain: given for each kind, or as many as a budget allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from experiments.language.naming import Sources
 from experiments.language.removal import Counts, counts, parameters
 
 SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
-STEPS = 200  # ratios that are tried
+STEPS = 200  # shares of the units that are tried
 GPT2 = (
     "for gpt2, whose configuration has no width of heads and whose norms subtract a mean over "
     "hidden, so only layers and intermediate can be fewer"
@@ -21,16 +21,16 @@ REASONS = {"gpt2": GPT2, "mixtral": MIXTURE, "qwen3_moe": MIXTURE}
 
 @dataclass(frozen=True)
 class Wanted:
-    """The requested numbers of units; None if nothing is requested.
+    """The requested numbers of units that remain; None if no number is requested.
 
     Attributes:
-      layers, heads, intermediate, hidden, experts: Numbers of units.
+      layers, heads, intermediate, hidden, experts: The numbers of units that remain.
       budget: The largest number of parameters.
-      gigabytes: The maximum number of gigabytes (10⁹ bytes) moved through the memory of `target` in
-        a pass over a sequence.
-      target: A chip, "v5e" or "h100".
+      gigabytes: The largest number of gigabytes (10⁹ bytes) that pass through the memory of
+        `target` when a sequence is computed.
+      target: The name of a chip, "v5e" or "h100".
       units: The kinds of units that a budget may remove: heads, intermediate, hidden and experts,
-        unless the model family fixes their number.
+        except kinds whose number the model family fixes.
       round_to: Chosen widths are multiples of this number.
     """
 
@@ -47,7 +47,7 @@ class Wanted:
 
 
 def number(text: str) -> int:
-    """A number such as 500M or 0.5B.
+    """The value of a text such as 500M or 0.5B.
 
     Raises:
       InputError: `text` is not a number above zero.
@@ -67,8 +67,8 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
     """The numbers of units that the smaller decoder keeps.
 
     Raises:
-      InputError: A number is outside the decoder's range, `transformers` refuses the numbers, or no
-        numbers meet the budget.
+      InputError: A number is outside the decoder's range, `transformers` does not accept the
+        numbers, or no numbers meet the budget.
     """
     given = explicit(model, wanted)
     if wanted.budget is None:
@@ -95,10 +95,10 @@ def choose(model: Architecture, tensors: Sources, wanted: Wanted) -> Counts:
 
 
 def check_units(model: Architecture, wanted: Wanted) -> None:
-    """Refuse a budget that can remove no kind of unit.
+    """Refuse a budget if it could remove no kind of unit.
 
     Raises:
-      InputError: The family cannot have fewer of the units.
+      InputError: A model of this family cannot have fewer of these units.
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(
@@ -108,10 +108,12 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
 
 
 def explicit(model: Architecture, wanted: Wanted) -> Counts:
-    """The numbers of units that options give; for every other kind, the decoder's own number.
+    """The numbers of units that the options give.
+
+    For every other kind, the number is the decoder's own.
 
     Raises:
-      InputError: A number is outside the decoder's range, or divides a group of heads.
+      InputError: A number is outside the decoder's range, or would split a group of heads.
     """
     queries = model.heads // model.groups
     limits = {
@@ -140,7 +142,10 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
 
 
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
-    """Candidate counts in falling order, with the same share of every kind that may be removed."""
+    """The candidate numbers of units in falling order.
+
+    Every kind that may be removed keeps the same share.
+    """
     free = free_units(model, wanted)
     for step in range(STEPS, 0, -1):
         found = given
@@ -149,7 +154,8 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
             size = getattr(counts(model), field)
             unit = min(wanted.round_to, size) if name in WIDTHS else 1
             found = found._replace(**{field: max(unit, size * step // STEPS // unit * unit)})
-        # the largest number of heads that divides the hidden width, if `transformers` requires it
+        # the largest number of heads of which the hidden width is a multiple, if `transformers`
+        # requires this
         if "heads" in free:
             while found.groups > 1 and not allowed(model, found):
                 found = found._replace(groups=found.groups - 1)
@@ -157,13 +163,13 @@ def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[C
 
 
 def free_units(model: Architecture, wanted: Wanted) -> list[str]:
-    """The kinds of units that a budget may remove and that have no given number."""
+    """The kinds of units that a budget may remove and whose number no option gives."""
     asked = [name for name in model.traits.units if name in wanted.units]
     return [name for name in asked if getattr(wanted, name) is None]
 
 
 def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted) -> Counts:
-    """The counts with the most intermediate units, or experts, within the budget."""
+    """The counts with as many intermediate units, or experts, as the budget allows."""
     name = "experts" if model.traits.mixture else "intermediate"
     if name not in free_units(model, wanted):
         return found
@@ -177,7 +183,7 @@ def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted
 
 
 def heads(model: Architecture, found: Counts) -> int:
-    """The number of query heads for these counts."""
+    """The number of query heads that belongs to these counts."""
     return found.groups * (model.heads // model.groups)
 
 

@@ -1,4 +1,4 @@
-"""Chooses the remaining units in one pass over the layers of the whole decoder."""
+"""Chooses the units that remain, in one pass over the layers of the whole decoder."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ Params = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder, and where its tensors are."""
+    """A decoder, and the places of its tensors in files."""
 
     architecture: Architecture
     tensors: Sources
@@ -44,11 +44,11 @@ class Model:
 
     @property
     def tied(self) -> bool:
-        """Whether the embedding is also the kernel of the output."""
+        """Whether the embedding is also the kernel of the output layer."""
         return HEAD not in self.tensors
 
     def read(self, name: str) -> np.ndarray:
-        """A tensor in the dtype of the file."""
+        """A tensor, read in the dtype of the file."""
         return self.tensors[name].read()
 
     def ends(self) -> Ends:
@@ -58,7 +58,7 @@ class Model:
 
 
 def make_ends(arrays: Mapping[str, np.ndarray]) -> Ends:
-    """The parameters before and after the layers, by their names."""
+    """The parameters before and after the layers, as an object made from their names."""
     table = arrays[EMBEDDING]
     others = arrays.get(POSITIONS), arrays.get(NORM_BIAS)
     return Ends(table, arrays[NORM], arrays.get(HEAD, table), *others)
@@ -83,20 +83,23 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """Sequences for scores and repair, and held-out sequences; each has one extra token."""
+    """Sequences for scores and repair, and held-out sequences.
+
+    Each sequence has one extra token.
+    """
 
     calibration: Tokens
     held_out: Tokens
 
 
 class Chosen(NamedTuple):
-    """The remaining units, and measurements from the same pass.
+    """The units that remain, and measurements from the same pass over the layers.
 
     Attributes:
-      selection: The remaining units.
-      influences: For each layer, the mean over tokens of 1 − cos between the streams before and
-        after the layer.
-      perplexity: Perplexity of the whole decoder on held-out text; None without text.
+      selection: The units that remain.
+      influences: For each layer, the mean over tokens of 1 − cos of the angle between the residual
+        streams before and after the layer.
+      perplexity: The perplexity of the whole decoder on held-out text; None without text.
     """
 
     selection: Selection
@@ -114,14 +117,16 @@ def choose(
 ) -> Chosen:
     """Score the units of every layer, and keep the best `counts` of each kind.
 
-    Layers are removed by their influences, or at random.
+    Layers are removed by their influence, or at random.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()
     of_hidden = np.square(ends.table.astype(np.float32)).sum(0)  # for `magnitude`
     of_hidden = of_hidden if score == "magnitude" else np.zeros(whole.hidden)
     x, y = (streams.embed(whole, ends, part[:, :-1]) for part in text) if text else (None, None)
-    del ends  # the ends are large, so they are not in memory together with layers
+    # the parameters before and after the layers are large, so they are not in memory together with
+    # a layer
+    del ends
     remaining, influences = [], []
     for i in range(whole.layers):
         p = model.layer(i)
@@ -151,7 +156,7 @@ def choose(
 def of_layer(
     model: Architecture, p: Params, seen: "Seen | None", counts: Counts, score: Score, rng: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The remaining key-value heads, intermediate units and experts of a layer."""
+    """The key-value heads, intermediate units and experts of a layer that remain."""
     groups = of_heads(model, p, seen, counts.groups, score, rng)
     if model.traits.mixture:
         experts = of_experts(model, p, seen, counts.experts, score, rng)
@@ -160,14 +165,15 @@ def of_layer(
 
 
 class Seen(NamedTuple):
-    """The activations in a layer for calibration text.
+    """The activations of one layer for the calibration text.
 
     Attributes:
-      mixed: Inputs of the output projection of attention, one row for each token.
-      activated: Inputs of the down projection; empty for a mixture of experts.
-      experts: Sum over tokens of the router weight of each expert times the norm of its output.
-      squares: Σ h² over tokens for each channel, after each of the two norms of a layer.
-      after: The stream after the layer.
+      mixed: The inputs of attention's output projection, one row for each token.
+      activated: The inputs of the down projection; empty for a mixture of experts.
+      experts: For each expert, the sum over tokens of the router's weight times the norm of the
+        expert's output.
+      squares: The sum Σ h² over tokens for each channel, after each of the two norms of a layer.
+      after: The residual stream after the layer.
     """
 
     mixed: Float[np.ndarray, "rows queries"]
@@ -207,14 +213,14 @@ def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts
 
 
 def rows(x: np.ndarray) -> np.ndarray:
-    """The array with one row for each token."""
+    """The array as a matrix with one row for each token."""
     return x.reshape(-1, x.shape[-1])
 
 
 def influence(before: streams.Stream, after: streams.Stream) -> float:
-    """The mean over tokens of 1 − cos between the streams before and after a layer.
+    """The mean over tokens of 1 − cos of the angle between the streams before and after a layer.
 
-    A small influence means that the layer changes little: Men et al. (2024), ShortGPT.
+    If the influence is small, the layer changes little: Men et al. (2024), ShortGPT.
     """
     products = np.einsum("...c,...c->...", before, after)
     sizes = np.linalg.norm(before, axis=-1) * np.linalg.norm(after, axis=-1)
@@ -224,7 +230,7 @@ def influence(before: streams.Stream, after: streams.Stream) -> float:
 def of_heads(
     model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
 ) -> np.ndarray:
-    """The remaining key-value heads of a layer."""
+    """The key-value heads of a layer that remain."""
     width = model.head_dim * model.heads // model.groups
     if score == "random":
         return np.sort(rng.permutation(model.groups)[:count])
@@ -234,7 +240,7 @@ def of_heads(
 
 
 def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng: Any) -> np.ndarray:
-    """The remaining intermediate units of a layer."""
+    """The intermediate units of a layer that remain."""
     kernel = p["mlp.down_proj.weight"]
     if score == "random":
         return np.sort(rng.permutation(kernel.shape[1])[:count])
@@ -246,7 +252,7 @@ def of_intermediate(p: Params, seen: Seen | None, count: int, score: Score, rng:
 def of_experts(
     model: Architecture, p: Params, seen: Seen | None, count: int, score: Score, rng: Any
 ) -> np.ndarray:
-    """The remaining experts of a layer."""
+    """The experts of a layer that remain."""
     if count == model.experts:
         return np.arange(count)
     if score == "random":
@@ -259,7 +265,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The remaining units of a projection, each with `width` inputs, by scores on text."""
+    """The units of a projection that remain, by scores on text; each unit has `width` inputs."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":
@@ -281,7 +287,10 @@ def product(x: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 def hidden_scores(
     model: Architecture, p: Params, seen: Seen | None, score: Score
 ) -> Float[np.ndarray, " hidden"]:
-    """Scores of the stream's channels from a layer; `reconstruction` uses the scores of `wanda`."""
+    """Scores of the residual stream's channels from one layer.
+
+    For `reconstruction`, these are the scores of `wanda`.
+    """
     if score == "random":
         return np.zeros(model.hidden)
     if seen is None or score == "magnitude":

@@ -1,4 +1,4 @@
-"""Cuts a small language model in several ways, and measures perplexity on held-out text."""
+"""Cuts a small language model in several ways, and measures its perplexity on held-out text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,12 +21,12 @@ from experiments.language.training import State
 
 SCORES: tuple[Score, ...] = ("random", "magnitude", "activation", "wanda", "reconstruction")
 FINE_TUNED: Score = "reconstruction"
-RATE, BATCH = 1e-3, 4  # of fine-tuning
+RATE, BATCH = 1e-3, 4  # the learning rate of fine-tuning
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The amounts of text and training; the options of `compare_lm.py`."""
+    """The amounts of text and training, which are the options of `compare_lm.py`."""
 
     keep: tuple[float, ...]
     seeds: int
@@ -37,7 +37,7 @@ class Settings:
 
 
 def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
-    """Perplexities by share, score and repair for each seed, and their means.
+    """The perplexities by share, score and repair, for each seed, and their means.
 
     Raises:
       InputError: The folder has no model whose tokens are bytes.
@@ -70,7 +70,10 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
 
 
 def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
-    """The whole model's perplexity on held-out text, with its standard error over sequences."""
+    """The perplexity of the whole model on held-out text, with its standard error.
+
+    The standard error is over sequences.
+    """
     chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
     assert chosen.perplexity is not None
     return chosen.perplexity._asdict()
@@ -83,7 +86,7 @@ def over_seeds(values: list[float]) -> dict[str, Any]:
 
 
 def draw_text(settings: Settings, seed: int) -> Text:
-    """Bytes for calibration, from documents on which the model was trained, and held-out bytes."""
+    """Bytes for calibration, from documents on which the model was trained; and held-out bytes."""
     train, held_out = python_text.load()
     whole = settings.length + 1
     drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
@@ -94,7 +97,7 @@ def draw_text(settings: Settings, seed: int) -> Text:
 def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
-    """The repairs for each score: none, least squares and, for one score, training."""
+    """The repairs for each score: none, least squares and, for one of the scores, training."""
     batches = {
         "once on the text": batches_of(text.calibration, seed),
         f"{settings.epoch:.0%} of an epoch": batches_of(part_of_epoch(settings, seed), seed),
@@ -116,7 +119,7 @@ def variants(
 
 
 def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
-    """A random share of the pieces of the training text; pieces do not overlap."""
+    """A random share of the pieces of the training text, which do not overlap."""
     train, _ = python_text.load()
     whole = settings.length + 1
     pieces = train[: len(train) // whole * whole].reshape(-1, whole)

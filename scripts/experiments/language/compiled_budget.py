@@ -1,6 +1,7 @@
-"""The most units for which a pass moves no more bytes than a budget through a chip's memory.
+"""Finds the most units with which a pass moves no more bytes than a budget allows.
 
-The decoder is compiled ahead of time for a chip that is not attached, from shapes alone.
+The bytes pass through the memory of a chip. The decoder is compiled ahead of time, from shapes
+alone, for a chip that is not attached.
 """
 
 import multiprocessing
@@ -23,19 +24,21 @@ from experiments.language.budget import Wanted
 from experiments.language.choice import Model
 from experiments.language.removal import Counts
 
-TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}  # the smallest topology, of which one chip is used
+# the smallest topology of this chip, of which one chip is used
+TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}
 DTYPE = jnp.bfloat16
 
 
 def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """The counts within a budget in bytes, found in a separate process.
+    """The numbers of units within a budget in bytes, found in a separate process.
 
-    A process compiles for one kind of chip only, and runs nothing on another.
+    The reason is that a process can compile for one kind of chip only, and then runs nothing on
+    another.
 
     Args:
       folder: The folder of the model.
-      wanted: The budget. A pass over one sequence may read and write `gigabytes` in the memory of
-        `target`, a key of `TOPOLOGIES`.
+      wanted: The budget. A pass over one sequence may read and write at most `gigabytes` in the
+        memory of `target`, a key of `TOPOLOGIES`.
       tokens: Number of tokens of the sequence.
 
     Raises:
@@ -47,7 +50,7 @@ def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
-    """Do the same as `choose`, in this process."""
+    """Do the same as `choose`, but in this process."""
     try:
         device = compile_only_devices(TOPOLOGIES[wanted.target])[0]
     except ValueError as error:
@@ -58,12 +61,12 @@ def find(folder: Path, wanted: Wanted, tokens: int) -> Counts:
 
 
 def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts], float]) -> Counts:
-    """The first candidate, from large to small, that costs no more than a limit.
+    """The first candidate, from large to small, whose cost is at most a limit.
 
-    The search is a bisection, which assumes that bytes fall with the counts.
+    The search is a bisection, which assumes that smaller candidates move fewer bytes.
 
     Raises:
-      InputError: No candidate is within the limit.
+      InputError: No candidate costs at most the limit.
     """
     whole, cost = model.architecture, cache(cost)
     budget.check_units(whole, wanted)
@@ -83,8 +86,8 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
 def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
     """Bytes that a pass over one sequence reads from and writes to a chip's memory.
 
-    A layer is compiled once and counted for all layers. The kernel of the output is added, but not
-    the rows of the embedding.
+    A layer is compiled once, and its bytes are counted for all layers. The kernel of the output is
+    added, but not the rows of the embedding.
     """
     small = removal.smaller_architecture(model.architecture, first_units(model, counts))
     program = streams.without_layers(small)
@@ -111,7 +114,10 @@ def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> fl
 
 
 def first_units(model: Model, counts: Counts) -> removal.Selection:
-    """The first units of each kind; any choice moves the same bytes at the same widths."""
+    """The first units of each kind.
+
+    Any other choice of the same widths moves the same bytes.
+    """
     whole = removal.whole(model.architecture)
     groups, intermediate, experts = (
         [units[:count] for units in part]

@@ -1,4 +1,4 @@
-"""Makes the smaller decoder layer by layer: cuts it, folds scales and repairs it on text."""
+"""Makes the smaller decoder layer by layer: cuts it, folds scales and repairs kernels on text."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -28,13 +28,13 @@ EXPERTS_OUT = "mlp.experts.down_proj.weight"
 
 
 class Plan(NamedTuple):
-    """A decoder, and how to make the smaller decoder from it.
+    """A decoder, and the plan by which the smaller decoder is made from it.
 
     Attributes:
       model: The whole decoder.
       small: The architecture of the smaller decoder.
-      selection: The remaining units.
-      text: Calibration and held-out sequences, if there are any.
+      selection: The units that remain.
+      text: The calibration and held-out sequences, if there are any.
       repaired: Whether kernels are fitted to the calibration text.
     """
 
@@ -46,13 +46,13 @@ class Plan(NamedTuple):
 
 
 class State(NamedTuple):
-    """The streams between two layers; None for a stream that is not needed.
+    """The residual streams between two layers; None for a stream that is not needed.
 
     Attributes:
-      whole: Perplexity of the whole decoder on the calibration text.
-      repaired: Perplexity of the repaired decoder on the calibration text.
-      cut_held_out: Perplexity of the cut decoder without repair on held-out text.
-      repaired_held_out: Perplexity of the repaired decoder on held-out text.
+      whole: The stream of the whole decoder for the calibration text.
+      repaired: The stream of the repaired decoder for the calibration text.
+      cut_held_out: The stream of the cut decoder without repair for held-out text.
+      repaired_held_out: The stream of the repaired decoder for held-out text.
     """
 
     whole: Stream | None = None
@@ -62,7 +62,7 @@ class State(NamedTuple):
 
 
 def plan(model: Model, selection: Selection, text: Text | None, *, repaired: bool) -> Plan:
-    """The plan for a selection; a decoder that remains whole is not repaired."""
+    """The plan for a selection of units; if all units remain, nothing is repaired."""
     small = removal.smaller_architecture(model.architecture, selection)
     changed = selection.counts != removal.counts(model.architecture)
     return Plan(model, small, selection, text, repaired and changed and text is not None)
@@ -71,12 +71,12 @@ def plan(model: Model, selection: Selection, text: Text | None, *, repaired: boo
 def arrays(
     plan: Plan, found: dict[str, Perplexity], log: Callable[[str], None]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The tensors of the smaller decoder, each in the dtype of the old tensor.
+    """The tensors of the smaller decoder, each in the dtype of the tensor from which it is made.
 
     Args:
       plan: How to make the smaller decoder.
-      found: An object that receives the held-out perplexities of the cut and of the repaired
-        decoder.
+      found: An object that receives two perplexities on held-out text: of the cut and of the
+        repaired decoder.
       log: A function that is called with a line for each layer.
     """
     names = removal.end_names(plan.model.tensors)
@@ -103,7 +103,7 @@ def arrays(
 
 
 def small_array(plan: Plan, name: str, array: np.ndarray, layer: int) -> np.ndarray:
-    """A tensor in its dtype without removed units, scaled for the norms' new width."""
+    """A tensor in its dtype, without removed units, and scaled for the new width of the norms."""
     whole, hidden = plan.model.architecture, len(plan.selection.hidden)
     small = removal.cut(name, array, removal.indices(whole, plan.selection, layer))
     if hidden == whole.hidden:
@@ -148,7 +148,10 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A fitted layer, and the streams after it: x of the whole decoder and y of the smaller one."""
+    """A fitted layer, and the streams after it.
+
+    x is the stream of the whole decoder, and y that of the smaller one.
+    """
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
     inner, inner_small = whole.run("attend", x), small.run("attend", y)
@@ -168,7 +171,9 @@ def repair_layer(
 
 
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
-    """The down projections of experts; each is fitted to the error that the other experts leave.
+    """The down projections of the experts.
+
+    Each is fitted to the error that the other experts leave.
 
     Args:
       after: The stream of the whole decoder after the layer.
@@ -193,13 +198,16 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """Projections that read a narrower stream, fitted to outputs of the unpruned projections."""
+    """Projections that read a narrower stream, after a least-squares fit.
+
+    The targets are the outputs of the whole decoder's projections.
+    """
     model, hidden = plan.model.architecture, len(plan.selection.hidden)
     if hidden == model.hidden:
         return small
     h, h_small = whole.normalize(norm, both[0]), small.normalize(norm, both[1])
     remaining = removal.indices(model, plan.selection, i)
-    del remaining["hidden"]  # all channels of the stream are read
+    del remaining["hidden"]  # these projections read all channels of the stream
     cut = [removal.cut(name, np.asarray(whole.params[name]), remaining) for name in names]
     wanted = [
         rows(removal.fold(model, name, kernel, hidden, tied=plan.model.tied))
@@ -221,13 +229,14 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """An output projection, fitted so that the stream is close to the whole decoder's stream.
+    """An output projection, fitted such that the stream comes close to that of the whole decoder.
 
-    If a norm follows the projection, the fit is to the output of the whole projection instead.
+    If a norm follows the projection, the projection is fitted to the output of the whole projection
+    instead.
 
     Args:
-      of_whole: Inputs of the projection in the whole decoder, and the stream after it.
-      of_small: Inputs of the projection in the smaller decoder, and the stream before it.
+      of_whole: The inputs of the projection in the whole decoder, and the stream after it.
+      of_small: The inputs of the projection in the smaller decoder, and the stream before it.
     """
     inner, after = of_whole
     inputs, before = of_small

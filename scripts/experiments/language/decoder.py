@@ -1,12 +1,12 @@
-"""Decoders of the Llama kind as plain functions of parameters, which are named as in their files.
+"""Decoders like Llama as plain functions of parameters, which have the names of the files.
 
-The parameters of a layer are a dictionary: `self_attn.q_proj.weight`, (outputs, inputs), and so on,
-without the prefix `model.layers.3.`. A residual stream is an array (*batch, tokens, hidden). All
-arrays are float32.
+The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.weight`, (outputs,
+inputs), without the prefix `model.layers.3.`. A residual stream is an array (*batch, tokens,
+hidden). All arrays are float32.
 
-A layer has four steps, so that the inputs of its two output projections can be measured, scored and
-used in fits: `attend`, `add_attention`, `activate`, `add_activations`. A mixture of experts has
-`add_experts` instead of the last two steps, and `activate_expert` for the inputs of one expert's
+A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. So the inputs of
+its two output projections can be measured, scored and used in fits. A mixture of experts has
+`add_experts` instead of the last two steps, and `activate_expert` for the inputs of an expert's
 down projection. The kernels of all experts of a layer are one array, (experts, outputs, inputs).
 """
 
@@ -35,7 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Positions(NamedTuple):
-    """The positions that a layer needs: rotations of its heads, and the attention mask."""
+    """The rotations of the heads at each position, and the attention mask."""
 
     cos: Float[Array, "tokens half"]
     sin: Float[Array, "tokens half"]
@@ -43,7 +43,7 @@ class Positions(NamedTuple):
 
 
 def positions(model: Architecture, layer: int, tokens: int) -> Positions:
-    """The positions of a layer, for a sequence that begins at position 0."""
+    """The `Positions` of a layer, for a sequence that begins at position 0."""
     at = np.arange(tokens)
     angles = at[:, None] * np.asarray(model.rates[layer], np.float64)
     behind = at[:, None] - at
@@ -58,14 +58,14 @@ def embed(
     tokens: Int[Array, "*b t"],
     places: Float[Array, "positions hidden"] | None = None,
 ) -> Stream:
-    """The stream before the first layer; `places` are the learned positions, if any."""
+    """The residual stream before the first layer; `places` are the learned positions, if any."""
     scale = model.hidden**0.5 if model.traits.gemma else 1.0
     x = table[tokens] * scale
     return x if places is None else x + to_rank(places[: tokens.shape[-1]], x)
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
-    """The input of attention's output projection: the joined heads of every position."""
+    """The input of attention's output projection, which joins the heads of every position."""
     h = normalize(model, p, "input_layernorm", x)
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:
@@ -73,7 +73,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
     if not model.traits.gpt2:
         q, k = rotate(q, at), rotate(k, at)
-    q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)  # queries by their keys
+    q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)  # matrix of queries by keys
     scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
     )
@@ -83,7 +83,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
 
 
 def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> Stream:
-    """The stream after attention, whose joined heads are `mixed`."""
+    """The stream after attention; `mixed` is the input of attention's output projection."""
     y = linear(p, "self_attn.o_proj", mixed)
     return x + (
         rms_norm(model, y, p["post_attention_layernorm.weight"]) if model.traits.gemma else y
@@ -91,7 +91,7 @@ def add_attention(model: Architecture, p: Params, x: Stream, mixed: Array) -> St
 
 
 def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t intermediate"]:
-    """The input of the down projection."""
+    """The input of the perceptron's down projection."""
     h = normalize(model, p, perceptron_norm(model), x)
     activation = ACTIVATIONS[model.activation]
     if model.traits.gpt2:
@@ -100,18 +100,18 @@ def activate(model: Architecture, p: Params, x: Stream) -> Float[Array, "*b t in
 
 
 def add_activations(model: Architecture, p: Params, x: Stream, activated: Array) -> Stream:
-    """The stream after the perceptron, whose hidden units are `activated`."""
+    """The stream after the perceptron; `activated` is the input of the down projection."""
     y = linear(p, "mlp.down_proj", activated)
     name = "post_feedforward_layernorm.weight"
     return x + (rms_norm(model, y, p[name]) if model.traits.gemma else y)
 
 
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
-    """The weights of the experts for every token; zero for experts that do not get the token.
+    """The weights of the experts for every token; zero for experts to which the token is not sent.
 
     The function takes a softmax over all experts and then keeps the largest weights. Shazeer et al.
-    (2017) take the softmax over the largest experts. The two softmaxes agree if the weights are
-    divided by their sum.
+    (2017) take the softmax over the largest experts. Both agree if the weights are divided by their
+    sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)
@@ -139,7 +139,7 @@ def weigh_expert(
 
 
 def add_experts(model: Architecture, p: Params, x: Stream) -> Stream:
-    """The stream after a mixture of experts; every expert is computed for all tokens."""
+    """The stream after a mixture of experts, in which every expert is computed for all tokens."""
     h = normalize(model, p, perceptron_norm(model), x)
     weights, down = shares(model, p, h), jnp.asarray(p["mlp.experts.down_proj.weight"])
 
@@ -164,7 +164,10 @@ def logits(
     x: Stream,
     bias: Float[Array, " hidden"] | None = None,
 ) -> Float[Array, "*b t words"]:
-    """The logits of the next token from the last stream; `bias` is the bias of the last norm."""
+    """The logits of the next token, from the stream after the last layer.
+
+    `bias` is the bias of the last norm.
+    """
     h = layer_norm(model, x, norm, bias) if bias is not None else rms_norm(model, x, norm)
     return soft_cap(h @ head.T, model.logit_cap)
 
@@ -175,7 +178,7 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """The norm of the decoder's family, with the parameters of the given name."""
+    """The norm of the decoder's family, with the parameters of this name."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])
@@ -202,7 +205,7 @@ def linear(p: Params, name: str, x: Array) -> Array:
 
 
 def heads(model: Architecture, x: Array) -> Array:
-    """The last axis divided into heads."""
+    """The array with its last axis divided into heads."""
     return x.reshape(*x.shape[:-1], -1, model.head_dim)
 
 
@@ -214,10 +217,10 @@ def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*
 
 
 def soft_cap(x: Array, cap: float | None) -> Array:
-    """The value c tanh(x / c), which is bounded; x itself without a cap."""
+    """The value c tanh(x / c), which is bounded; without a cap, the value x itself."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 
 def to_rank(a: Array, x: Array) -> Array:
-    """`a` with extra leading axes of size one, to have as many axes as `x`."""
+    """The array `a` with leading axes of size one, so that it has as many axes as `x`."""
     return jnp.expand_dims(a, tuple(range(x.ndim - a.ndim)))

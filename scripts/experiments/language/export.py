@@ -25,7 +25,10 @@ def write(folder: Path, params: Mapping[str, Any]) -> None:
 
 
 def tokenizer() -> dict[str, Any]:
-    """A tokenizer of bytes: a byte-level BPE without merges, with entries numbered by bytes."""
+    """A tokenizer of bytes: a byte-level BPE without merges.
+
+    The number of an entry is its byte.
+    """
     return {
         "version": "1.0",
         "truncation": None,

@@ -1,8 +1,8 @@
-"""Folders in Hugging Face's format: tensors are read and written one at a time.
+"""Reads and writes folders in Hugging Face's format, one tensor at a time.
 
 A safetensors file begins with the length of a JSON header. For each tensor, the header has the
-name, the dtype, the shape and the two offsets of its bytes. No file is memory-mapped, so the memory
-of a process is the size of the arrays that it holds.
+name, the dtype, the shape and the two offsets of its bytes. Files are not memory-mapped, so the
+memory of a process is the size of the arrays that it holds.
 """
 
 import json
@@ -29,8 +29,8 @@ DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-HEADER_BYTES = 2**17  # bytes at the start of a new shard for its JSON header
-TENSOR_BYTES = 200  # maximum length of one tensor's entry in the header
+HEADER_BYTES = 2**17  # bytes at the start of a new shard that are kept free for its JSON header
+TENSOR_BYTES = 200  # largest length of one tensor's entry in the header
 SHARD_BYTES = 4 * 2**30
 NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
 
@@ -44,10 +44,10 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
     def read(self) -> np.ndarray:
-        """The elements, in the dtype of the file.
+        """The elements of the tensor, in the dtype of the file.
 
         Raises:
-          InputError: The file has become shorter.
+          InputError: The file has become shorter since its header was read.
         """
         array = np.empty(self.shape, self.dtype)
         with self.path.open("rb") as file:
@@ -144,16 +144,16 @@ def n_bytes(tensor: Tensor) -> int:
 
 
 def as_bytes(array: np.ndarray) -> memoryview:
-    """The memory of a contiguous array, of any dtype."""
+    """The memory of a contiguous array of any dtype, as bytes."""
     return memoryview(array.reshape(-1).view(np.uint8))  # pyright: ignore[reportArgumentType]
 
 
 @contextmanager
 def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
-    """A temporary folder inside `folder`; when the block ends, its files replace those of `folder`.
+    """A temporary folder inside `folder`.
 
-    `config.json` is moved last, because readers begin with this file. After an error, no new file
-    remains.
+    When the block ends, its files replace the files of `folder` with the same names. `config.json`
+    is moved last, because readers begin with this file. If an error occurs, no new file remains.
 
     Args:
       folder: The destination, which must exist.
@@ -177,7 +177,10 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 def write(
     folder: Path, arrays: Iterable[tuple[str, np.ndarray]], *, shard_bytes: int = SHARD_BYTES
 ) -> int:
-    """Write tensors to shards as they come, and the index; return the number of elements."""
+    """Write tensors to shards as they are given, and then the index.
+
+    The function returns the number of elements.
+    """
     placed: dict[str, int] = {}
     elements = total = 0
     stream, number = iter(arrays), 0
@@ -207,7 +210,7 @@ def fill(
     stream: Iterator[tuple[str, np.ndarray]],
     shard_bytes: int,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Write tensors to one shard until it is full, and then its header before them."""
+    """Write tensors to one shard until the shard is full, and then write the header before them."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     file.write(b" " * (8 + HEADER_BYTES))
     at, following = 0, first
@@ -226,11 +229,11 @@ def fill(
         following = None if full else next(stream, None)
     text = json.dumps(header).encode()
     file.seek(0)
-    file.write(HEADER_BYTES.to_bytes(8, "little") + text)  # spaces follow the JSON
+    file.write(HEADER_BYTES.to_bytes(8, "little") + text)  # the JSON text is followed by spaces
 
 
 def copy_others(source: Path, target: Path) -> None:
-    """Copy the other files: tokenizer, settings of generation, licence."""
+    """Copy all other files of a model: tokenizer, settings of generation, licence."""
     for path in sorted(source.iterdir()):
         weights = path.name.endswith(NOT_COPIED) or path.name.endswith(".index.json")
         if path.is_file() and not weights and path.name not in ("config.json", files.LOCK):

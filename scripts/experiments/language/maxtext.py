@@ -2,7 +2,7 @@
 
 Names, shapes and the layout on disk follow `checkpoint_conversion/utils/param_mapping.py` and
 `common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along axis 1.
-We read the sources but did not run MaxText.
+We read MaxText's sources but did not run MaxText.
 """
 
 import json
@@ -22,7 +22,7 @@ from jaxnorm.internal.checkpoints import write_tree
 
 FAMILIES = ("qwen2", "qwen3")
 LAYER_AXIS = 1  # MaxText's param_scan_axis
-ITEMS = Path("0") / "items"  # folder of step 0
+ITEMS = Path("0") / "items"  # the folder of step 0
 Tree = dict[str, Any]
 
 ATTENTION = {
@@ -40,7 +40,7 @@ HEAD_NORMS = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 
 
 def check(folder: Path) -> None:
-    """Refuse a model that MaxText cannot hold, or whose layout in MaxText we have not read.
+    """Refuse a model that MaxText cannot hold, or whose layout in MaxText we do not know.
 
     Raises:
       InputError: The family is not supported, or the model has windows, other positions or more
@@ -69,7 +69,7 @@ def write(folder: Path, out: Path) -> None:
 
     Args:
       folder: The folder of a model in Hugging Face's format.
-      out: The new folder.
+      out: The folder to write, which must be new.
 
     Raises:
       InputError: The same as for `check`.
@@ -83,7 +83,7 @@ def write(folder: Path, out: Path) -> None:
 
 
 def parameters(model: Model) -> Tree:
-    """The tree of parameters in MaxText's names."""
+    """The tree of parameters with MaxText's names."""
     whole = model.architecture
     heads = {"query": whole.heads, "key": whole.groups, "value": whole.groups}
 
@@ -120,7 +120,8 @@ def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {
-        "base_config": "base.yml",  # MaxText's own file of settings, which has all other settings
+        # MaxText's own file of settings, which contains all settings that are not written here
+        "base_config": "base.yml",
         "decoder_block": whole.family,
         "base_emb_dim": whole.hidden,
         "base_num_query_heads": whole.heads,

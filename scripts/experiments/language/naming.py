@@ -1,12 +1,12 @@
-"""One set of names for the parameters of all families: the names in Llama's files.
+"""One set of names for the parameters of all families: the names in the files of Llama.
 
 Files of GPT-2 and of mixtures of experts have other names and other shapes. When a file is read,
-each of its tensors gets one of our names. When a file is written, each tensor gets its own name and
-shape again:
+each of its tensors gets one of our names. When a file is written, each tensor gets its family's
+name and shape again:
 
 - GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
-- A file has one tensor for each expert of a layer; our array has all experts, (experts, outputs,
-inputs).
+- A file has one tensor for each expert of a layer; our array contains all experts, (experts,
+outputs, inputs).
 """
 
 import re
@@ -47,7 +47,7 @@ LAYERS = "model.layers."
 
 
 class Part(NamedTuple):
-    """Some outputs of a kernel (inputs, outputs) or of its bias, as (outputs, inputs)."""
+    """A range of the outputs of a kernel (inputs, outputs) or of its bias, as (outputs, inputs)."""
 
     tensor: Tensor
     start: int
@@ -64,7 +64,7 @@ class Part(NamedTuple):
         return (self.stop - self.start, *self.tensor.shape[:-1])
 
     def read(self) -> np.ndarray:
-        """The elements, in the dtype of the file."""
+        """The elements of the part, in the dtype of the file."""
         return np.ascontiguousarray(self.tensor.read()[..., self.start : self.stop].T)
 
 
@@ -80,11 +80,11 @@ class Stack(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The number of tensors, then their shape."""
+        """The shape: the number of tensors, then the shape of one tensor."""
         return (len(self.tensors), *self.tensors[0].shape)
 
     def read(self) -> np.ndarray:
-        """The elements, in the dtype of the file."""
+        """The elements of all tensors, in the dtype of the file."""
         return np.stack([tensor.read() for tensor in self.tensors])
 
 
@@ -93,9 +93,9 @@ Sources = dict[str, Source]
 
 
 def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
-    """The places of a family's parameters in its files, by our names.
+    """The places in files of a family's parameters, under our names.
 
-    A name without an entry in the family's table remains as it is.
+    If a name has no entry in the family's table, it remains unchanged.
 
     Raises:
       InputError: The experts of a layer are not numbered from 0, or differ in shape.
@@ -121,7 +121,7 @@ def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
 
 
 def stack(name: str, parts: Mapping[int, Tensor]) -> Stack:
-    """The experts of a layer in the order of their numbers.
+    """The experts of a layer, stacked in the order of their numbers.
 
     Raises:
       InputError: A number is missing, or shapes differ.
@@ -160,7 +160,7 @@ def gpt2_sources(tensors: Mapping[str, Tensor]) -> Sources:
 
 
 def split(name: str) -> tuple[str, str]:
-    """The prefix of a layer, and the rest of one of our names."""
+    """The prefix of a layer, and the remaining part of one of our names."""
     place = re.match(r"model\.layers\.\d+\.", name)
     end = place.end() if place else 0
     return name[:end], name[end:]
@@ -169,7 +169,7 @@ def split(name: str) -> tuple[str, str]:
 def to_files(
     family: str, arrays: Iterable[tuple[str, np.ndarray]]
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The arrays with the names and shapes of the family's files."""
+    """The arrays with the names and shapes that the family's files have."""
     pairs = ((file_name(family, name), array) for name, array in arrays)
     for name, group in groupby(pairs, key=lambda pair: pair[0]):
         parts = [array for _, array in group]
@@ -182,7 +182,7 @@ def to_files(
 
 
 def file_name(family: str, name: str) -> str:
-    """The name in the family's files, with {} for the number of an expert."""
+    """The name in the family's files; {} stands for the number of an expert."""
     layer, short = split(name)
     module, _, kind = short.rpartition(".")
     known = IN_FILES.get(family, {})
@@ -193,5 +193,5 @@ def file_name(family: str, name: str) -> str:
 
 
 def load(folder: Path, family: str) -> Sources:
-    """The parameters of a folder by our names; see `folders.tensors` and `sources`."""
+    """The parameters of a folder under our names; see `folders.tensors` and `sources`."""
     return sources(family, folders.tensors(folder))

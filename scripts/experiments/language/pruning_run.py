@@ -1,4 +1,4 @@
-"""Prunes a language model's folder into another folder."""
+"""Prunes a language model in one folder, and writes the result to another folder."""
 
 import json
 import resource
@@ -24,7 +24,7 @@ from experiments.language.streams import Perplexity
 
 @dataclass(frozen=True)
 class Settings:
-    """How units are chosen and repaired; the options of `prune_lm.py`."""
+    """How units are chosen and repaired, which are the options of `prune_lm.py`."""
 
     score: Score = "reconstruction"
     repair: str = "least_squares"
@@ -43,7 +43,9 @@ def prune(
     text: Path | None,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write a folder's smaller model to another folder; return the removed units, and the cost.
+    """Write the smaller model to another folder.
+
+    The function returns the removed units and the cost.
 
     Raises:
       InputError: The folder, a number or the text does not meet a condition.
@@ -78,10 +80,10 @@ def prune(
 
 
 def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Counts:
-    """The counts of the smaller model.
+    """The numbers of units of the smaller model.
 
     Raises:
-      InputError: The counts equal those of the whole model, or cannot be met.
+      InputError: The numbers equal those of the whole model, or cannot be met.
     """
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)
@@ -100,7 +102,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
 def describe(
     model: Model, chosen: Chosen, plan: Plan, found: dict[str, Perplexity], elements: int
 ) -> dict[str, Any]:
-    """The removed units, and the perplexity at each stage."""
+    """The removed units, and the perplexity after each stage."""
     architecture = model.architecture
     whole = removal.counts(architecture)
     size = removal.parameters(architecture, model.tensors, whole)
@@ -123,7 +125,7 @@ def describe(
 def budget_of(
     folder: Path, keep: float | None, parameters: str | None, gigabytes: float | None
 ) -> int | None:
-    """The largest number of parameters, from a share of the folder's parameters or from a number.
+    """The largest number of parameters, given as a share of the folder's parameters or as a number.
 
     Raises:
       InputError: More than one budget is given, or a budget is not a number.
@@ -142,11 +144,11 @@ def budget_of(
 
 
 def read_text(folder: Path, model: Model, text: Path | None, settings: Settings) -> Text | None:
-    """The sequences of a text, if one is given.
+    """The sequences of a text; None if no text is given.
 
     Raises:
-      InputError: The text cannot be read or is too short, or no text is given and settings need
-        one.
+      InputError: The text cannot be read or is too short, or no text is given although the settings
+        need one.
     """
     if text is None:
         if settings.score in ON_TEXT or settings.repair != "none":
@@ -162,7 +164,7 @@ def read_text(folder: Path, model: Model, text: Path | None, settings: Settings)
 
 
 def check_text(model: Architecture, counts: Counts, text: Text | None, settings: Settings) -> None:
-    """Refuse fewer tokens than the number of inputs of the largest kernel that is fitted.
+    """Refuse a text with fewer tokens than the largest fitted kernel has inputs.
 
     Raises:
       InputError: The text has too few tokens, or no text is given and layers must be chosen by

@@ -1,4 +1,4 @@
-"""Text that every machine has: the sources of Python's standard library and its help topics."""
+"""Text that every machine has: the sources of Python's standard library, and its help topics."""
 
 import sysconfig
 from collections.abc import Iterator
@@ -9,11 +9,14 @@ import numpy as np
 from jaxtyping import UInt8
 
 LEFT_OUT = {"__pycache__", "idle_test", "site-packages", "test", "tests"}
-HELD_OUT = 20  # one document of this number is held out
+HELD_OUT = 20  # one of this number of documents is held out
 
 
 def load() -> tuple[UInt8[np.ndarray, " n"], UInt8[np.ndarray, " m"]]:
-    """Bytes for training and held-out bytes: whole documents, in the order of their names."""
+    """Bytes for training, and held-out bytes.
+
+    Both are whole documents, in the order of their names.
+    """
     texts = list(documents())
     held_out = texts[::HELD_OUT]
     train = [text for i, text in enumerate(texts) if i % HELD_OUT]
@@ -38,6 +41,6 @@ def join(texts: list[bytes]) -> UInt8[np.ndarray, " n"]:
 def windows(
     text: UInt8[np.ndarray, " n"], length: int, count: int, rng: np.random.Generator
 ) -> UInt8[np.ndarray, "count length"]:
-    """Pieces of a text from places drawn at random."""
+    """Pieces of a text that begin at random places."""
     starts = rng.integers(0, len(text) - length + 1, count)
     return text[starts[:, None] + np.arange(length)]

@@ -1,11 +1,11 @@
-"""Removes units of a decoder from its arrays, without changing its other computations.
+"""Removes units of a decoder from its arrays, and leaves all other computations as they are.
 
 An RMS norm divides by a mean over the width, so its result depends on the width. With d old and k
-new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k), so the new norm has the scale γ
-√(d/k) and the new ε is ε d/k. Three further changes follow from the new ε and the new width. The
-norms of single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma
-multiplies embeddings by the square root of the width, so its embeddings are multiplied by √(d/k).
-If the embedding is also the output's kernel, the last norm is divided by √(d/k).
+new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). So the new norm has the scale γ
+√(d/k), and the new ε is ε d/k. Three further changes follow from the new ε and the new width. The
+norms of single heads use the new ε too, so queries and keys are multiplied by √(d/k). Gemma
+multiplies embeddings by the square root of the width, so Gemma's embeddings are multiplied by
+√(d/k). If the embedding is also the kernel of the output layer, the last norm is divided by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,7 +74,10 @@ class Counts(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Indices of the remaining units, rising; units inside layers are listed for each old layer."""
+    """The indices of the units that remain, in rising order.
+
+    Units inside layers are listed for each layer of the whole decoder.
+    """
 
     layers: np.ndarray
     groups: Sequence[np.ndarray]
@@ -84,7 +87,7 @@ class Selection(NamedTuple):
 
     @property
     def counts(self) -> Counts:
-        """The numbers of remaining units, equal in all layers."""
+        """The numbers of units that remain, which are equal in all layers."""
         inner = len(self.groups[0]), len(self.intermediate[0])
         return Counts(len(self.layers), *inner, len(self.hidden), len(self.experts[0]))
 
@@ -102,7 +105,7 @@ def whole(model: Architecture) -> Selection:
 
 
 def check_names(model: Architecture, tensors: Sources) -> None:
-    """Refuse a folder whose tensors are not exactly those that this architecture reads.
+    """Refuse a folder whose tensors are not exactly the tensors of this architecture.
 
     Raises:
       InputError: A tensor is unknown, missing, or of another shape than `config.json` says.
@@ -136,7 +139,7 @@ def check_names(model: Architecture, tensors: Sources) -> None:
 
 
 def has(model: Architecture, name: str) -> Literal["always", "perhaps", ""]:
-    """Whether the files of a family have a tensor of this short name."""
+    """Whether the files of a family have a tensor with this short name."""
     traits, bias = model.traits, name.endswith("bias")
     if name == HEAD:
         return "perhaps"
@@ -155,7 +158,7 @@ def has(model: Architecture, name: str) -> Literal["always", "perhaps", ""]:
 
 
 def at_ends(name: str) -> bool:
-    """Whether a tensor belongs to no layer."""
+    """Whether a tensor lies before or after all layers."""
     return name.startswith("model.") or name == HEAD
 
 
@@ -195,7 +198,10 @@ def parameters(model: Architecture, tensors: Sources, found: Counts) -> int:
 
 
 def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, np.ndarray]:
-    """The remaining indices of every named axis of a layer; −1 is for tensors outside layers."""
+    """The indices that remain on every named axis of a layer.
+
+    The layer −1 stands for tensors outside layers.
+    """
     if layer < 0:
         return {"hidden": selection.hidden}
     per_key, per_group = model.head_dim, model.head_dim * (model.heads // model.groups)
@@ -210,7 +216,7 @@ def indices(model: Architecture, selection: Selection, layer: int) -> dict[str, 
 
 
 def cut(name: str, array: np.ndarray, remaining: Mapping[str, np.ndarray]) -> np.ndarray:
-    """The array without removed units."""
+    """The array without the removed units."""
     for axis, unit in enumerate(AXES[name]):
         if unit in remaining:
             array = array.take(remaining[unit], axis)
@@ -278,12 +284,15 @@ def rewrite_config(
 
 
 def end_names(tensors: Sources) -> Iterator[str]:
-    """The names of the tensors before and after all layers."""
+    """The names of the tensors that lie before and after all layers."""
     return (name for name, _ in layer_names(tensors, -1))
 
 
 def layer_names(tensors: Sources, layer: int) -> Iterator[tuple[str, str]]:
-    """Short and full names of the tensors of a layer; −1 is for tensors outside layers."""
+    """The short and the full names of the tensors of a layer.
+
+    The layer −1 stands for tensors outside layers.
+    """
     for name in tensors:
         if layer_of(name) == layer and not name.endswith(IGNORED):
             yield short(name), name

@@ -1,8 +1,9 @@
-"""Kernels fitted by least squares to the inputs that they have in the smaller decoder.
+"""Kernels that are fitted by least squares to their inputs in the smaller decoder.
 
-Both decoders read the same text. Layer by layer, a kernel W of the smaller decoder minimizes Σ ‖W
-x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ are the inputs of the kernel after the earlier fits, y is its
-target in the whole decoder, and W₀ is the cut kernel. The method follows Luo et al. (2017), ThiNet.
+The whole and the smaller decoder read the same text. Layer by layer, a kernel W of the smaller
+decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In this sum, x̃ are the inputs of the kernel after
+the earlier fits, y is the output of the kernel in the whole decoder, and W₀ is the cut kernel. The
+method follows Luo et al. (2017), ThiNet.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ import scipy.linalg
 from jaxtyping import Float
 
 RIDGES = (1e-3, 1e-2, 1e-1)
-HELD_OUT = 4  # one sequence of this number decides the ridge
+HELD_OUT = 4  # one sequence out of this number is used to choose the ridge
 
 
 class Equations(NamedTuple):
@@ -22,14 +23,14 @@ class Equations(NamedTuple):
     xy: Float[np.ndarray, "n outputs"]
 
     def plus(self, other: "Equations") -> "Equations":
-        """The sums over the tokens of both operands."""
+        """The sums over the tokens of both sets."""
         return Equations(self.xx + other.xx, self.xy + other.xy)
 
 
 def solve(
     kernel: Float[np.ndarray, "outputs n"], train: Equations, held_out: Equations
 ) -> Float[np.ndarray, "outputs n"]:
-    """The kernel, with the ridge whose fit to `train` has the smallest error on `held_out`.
+    """The kernel for the ridge whose fit to `train` has the smallest error on `held_out`.
 
     Ridges are multiples of the mean of Σ x̃².
     """
@@ -45,7 +46,7 @@ def solve(
 
 
 def solution(start: np.ndarray, equations: Equations, ridge: float) -> np.ndarray:
-    """The solution that is nearest to `start`, (n, outputs), by Cholesky's factors."""
+    """The solution nearest to `start`, (n, outputs), by Cholesky factors."""
     xx, xy = (part.astype(np.float64) for part in equations)
     mean = max(np.trace(xx) / len(xx), np.finfo(np.float32).tiny)
     factor = scipy.linalg.cho_factor(xx + ridge * mean * np.eye(len(xx)), overwrite_a=True)

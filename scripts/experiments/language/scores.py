@@ -1,7 +1,7 @@
-"""Scores of units, by their weights or by their values for calibration text.
+"""Scores of units, computed from their weights or from their activations for calibration text.
 
-A score is one number for each unit. The units with the largest scores remain. The array `gram` is Σ
-x xᵀ over all tokens, where x is the input of an output projection.
+A score is one number for each unit. The units with the largest scores remain in the model. The
+array `gram` is Σ x xᵀ over all tokens, where x is the input of an output projection.
 """
 
 from collections.abc import Mapping
@@ -16,8 +16,8 @@ from experiments.language.removal import AXES
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
-ROUNDS = 8  # rounds of `reconstruction`; each round removes an equal share of the units
-DAMPING = 1e-3  # ridge, as a share of the mean of the diagonal
+ROUNDS = 8  # number of rounds of `reconstruction`; each round removes the same share of the units
+DAMPING = 1e-3  # the ridge, as a share of the mean of the diagonal
 
 Vector = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
@@ -26,7 +26,7 @@ Matrix = Float[np.ndarray, "n n"]
 def projection_scores(
     score: Score, kernel: np.ndarray, square: Vector, width: int
 ) -> Float[np.ndarray, " units"]:
-    """Scores of the units of an output projection (outputs, inputs), each with `width` inputs.
+    """Scores of the units of an output projection (outputs, inputs); each unit has `width` inputs.
 
     The score `activation` is ‖x‖₂ over tokens, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
     """
@@ -37,17 +37,17 @@ def projection_scores(
 
 
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
-    """Find the units to keep: a unit is removed if least squares can best repair its absence.
+    """Find the units that remain.
 
-    The removal of the inputs j raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H =
-    Σ x xᵀ. After the removal, W and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et
-    al. (2023).
+    A unit is removed if least squares can best repair its absence. The removal of the inputs j
+    raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ. After the removal, W
+    and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et al. (2023).
 
     Args:
       kernel: Kernel of an output projection, (outputs, inputs).
       gram: Gram matrix of the inputs of the projection.
       width: Number of inputs of a unit.
-      remaining: Number of units that remain.
+      remaining: The number of units that remain.
     """
     n = len(gram)
     w, remains = kernel.astype(np.float64), np.full(n // width, fill_value=True)
@@ -60,13 +60,13 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
         j = (remove[:, None] * width + np.arange(width)).ravel()
         change = scipy.linalg.solve(inverse[np.ix_(j, j)], inverse[j], assume_a="pos")
         w -= w[:, j] @ change
-        inverse -= inverse[:, j] @ change  # rows and columns of removed inputs become zero
+        inverse -= inverse[:, j] @ change  # the rows and columns of removed inputs become zero
         remains[remove] = False
     return np.flatnonzero(remains)
 
 
 def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vector:
-    """The growth of the error if one unit is removed, for each unit; zero for removed units."""
+    """The increase of the error if one unit is removed, for each unit; zero for removed units."""
     if width == 1:
         return np.square(w).sum(0) / np.where(remains, np.diagonal(inverse), 1)
     found = np.zeros(len(remains))
@@ -77,7 +77,7 @@ def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vec
 
 
 def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:
-    """For each index of a kind of unit, Σ w² over all its weights in a layer."""
+    """For each index of the axes named `unit`, the sum Σ w² over all its weights in a layer."""
     sums = [
         np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
         for name, array in p.items()
@@ -87,14 +87,14 @@ def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " in
 
 
 def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
-    """The norm of all weights of a key-value head and its queries."""
+    """The norm of all weights of a key-value head and of its query heads."""
     kinds = ("queries", "keys")
     sums = [magnitudes(p, kind).reshape(model.groups, -1).sum(1) for kind in kinds]
     return np.sqrt(np.sum(sums, 0))
 
 
 def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
-    """For each channel of the stream, Σ |w| over the projections that read a norm."""
+    """For each channel of the stream, Σ |w| over the projections that read it after a norm."""
     prefix = "self_attn" if norm == "input_layernorm" else "mlp"
     names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim > 1]
     return np.sum([np.abs(p[name]).reshape(-1, p[name].shape[-1]).sum(0) for name in names], 0)

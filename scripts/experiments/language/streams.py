@@ -1,4 +1,7 @@
-"""Decoders evaluated layer by layer on some sequences at a time; the host keeps the streams."""
+"""Decoders that are evaluated layer by layer, for some sequences at a time.
+
+The host stores the streams between layers.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -48,7 +51,7 @@ class Layer(NamedTuple):
     at: Positions
 
     def run(self, name: str, *arrays: Stream) -> Stream:
-        """Run one of `STEPS`, a batch of sequences at a time."""
+        """Run one of the functions `STEPS` on a batch of sequences at a time."""
         at = (self.at,) if name in ("attend", "layer") else ()
         step = partial(STEPS[name], self.model, self.params)
         return np.concatenate([np.asarray(step(*parts, *at)) for parts in batches(*arrays)])
@@ -59,12 +62,12 @@ class Layer(NamedTuple):
         return np.concatenate([np.asarray(step(*b, jnp.asarray(expert))) for b in batches(x)])
 
     def normalize(self, name: str, x: Stream) -> Stream:
-        """The stream after a norm."""
+        """The stream after a norm of the layer."""
         step = partial(NORMALIZE, self.model, self.params, name)
         return np.concatenate([np.asarray(step(*b)) for b in batches(x)])
 
     def replace(self, params: Params) -> "Layer":
-        """The layer with other parameters."""
+        """The same layer with other parameters."""
         return self._replace(params={**self.params, **jax.tree.map(jnp.asarray, dict(params))})
 
 
@@ -74,19 +77,19 @@ def norm_names(model: Architecture) -> tuple[str, str]:
 
 
 def batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Some sequences of each array at a time."""
+    """Parts of each array with some sequences at a time."""
     for start in range(0, len(arrays[0]), BATCH):
         yield tuple(array[start : start + BATCH] for array in arrays)
 
 
 def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> Layer:
-    """A layer with its parameters on the device; layers of one decoder share their programs."""
+    """A layer whose parameters are on the device; layers of one decoder share compiled programs."""
     at = decoder.positions(model, layer, tokens)
     return Layer(without_layers(model), jax.tree.map(jnp.asarray, dict(params)), at)
 
 
 def without_layers(model: Architecture) -> Architecture:
-    """The decoder without the facts that differ between its layers, which are compiled once."""
+    """The decoder without what differs between its layers, so that programs are compiled once."""
     return replace(model, windows=(), rates=())
 
 
@@ -96,7 +99,7 @@ class Ends(NamedTuple):
     Attributes:
       table: Matrix of the embedding, of shape (vocabulary, hidden).
       norm: Weight of the last norm.
-      head: Kernel of the output.
+      head: Kernel of the output layer.
       places: Learned positions of shape (positions, hidden), or None.
       bias: Bias of the last norm, or None.
     """
@@ -118,12 +121,12 @@ def embed(model: Architecture, ends: Ends, tokens: Tokens) -> Stream:
 
 
 def to_device(array: np.ndarray | None) -> Array | None:
-    """The array in float32 on the device; None for None."""
+    """The array in float32 on the device; None remains None."""
     return None if array is None else jnp.asarray(array.astype(np.float32))
 
 
 def perplexity(model: Architecture, ends: Ends, x: Stream, tokens: Tokens) -> Perplexity:
-    """The perplexity of the next tokens, from the stream after the last layer."""
+    """The perplexity of the next tokens, computed from the stream after the last layer."""
     norm, bias, head = to_device(ends.norm), to_device(ends.bias), jnp.asarray(ends.head)
     of_one = partial(CROSS_ENTROPY, without_layers(model))
     losses = np.array(

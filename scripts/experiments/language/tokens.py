@@ -1,4 +1,4 @@
-"""Text as sequences of a model's tokens."""
+"""Texts as sequences of the tokens of a model."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ Tokens = Int[np.ndarray, "sequences length"]
 
 
 def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
-    """The tokens of a text file by the folder's tokenizer, or the numbers of an .npy file.
+    """The tokens of a text file by the folder's tokenizer, or the token numbers of an .npy file.
 
     Raises:
       InputError: The file or its tokenizer does not exist, or a token is not in the vocabulary.
@@ -42,7 +42,7 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
 
 
 def are_bytes(folder: Path) -> bool:
-    """Whether the tokens are bytes: there is no tokenizer, or it is that of `train_lm.py`."""
+    """Whether the tokens are bytes: the folder has no tokenizer, or has that of `train_lm.py`."""
     tokenizer = folder / "tokenizer.json"
     return not tokenizer.is_file() or files.read_json(tokenizer, dict) == export.tokenizer()
 
@@ -67,7 +67,7 @@ def encoder(folder: Path) -> Any:
 def divide(
     tokens: Int[np.ndarray, " n"], length: int, sequences: int, held_out: int, seed: int
 ) -> tuple[Tokens, Tokens]:
-    """Sequences of `length` + 1 tokens: from the first nine tenths of the text, and from the rest.
+    """Sequences of `length` + 1 tokens, from the first nine tenths of the text and from the rest.
 
     Sequences for repair and scores are drawn at random and do not overlap. The held-out sequences
     are evenly spaced and the same for every seed.

@@ -1,4 +1,4 @@
-"""A small language model of bytes, trained from random weights; `compare_lm.py` cuts it."""
+"""A small language model of bytes, trained from random weights, which `compare_lm.py` cuts."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -72,7 +72,10 @@ def shapes(model: Architecture, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
-    """Norms start at one; kernels start with deviation 0.02, or less before the residual stream."""
+    """Initial parameters: norms are one, and kernels have a deviation of 0.02.
+
+    Kernels that write to the residual stream have a smaller deviation.
+    """
     named = shapes(model, vocabulary)
     keys = jax.random.split(key, len(named))
 
@@ -118,7 +121,7 @@ MEASURE = jax.jit(loss, static_argnums=0)
 
 
 def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
-    """AdamW with a warm-up over a twentieth of the steps, and then a cosine schedule."""
+    """AdamW, with a warm-up over a twentieth of the steps, and then a cosine schedule."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, max(1, steps // 20), steps, rate / 20)
     kernels = partial(jax.tree.map, lambda p: p.ndim > 1)
     adam = optax.adamw(schedule, b2=0.95, weight_decay=0.1, mask=kernels)
@@ -128,7 +131,7 @@ def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
 def make_step(
     model: Architecture, optimizer: optax.GradientTransformation
 ) -> Callable[[State, Any], tuple[State, Array]]:
-    """One step of training: the next state, and the loss of the batch before the step."""
+    """One step of training: the next state, and the loss of the batch before this step."""
 
     @partial(jax.jit, donate_argnums=0)
     def step(state: State, tokens: Int[Array, "b t"]) -> tuple[State, Float[Array, ""]]:
@@ -140,7 +143,7 @@ def make_step(
 
 
 def perplexity(model: Architecture, params: Params, tokens: Int[np.ndarray, "n t"]) -> float:
-    """Perplexity, exp of the mean cross entropy, over sequences, eight at a time."""
+    """The perplexity, exp of the mean cross entropy, over all sequences, eight at a time."""
     parts = [tokens[i : i + 8] for i in range(0, len(tokens), 8)]
     losses = (float(MEASURE(model, params, jnp.asarray(part, jnp.int32))) for part in parts)
     total = sum(value * len(part) for value, part in zip(losses, parts, strict=True))

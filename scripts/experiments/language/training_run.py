@@ -21,7 +21,10 @@ LOGGED = 20  # number of steps between two lines of the log
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that decide the weights, and the checkpoints; the options of `train_lm.py`."""
+    """The settings that decide the weights and the checkpoints.
+
+    These settings are options of `train_lm.py`.
+    """
 
     steps: int
     batch_size: int
@@ -32,7 +35,7 @@ class Settings:
 
 
 def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
-    """Train, or resume, and measure the perplexity of held-out bytes.
+    """Train the model, or resume its training, and measure the perplexity of held-out bytes.
 
     Raises:
       StoppedError: A signal asked the run to end; the state is saved.
@@ -70,14 +73,14 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
 
 
 def batch(text: np.ndarray, settings: Settings, step: int) -> jax.Array:
-    """The sequences of a step, which are the same after an interruption."""
+    """The sequences of a step; they are the same after an interruption."""
     rng = np.random.default_rng((settings.seed, step))
     drawn = python_text.windows(text, settings.length + 1, settings.batch_size, rng)
     return jnp.asarray(drawn, jnp.int32)
 
 
 def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
-    """Held-out sequences, which are the same for every measurement."""
+    """The held-out sequences; they are the same for every measurement."""
     return python_text.windows(text, length + 1, HELD_OUT, np.random.default_rng(0))
 
 

@@ -24,12 +24,12 @@ ACTIVATIONS: dict[str, tuple[Callable[[jax.Array], jax.Array], tuple[float, ...]
 }
 SIZES = (6, 7, 10, 30)
 ANGLES = np.linspace(0.0, np.pi, 61)
-# number of networks of finite width, and number of samples
+# number of networks of finite width, and number of samples of a batch
 WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """The map of angles, the fixed point and the states of batches of an activation."""
+    """For one activation, the map of angles, its fixed point and the states of batches."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)
@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def batch(n: int, name: str) -> dict[str, Any]:
-    """The odd and the symmetric state of n samples."""
+    """The odd state and the symmetric state of n samples."""
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)
@@ -61,9 +61,10 @@ def batch(n: int, name: str) -> dict[str, Any]:
 
 
 def networks(function: Callable) -> dict[str, Any]:
-    """Random finite-width networks whose first sample starts four times as long, after all layers.
+    """Random networks of finite width, after all layers.
 
-    The result has means over networks, with standard errors, of the values of `odd_point`.
+    The first sample starts four times as long as the others. The result has the values of
+    `odd_point` as means over networks, with standard errors.
     """
     rng = np.random.default_rng(0)
     ends = [_network(function, rng) for _ in range(DRAWS)]

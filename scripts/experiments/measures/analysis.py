@@ -1,6 +1,6 @@
-"""Measurements of a network's layers: rankings, distances to a Gaussian, tests.
+"""Measurements of a network's layers: rankings of filters, distances to a Gaussian, and tests.
 
-Every function returns parts of `results.json`, which `pages.analysis` reads.
+Every function returns a part of `results.json`, which `pages.analysis` reads.
 """
 
 import math
@@ -18,8 +18,8 @@ import pruning
 
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05  # significance level of every test, and of the bound on the distance
-MEAN_MARGIN = 0.05  # margin of the equivalence test, in standard deviations
-BAND = (0.025, 0.975)  # quantiles of Gaussian layers
+MEAN_MARGIN = 0.05  # margin of the test of equivalence, in standard deviations
+BAND = (0.025, 0.975)  # quantiles that bound the band of Gaussian layers
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",
@@ -28,7 +28,7 @@ TESTS = {
     "spherical": "the covariance of the filters is c² I",
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
-SHOWN = 64  # number of filters shown in a covariance
+SHOWN = 64  # number of filters that are shown in a covariance matrix
 # The programs of this module run only a few times, so compiling takes longer than running. Older
 # loop emitters compile in half the time; JAX 0.12 no longer has them.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
@@ -55,14 +55,20 @@ def measure(
 
 
 def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
-    """The convolutions; in a network without any, the dense layers, with a filter per neuron."""
+    """The kernels of the convolutions.
+
+    If there are none, these are the kernels of the dense layers, with a filter per neuron.
+    """
     convolutions = {name: w for name, w in parameters.items() if w.ndim > 2}
     dense = {name: w for name, w in parameters.items() if w.ndim == 2}
     return ("dense layers", dense) if dense and not convolutions else ("convolutions", convolutions)
 
 
 def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair, the number of layers whose Spearman's ρ exceeds `threshold`, and of all."""
+    """For each pair of criteria, the number of layers with a large Spearman's ρ, and of all layers.
+
+    The ρ is large if it exceeds `threshold`.
+    """
     layers = results["layers"]
     return {
         pair: (sum(layer["spearman"][pair] > threshold for layer in layers), len(layers))
@@ -73,7 +79,7 @@ def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[in
 def rankings(
     kernels: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """The rankings and tests of every layer, and the Gaussian band of every layer shape."""
+    """The rankings and tests of every layer, and the band of Gaussian layers for every shape."""
     filters = {
         name: np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32)))
         for name, kernel in kernels.items()
@@ -87,7 +93,7 @@ def rankings(
     def group(layers: dict[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
         return shape_group(layers, ratio=ratio, gaussian_layers=gaussian_layers)
 
-    with ThreadPoolExecutor() as pool:  # compiles several shapes at once
+    with ThreadPoolExecutor() as pool:  # compiles the programs of several shapes at the same time
         groups = dict(zip(by_shape, pool.map(group, by_shape.values()), strict=True))
     layers = [groups[v.shape][0][name] for name, v in filters.items()]
     judge(layers)
@@ -96,7 +102,7 @@ def rankings(
 
 
 def unfit(v: np.ndarray, ratio: float) -> str | None:
-    """The reason why a layer's ranking is left out, if any."""
+    """The reason why a layer has no ranking, if there is one."""
     if not np.isfinite(v).all():
         return "holds weights that are not finite"
     if v.shape[0] < 4 or v.shape[1] < 3:
@@ -109,7 +115,10 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Layers of one shape, and Gaussian layers of the same shape; each program is compiled once."""
+    """The layers of one shape, and Gaussian layers of this shape.
+
+    Each program is compiled once.
+    """
     n, dims = next(iter(layers.values())).shape
     rng = np.random.default_rng(0)
     gaussian = (rng.standard_normal((n, dims), np.float32) for _ in range(gaussian_layers))
@@ -133,7 +142,10 @@ def shape_group(
 def _layer(
     name: str, v: np.ndarray, ratio: float, drawn: pruning.ranking.Similarity
 ) -> dict[str, Any]:
-    """A layer's rankings and tests; `drawn` has similarities of Gaussian layers of its shape."""
+    """The rankings and tests of a layer.
+
+    `drawn` has the similarities of Gaussian layers of the same shape.
+    """
     scores = _scores(v)
     alike = _similarity(scores, ratio)
     z = np.asarray(pruning.ranking.spearman_z_score(alike.spearman, drawn.spearman))
@@ -156,7 +168,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """Expectations for Gaussian filters; None for criteria beyond the paper's four."""
+    """Expected values for Gaussian filters; None for criteria other than the paper's four."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:
@@ -172,7 +184,7 @@ def _similarity(scores: dict[str, Array], ratio: float) -> pruning.ranking.Simil
 
 
 def tests_of(v: Float[Array, "n dims"]) -> dict[str, Array]:
-    """The p-values of `TESTS` that need no samples, and the effect sizes of these tests."""
+    """The p-values of those `TESTS` that need no random samples, and the tests' effect sizes."""
     covariance = pruning.weight_tests.covariance_report(v)
     stds = pruning.weight_tests.filter_stds(v)
     distance, normal = pruning.ks_normal(v)
@@ -223,7 +235,10 @@ def judge(layers: list[dict[str, Any]]) -> None:
 
 
 def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
-    """Density of weights, and their distance from the Gaussian of mean 0 and the same width."""
+    """The density of the weights, and their distance from a Gaussian.
+
+    The Gaussian has mean 0 and the same width.
+    """
     x = np.asarray(weights, np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)
     distance, p_value = _ks(x)
@@ -239,12 +254,12 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     }
 
 
-# The function is jitted, because eager mode would compile every step.
+# The function is compiled as a whole, because eager mode would compile every step.
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 
 def correlations(name: str, kernel: np.ndarray) -> dict[str, Any]:
-    """Covariance of the first filters of a layer, in units of their mean variance."""
+    """The covariance of the first filters of a layer, in units of their mean variance."""
     v = pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))[:SHOWN]
     c = np.asarray(pruning.weight_tests.covariance(v), float)
     return {

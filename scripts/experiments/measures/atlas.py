@@ -1,9 +1,9 @@
-"""Eight normalizers on three small tasks: the shift of their outputs, and their training.
+"""Trains eight normalizers on three small tasks, and measures the shift of their outputs.
 
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
-earth mover distances of three layers' outputs for held-out images or texts. The layers use
-statistics of the whole training set, so only changes of the weights cause a shift. Shifts are in
-units of the outputs' standard deviation over all features, because normalizers differ in scale.
+earth mover distances of three layers' outputs for held-out images or texts. The layers normalize by
+statistics of the whole training set, so only changes of the weights cause a shift. Shifts are
+divided by the outputs' standard deviation over all features, because normalizers differ in scale.
 """
 
 import pydoc_data.topics
@@ -48,9 +48,9 @@ Norm = Callable[..., Any]
 
 RATE = 3e-3  # learning rate of Adam
 MOMENTUM = 0.9  # momentum of running statistics
-PROBE = 300  # samples between which distances are exact
-FROZEN = 20  # batches that update the running averages while the weights are frozen
-CONTEXT, TOKENS = 32, 128  # length of a text, and the number of ASCII characters
+PROBE = 300  # number of samples between which exact distances are computed
+FROZEN = 20  # number of batches that update the running averages while the weights are frozen
+CONTEXT, TOKENS = 32, 128  # length of a text, and number of ASCII characters
 
 
 class Task(NamedTuple):
@@ -84,7 +84,10 @@ class ConvNet(nnx.Module):
 
 
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c9"]:
-    """Every 3×3 patch as a vector: a product is many times faster than XLA's CPU convolution."""
+    """Every 3×3 patch as a vector.
+
+    A product of patches is many times faster than XLA's CPU convolution.
+    """
     _, h, w, _ = x.shape
     x = jnp.pad(x, [(0, 0), (1, 1), (1, 1), (0, 0)])
     corners = product(range(3), range(3))
@@ -92,7 +95,10 @@ def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n h2 w2 c
 
 
 class Reader(nnx.Module):
-    """A causal transformer of two blocks over characters, normalized before each branch."""
+    """A causal transformer of two blocks over characters.
+
+    Each branch begins with a normalization.
+    """
 
     def __init__(self, *, norm: Norm, rngs: nnx.Rngs):
         width = 32
@@ -116,7 +122,7 @@ class Reader(nnx.Module):
 
 
 def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: Any) -> Norm:
-    # As many pixels as features, so that unitization does not change the scale of the outputs.
+    # There are as many pixels as features, so unitization does not change the scale of the outputs.
     return UnitizedBatchNorm(
         num_features,
         pixels=num_features,
@@ -133,7 +139,10 @@ def _bounded_factor(alpha: Array, square: Array) -> Array:
 
 
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
-    """Constructors of the eight normalizers; for texts, a unitized layer's sample is a token."""
+    """Constructors of the eight normalizers.
+
+    For texts, a sample of a unitized layer is a token.
+    """
     half = nnx.initializers.constant(0.5)
     return {
         "batch norm": partial(BatchNorm, momentum=MOMENTUM),
@@ -166,7 +175,10 @@ def task(name: str, data_dir: Path | None, size: int) -> Task:
 
 
 def texts(size: int) -> Task:
-    """Texts of Python's manual, which the interpreter includes; every character is a target."""
+    """Texts from Python's manual, which the interpreter includes.
+
+    The network predicts every character.
+    """
     topics = pydoc_data.topics.topics
     text = "".join(topics[name] for name in sorted(topics))
     codes = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int32)
@@ -182,12 +194,12 @@ class Program(NamedTuple):
     """Compiled functions of one normalizer on one task, shared by seeds.
 
     Attributes:
-      init: Function from a key to the untrained state.
-      step: Function from a state and a batch of rows of the training set to the next state and the
-        loss before the step.
-      whole_set: Function that returns the network with statistics of the whole training set.
-      evaluate: Function that returns loss and accuracy on the test set, with running averages.
-      outputs: Function from a state to the outputs of the measured layers for the first test
+      init: A function from a key to the untrained state.
+      step: A function from a state and a batch of rows of the training set to the next state and
+        the loss before the step.
+      whole_set: A function that returns the network with statistics of the whole training set.
+      evaluate: A function that returns loss and accuracy on the test set, with running averages.
+      outputs: A function from a state to the outputs of the measured layers for the first test
         samples.
     """
 
@@ -208,7 +220,7 @@ def program(own: Task, norm: Norm) -> Program:
 
     def init(key: Array) -> Any:
         model = _new(own, norm, key)
-        if has_statistics:  # running averages start as the statistics of a thousand samples
+        if has_statistics:  # running averages start from the statistics of a thousand samples
             recalibrate(model, [x_train[:1000]])
         _, params, rest = nnx.split(model, nnx.Param, ...)
         return params, rest, optimizer.init(params)
@@ -232,7 +244,7 @@ def program(own: Task, norm: Norm) -> Program:
 
 
 def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Callable, ...]:
-    """`evaluate`, `outputs` and `whole_set` of a program."""
+    """The functions `evaluate`, `outputs` and `whole_set` of a program."""
 
     def network(state: Any) -> Any:
         return nnx.merge(graph, *state[:2], copy=True)
@@ -246,7 +258,8 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # For a text, take the last position, because only this position reads all others.
+        # For a text, the last position is taken, because only this position reads all other
+        # positions.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 
     @jax.jit
@@ -312,7 +325,7 @@ def _batches(rng: np.random.Generator, own: Task) -> Int[Array, "k n"]:
 
 
 def _layer(state: Any, name: str) -> dict[str, Array]:
-    """Parameters of a normalizer by name."""
+    """The parameters of a normalizer, by name."""
     layers, index = name.split(".")
     return nnx.to_pure_dict(state[0])[layers][int(index)]
 
@@ -320,10 +333,11 @@ def _layer(state: Any, name: str) -> dict[str, Array]:
 def _measured(
     normalizer: str, outputs: Sequence[Array], parameters: Sequence[Mapping[str, Array]]
 ) -> dict[str, float | None]:
-    """The distances of an epoch and of the next step, and bounds of the epoch's distance.
+    """The distances of an epoch and of the next step, and bounds on the epoch's distance.
 
-    The baseline is the distance between two halves of the probe, which is the error of so few
-    samples. The floor is the distance that running averages cause with frozen weights.
+    The baseline is the distance between two halves of the probe samples; it is the error that so
+    few samples cause. The floor is the distance that running averages cause if the weights are
+    frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2
@@ -346,7 +360,8 @@ def certificate(
 ) -> float | None:
     """The bound M + M′ + ‖β − β′‖ from parameters alone; None for layers without a bound.
 
-    A sample of P vectors has √P times the radius and the distance of biases of one vector.
+    If a sample consists of P vectors, its radius and the distance of its biases are √P times those
+    of one vector.
     """
     pixels = int(np.prod(shape[1:-1]))
 
@@ -370,7 +385,7 @@ def certificate(
 
 
 def runs(seeds: int) -> Iterator[tuple[str, str, int]]:
-    """Task, normalizer and seed of every run; the runs of one comparison follow each other."""
+    """The task, normalizer and seed of every run; runs that are compared follow each other."""
     for seed in range(seeds):
         for name in TASKS:
             for normalizer in NORMS:
@@ -386,14 +401,14 @@ def _program(name: str, normalizer: str, data_dir: Path | None, size: int) -> Pr
 def measure(
     name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """One run: its settings, and the measurements after every epoch."""
+    """One run: its settings, and its measurements after every epoch."""
     own = task(name, data_dir, size)
     lines = list(train(own, _program(name, normalizer, data_dir, size), normalizer, seed))
     return {"task": name, "normalizer": normalizer, "seed": seed, "epochs": lines}
 
 
 def settings(seeds: int, size: int) -> dict[str, Any]:
-    """The settings that decide the numbers."""
+    """The settings that decide the results."""
     return {
         "size": size,
         "seeds": seeds,

@@ -1,4 +1,4 @@
-"""Correlations of shift with training, over the runs of the atlas.
+"""Correlations between the shift and the training results of runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
 batches. The mean of each comparison is subtracted from the logarithms of shifts and of losses.
@@ -19,7 +19,7 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def shift_of(run: Mapping[str, Any], what: str) -> float:
-    """Geometric mean, over layers and epochs, of distances in units of the outputs' spread."""
+    """The geometric mean, over layers and epochs, of distances in units of the outputs' spread."""
     relative = [
         layer[what] / layer["spread"]
         for epoch in run["epochs"]
@@ -39,7 +39,7 @@ OUTCOMES: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 
 def findings(runs: Runs) -> dict[str, Any]:
-    """Rows of normalizers by task, and correlations of shifts with outcomes."""
+    """Rows for normalizers by task, and correlations between shifts and outcomes."""
     whole = comparisons(runs)
     return {
         "comparisons": len(whole),
@@ -68,12 +68,13 @@ def correlation(
     shift: Callable[[Mapping[str, Any]], float],
     outcome: Callable[[Mapping[str, Any]], float],
 ) -> dict[str, Any]:
-    """Pearson's correlation between normalizers, and within them, each with a bootstrap interval.
+    """Pearson's correlation between normalizers and within normalizers.
 
-    The correlation between normalizers is computed from deviations from the comparison's mean. The
-    bootstrap between normalizers resamples normalizers. For the correlation within normalizers, the
-    mean of each normalizer on the task is also subtracted. The bootstrap within normalizers
-    resamples pairs of normalizer and task. The value is None for one seed.
+    Each correlation has a bootstrap interval. The correlation between normalizers is computed from
+    deviations from the comparison's mean. The bootstrap for this correlation resamples normalizers.
+    For the correlation within normalizers, the mean of each normalizer on a task is subtracted too.
+    The bootstrap for the correlation within normalizers resamples pairs of a normalizer and a task.
+    The correlation within normalizers is None if there is only one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)
@@ -99,9 +100,9 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """The correlation of all elements, and its percentiles when groups are resampled."""
+    """The correlation of all elements, and its percentiles if groups are resampled."""
     rng = np.random.default_rng(0)
-    # the draw of a single group may be constant and is left out
+    # a draw that repeats a single group may be constant, and is left out
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]
@@ -113,7 +114,7 @@ def interval(
 
 
 def rows(runs: Runs) -> list[dict[str, Any]]:
-    """Means and standard errors over seeds, of each normalizer on each task."""
+    """The means and standard errors over seeds for each normalizer on each task."""
     groups = defaultdict(list)
     for run in runs:
         groups[run["task"], run["normalizer"]].append(run)

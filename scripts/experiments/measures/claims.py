@@ -1,4 +1,4 @@
-"""How commands choose, measure and record the claims of three papers."""
+"""Chooses, measures and records the claims of three papers, for commands."""
 
 import contextlib
 import json
@@ -29,13 +29,13 @@ QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """results of claims with a false printed form, if few draws decide both forms"""
+    """results of claims whose printed form is false, if few draws decide both forms"""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
 
 def quick_claims() -> list[Claim]:
-    """claims whose printed form fails, with only their quick checks"""
+    """claims whose printed form fails, with only those checks that are quick"""
     trimmed = (
         replace(
             claim,
@@ -74,9 +74,13 @@ def listing(selected: Sequence[Claim]) -> Table:
 
 
 def first_devices(count: int | None) -> Sequence[Any]:
-    """The first `count` devices; a CPU is split into this number if JAX has run nothing yet."""
+    """The first `count` devices.
+
+    If JAX has run nothing yet, a CPU is split into this number of devices.
+    """
     if count is not None:
-        with contextlib.suppress(RuntimeError):  # the devices exist already
+        # if the devices exist already, their number cannot be changed
+        with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", count)
     devices = jax.devices()
     if count is not None and count > len(devices):
@@ -90,7 +94,7 @@ def first_devices(count: int | None) -> Sequence[Any]:
 def measure(
     selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Measurement]:
-    """Measure all values that the claims read, except those of an earlier run in `path`."""
+    """Measure all numbers that the claims read, except those of an earlier run in `path`."""
     finished = Finished(path, [precision, seed])
     measured = {name: Measurement(**fields) for name, fields in finished.parts.items()}
     missing = claims.sources(selected).keys() - measured.keys()
@@ -116,7 +120,7 @@ def measure(
 
 @contextmanager
 def writing(out: Path, remains: str) -> Iterator[None]:
-    """Turn an error of the disk into one sentence that says which results remain."""
+    """Turn an error of the disk into one sentence, which says which results remain."""
     try:
         yield
     except OSError as error:
@@ -151,7 +155,7 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def sentence_of(result: claims.Result) -> dict[str, str]:
-    """A sentence with our networks' number, read from the file of results."""
+    """A sentence with the result of our networks, which is read from the file of results."""
     ours = result.ours
     if callable(ours):
         ours = ours(json.loads((ROOT / result.page).read_text(encoding="utf-8")))
@@ -179,7 +183,10 @@ def _file(function: Callable) -> str:
 
 
 def _bounds(check: claims.Check, prediction: float) -> dict[str, Any]:
-    """The bounds with which a check compares; `side` and `against` are None for computed values."""
+    """The bounds with which a check compares.
+
+    For computed values, `side` and `against` are None.
+    """
     if isinstance(check, claims.Computed):
         computed = {"relation": check.relation, "tolerance": check.tolerance}
         return computed | {"side": None, "against": None}

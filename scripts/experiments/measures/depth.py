@@ -1,12 +1,12 @@
-"""Figure 2 of Nachum et al.: accuracy and rank against depth, of four kinds of networks.
+"""Figure 2 of Nachum et al.: accuracy and rank of four kinds of networks, by depth.
 
-Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm and start from
-PyTorch's default or from He et al.'s weights. Two kinds have batch norm. The authors train networks
-with batch norm by Adam and all others by SGD. Our fourth kind, "batch_norm_sgd", has batch norm and
-SGD. Ranks are measured on the last hidden layer for the first batch, before training. Accuracies
-are measured on 1,000 training samples, after training. Deep networks learn with He's initialization
-and with batch norm. With PyTorch's initialization, their accuracy stays at chance. Only with batch
-norm is the rank 128 at all depths.
+Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm. One starts from
+PyTorch's default weights, the other from He et al.'s weights. Two kinds have batch norm. The
+authors train networks with batch norm by Adam and all others by SGD. Our fourth kind,
+"batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer for the first
+batch, before training. Accuracies are measured on 1,000 training samples, after training. Deep
+networks learn with He's initialization and with batch norm. With PyTorch's initialization, their
+accuracy stays at chance. Only with batch norm is the rank 128 at all depths.
 """
 
 import itertools
@@ -36,7 +36,7 @@ RECIPES = {"short": SHORT, "tenth": TENTH, "full": FULL}
 
 
 class Params(NamedTuple):
-    """Kernels and biases; hidden layers between equal widths are stacked on a leading axis."""
+    """Kernels and biases; the hidden layers between equal widths are stacked on a leading axis."""
 
     first: tuple[Array, Array]
     hidden: tuple[Array, Array]
@@ -46,8 +46,9 @@ class Params(NamedTuple):
 def init(key: Array, start: str, inputs: int, hl: int) -> Params:
     """Draw weights and biases.
 
-    PyTorch's default draws both from U(±1/√fan-in). He et al. draw weights from N(0, 2/fan-in) and
-    set biases to zero. Networks with batch norm have the default's weights and zero biases.
+    PyTorch's default draws weights and biases from U(±1/√fan-in). He et al. draw weights from N(0,
+    2/fan-in) and set biases to zero. Networks with batch norm have the weights of PyTorch's
+    default, and zero biases.
     """
 
     def layer(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
@@ -68,12 +69,12 @@ def init(key: Array, start: str, inputs: int, hl: int) -> Params:
 def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, Array]:
     """The logits, and the last hidden layer.
 
-    Batch norm uses the statistics of the batch in evaluation, too.
+    In evaluation too, batch norm uses the statistics of the batch.
     """
 
     def hidden(h: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:
         z = h @ layer[0]
-        # batch norm divides by the unbiased deviation, without epsilon and gain
+        # batch norm divides by the unbiased deviation, without epsilon and without gain
         if start in NORMALIZED:
             z = standardize(z) * ((len(z) - 1) / len(z)) ** 0.5
         else:
@@ -92,7 +93,7 @@ def loss(params: Params, x: Array, y: Int[Array, " n"], start: str) -> Float[Arr
 
 
 def optimizer(start: str, hl: int) -> optax.GradientTransformation:
-    """SGD at rate 0.01; for "batch_norm", Adam at the rates of the authors' code."""
+    """SGD at rate 0.01; for "batch_norm", Adam at the rates in the authors' code."""
     if start != "batch_norm":
         return optax.sgd(0.01)
     rates = {30: 0.0005, 22: 0.005, 8: 0.05, 0: 0.01}
@@ -103,7 +104,7 @@ def optimizer(start: str, hl: int) -> optax.GradientTransformation:
 def run(
     key: Array, x: Array, y: Array, *, start: str, hl: int, steps: int
 ) -> tuple[Array, Array, Array]:
-    """Accuracy after training; numerical and effective rank before training."""
+    """The accuracy after training, and the numerical and effective rank before training."""
     weights, batches, sample = jax.random.split(key, 3)
     params = init(weights, start, x.shape[1], hl)
     optimize = optimizer(start, hl)
@@ -132,21 +133,23 @@ def measure(
     *,
     path: Path | None = None,
 ) -> dict[str, dict[str, list]]:
-    """Accuracies and numerical and effective ranks for each start, (depths, runs).
+    """Accuracies, numerical ranks and effective ranks for each kind of network, (depths, runs).
 
     Args:
       images: The training images of all networks.
-      depths: Numbers of hidden layers between equal widths.
+      depths: The numbers of hidden layers between equal widths.
       steps: Number of training steps.
       runs: Number of networks for each start and depth.
-      path: A file for finished networks; an interrupted run resumes after the networks in it.
+      path: A file for finished networks; an interrupted run resumes after the networks in this
+        file.
     """
     x = images.x_train.reshape(len(images.x_train), -1)
-    # Undo the loader's standardization, because the paper's pixels lie in [0, 1].
+    # The loader's standardization is undone, because the paper's pixels lie in [0, 1].
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
     done = Finished(path, [datasets.identity(images), steps], [Path(__file__)])
-    for i, start, hl in itertools.product(range(runs), STARTS, depths):  # whole comparisons first
+    # one run of all kinds of networks first, so that comparisons are complete
+    for i, start, hl in itertools.product(range(runs), STARTS, depths):
         if (name := f"{start}-{hl}-{i}") not in done.parts:
             row = run(
                 jax.random.fold_in(jax.random.key(0), i), x, y, start=start, hl=hl, steps=steps

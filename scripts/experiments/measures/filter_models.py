@@ -1,8 +1,8 @@
-"""Spearman's ρ of l1 and l2 in trained layers, and predictions of three models.
+"""Spearman's ρ of l1 and l2 in trained layers, and the predictions of three models of filters.
 
-The three models are Gaussian filters; independent weights of a fitted shape and spread of scales;
-and the same with a fitted effective dimension. The model `logs` is an upper limit: a normal pair
-with the measured correlation of log l1 and log l2.
+The first model has Gaussian filters. The second has independent weights of a fitted shape, and a
+fitted spread of scales. The third also has a fitted effective dimension. A fourth model, `logs`, is
+an upper limit: two normal variables with the measured correlation of log l1 and log l2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ def layer(v: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
-    """Expectations for n draws of a normal pair, with a 95 % interval of Spearman's ρ."""
+    """Expected values for n draws of two normal variables, with a 95 % interval of Spearman's ρ."""
     x = rng.standard_normal((DRAWS, 2, n))
     pair = np.stack([x[:, 0], rho * x[:, 0] + (1 - rho**2) ** 0.5 * x[:, 1]], 1)
     ranks = pair.argsort(-1).argsort(-1) - (n - 1) / 2
@@ -83,7 +83,10 @@ def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """All layers of a network; for each model, errors and the number of layers in its interval."""
+    """All layers of a network, and how well each model predicts them.
+
+    For each model, the result has errors and the number of layers in its interval.
+    """
     rng = np.random.default_rng(0)
     layers = {
         name: layer(np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))), rng)
@@ -96,7 +99,7 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
     """The share of accuracy differences between two criteria that the expected overlap explains.
 
     Args:
-      others: Results of `scripts/prune.py`, by name.
+      others: The results of `scripts/prune.py`, by name.
     """
     names = ("l1", "l2", "gm")
     printed = {"pruned": accuracies.PRUNED, "fine-tuned": accuracies.FINE_TUNED}
@@ -116,11 +119,12 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Share of the variance of |differences| that 1 − expected overlap of two criteria explains.
+    """The share of the variance of |differences| that the overlap explains.
 
-    The share `by_pair` is the maximum for any function of the pair of criteria. A prediction that
-    gives a pair one number for all networks cannot explain more. The p-value comes from permuted
-    pairs in each network.
+    The explaining quantity is 1 − expected overlap of the two criteria. The share `by_pair` is the
+    largest that any function of the pair of criteria could explain. A prediction that depends only
+    on the pair, not on the network, cannot explain more. The p-value comes from permutations of the
+    pairs within each network.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
     apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])

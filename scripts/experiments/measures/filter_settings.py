@@ -1,8 +1,8 @@
 """Settings of Table 3 of the pruning paper that suit a small network, and similar settings.
 
-The base has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps of
-momentum SGD; the rate is divided by 10 after 150 and after 225 steps. Each setting changes one part
-of the base.
+The base has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps of SGD
+with momentum. The learning rate is divided by 10 after 150 steps and again after 225 steps. Each
+setting changes one part of the base.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +24,7 @@ from experiments.measures.filter_training import (
     momentum,
 )
 
-SQUARE, MIXED = 3, 4  # sides of the squares of Cutout and CutMix
+SQUARE, MIXED = 3, 4  # sides of the squares of Cutout and of CutMix, in pixels
 
 
 def l1(strength: float) -> Callable[[list[Array]], Any]:
@@ -37,12 +37,12 @@ def random_relu(key: Key[Array, ""], h: Array) -> Array:
 
 
 def drop(key: Key[Array, ""], h: Array) -> Array:
-    """ReLU, with dropout of a fifth in training, which replaces Dropact."""
+    """ReLU, with dropout of a fifth of the values in training; this replaces Dropact."""
     return jnp.where(jax.random.bernoulli(key, 0.8, h.shape), jax.nn.relu(h) / 0.8, 0)
 
 
 def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Array, "n h w 1"]:
-    """1 inside a square of each image at a random place, else 0."""
+    """An image that is 1 inside a square at a random place and 0 outside."""
     corners = jax.random.randint(key, (shape[0], 2), 0, shape[1] - side + 1)
     inside = [
         (jnp.arange(shape[1 + axis])[None] >= corners[:, axis, None])
@@ -53,20 +53,23 @@ def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Arra
 
 
 def cutout(key: Key[Array, ""], batch: Batch) -> Batch:
-    """Cutout of DeVries and Taylor (2017): a square of each image is 0."""
+    """Cutout of DeVries and Taylor (2017): a square of each image is set to 0."""
     x, y = batch
     return x * (1 - square(key, x.shape, SQUARE)), y
 
 
 def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
-    """CutMix of Yun et al. (2019), with one size: a square is replaced by that of another image."""
+    """CutMix of Yun et al. (2019) with squares of one size.
+
+    A square of each image is replaced by the same square of another image.
+    """
     x, y = batch
     hole, share = square(key, x.shape, MIXED), MIXED**2 / x[0].size
     return x * (1 - hole) + x[::-1] * hole, (1 - share) * y + share * y[::-1]
 
 
 def averaged(steps: int) -> optax.GradientTransformation:
-    """SGD whose result is the mean of the parameters over the second half of the steps."""
+    """SGD that returns the mean of the parameters over the second half of the steps."""
     inner = optax.sgd(RATE)
 
     def init(params: Any) -> Averaged:

@@ -1,4 +1,4 @@
-"""How far filters of small networks are from Gaussian, for each setting."""
+"""How far filters of small networks are from Gaussian filters, for each setting of training."""
 
 import math
 import time
@@ -20,7 +20,8 @@ from experiments.measures.filter_training import Setting
 from experiments.measures.finished import Finished
 from experiments.measures.networks import mean
 
-GAUSSIAN_LAYERS = 400  # layers drawn for the rank correlation of Gaussian filters
+# number of layers that are drawn for the rank correlation of Gaussian filters
+GAUSSIAN_LAYERS = 400
 # Means over layers and seeds. For Gaussian filters, the second and the fourth of these means are 1.
 SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
 
@@ -41,7 +42,8 @@ def measure(
       settings: The settings by name.
       images: Training and test images.
       seeds: Number of networks of each setting.
-      path: A file for finished settings; an interrupted run resumes after the settings in it.
+      path: A file for finished settings; an interrupted run resumes after the settings in this
+        file.
       log: A function that is called with the name of each setting.
     """
     code = (filter_settings, filter_training, analysis)
@@ -57,13 +59,16 @@ def measure(
             own = {"group": setting.group, "accuracy": accuracy.tolist(), "seconds": seconds}
             done.add(name, own | rows)
     found = {name: done.parts[name] for name in settings}
-    for when in ("before", "after"):  # Holm's correction is over all layers of all settings
+    for when in ("before", "after"):  # Holm's correction covers all layers of all settings
         analysis.judge([row for setting in found.values() for row in setting[when]])
     return {name: summary(setting) for name, setting in found.items()}
 
 
 def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterator[Row]:
-    """Tests and effect sizes of all convolutions but the first, whose filters have 9 weights."""
+    """Tests and effect sizes of all convolutions except the first.
+
+    The filters of the first convolution have only 9 weights.
+    """
     for layer, stacked in enumerate(kernels[1:], start=2):
         filters = jax.vmap(pruning.filter_matrix)(jnp.asarray(stacked))
         n, dims = filters.shape[1:]
@@ -87,7 +92,7 @@ def run_tests(kernels: list[Float[np.ndarray, "seeds 3 3 cin cout"]]) -> Iterato
 
 @cache
 def gaussian(n: int, dims: int) -> tuple[Float[Array, " draws"], float]:
-    """Rank correlations of l1 and l2 in Gaussian layers of a shape, and their expected value."""
+    """The rank correlations of l1 and l2 in Gaussian layers of a shape, with the expected value."""
     v = jax.random.normal(jax.random.key(0), (GAUSSIAN_LAYERS, n, dims), jnp.float32)
     return _rank_correlation(v), float(pruning.expected_spearman(n, dims, ("l1", "l2")))
 
@@ -113,7 +118,7 @@ def _measure(v: Float[Array, "seeds n dims"], drawn: Float[Array, " draws"]) -> 
 
 
 def summary(setting: dict[str, Any]) -> dict[str, Any]:
-    """Means over layers, then over seeds, and the number of layers that each test rejects."""
+    """Means over layers and then over seeds, and the number of layers that each test rejects."""
     seeds = range(len(setting["accuracy"]))
 
     def over(rows: list[Row]) -> dict[str, Any]:

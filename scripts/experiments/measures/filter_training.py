@@ -1,4 +1,4 @@
-"""Trains a small network whose convolutions follow settings of any kind; seeds are vmapped.
+"""Trains a small network whose convolutions follow given settings; all seeds are trained by vmap.
 
 The network has a convolution of 8×8 images, a mean pooling, and convolutions of equal width, each
 with batch norm and ReLU. A mean over pixels and a dense layer follow.
@@ -25,7 +25,7 @@ Batch = tuple[Float[Array, "n h w 1"], Float[Array, "n classes"]]
 
 
 def drops(*ends: float) -> Callable[[int], optax.Schedule]:
-    """A rate that is divided by ten at each of the given shares of the steps."""
+    """A learning rate that is divided by ten after each of the given shares of the steps."""
     return lambda steps: optax.piecewise_constant_schedule(
         RATE, {round(end * steps): 0.1 for end in ends}
     )
@@ -49,7 +49,7 @@ def unchanged(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 class Averaged(NamedTuple):
-    """State of an optimizer, and the mean of the parameters since a step."""
+    """The state of an optimizer, and the mean of the parameters since a given step."""
 
     inner: Any
     mean: Any
@@ -57,16 +57,17 @@ class Averaged(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """The base with one field changed.
+    """The base setting with one field changed.
 
     Attributes:
-      group: Part of Table 3, or the name of another setting that is varied.
+      group: The part of Table 3 to which the setting belongs, or the name of another setting of
+        which it is a variant.
       name: Name of the setting.
       initializer: JAX initializer of convolutions.
-      optimizer: Function from the number of steps to an optimizer.
-      penalty: Function of the kernels that is added to the loss.
-      activation: Function of a key and the hidden layer, for training.
-      augment: Function of a key and a batch that returns an augmented batch.
+      optimizer: A function from the number of steps to an optimizer.
+      penalty: A function of the kernels; its result is added to the loss.
+      activation: A function of a key and the hidden layer, used in training.
+      augment: A function of a key and a batch that returns an augmented batch.
       is_normalized: Whether the network has batch norm.
       width: Number of filters of each convolution.
       depth: Number of convolutions.
@@ -88,7 +89,7 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
-# the base setting in the form of the results
+# the base setting, in the form in which results are stored
 BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
 
 
@@ -109,7 +110,10 @@ def init(key: Key[Array, ""], setting: Setting) -> Params:
 
 
 def convolve(x: Float[Array, "n h w c"], kernel: Float[Array, "3 3 c d"]) -> Array:
-    """A convolution as a product with patches, which remains a product if vmapped over kernels."""
+    """A convolution as a product with patches.
+
+    Under vmap over kernels, it remains a product.
+    """
     _, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     shifts = [padded[:, i : i + height, j : j + width] for i in range(PATCH) for j in range(PATCH)]
@@ -124,7 +128,10 @@ def normalized(h: Array, scale: Float[Array, " c"], bias: Float[Array, " c"]) ->
 def logits(
     params: Params, x: Array, setting: Setting, activation: Callable[[int, Array], Array]
 ) -> Float[Array, "n classes"]:
-    """Logits of a batch with its own statistics; `activation` also gets the number of the layer."""
+    """The logits of a batch that is normalized by its own statistics.
+
+    The function `activation` also gets the number of the layer.
+    """
     layers = zip(params["kernels"], params["scales"], params["biases"], strict=True)
     for i, (kernel, scale, bias) in enumerate(layers):
         h = convolve(x, kernel)
@@ -139,7 +146,7 @@ def logits(
 def train(
     key: Key[Array, ""], setting: Setting, x: Array, y: Int[Array, " n"]
 ) -> tuple[list[Array], list[Array], Params]:
-    """Kernels before and after training, and all parameters after training."""
+    """The kernels before and after training, and all parameters after training."""
     start, steps = jax.random.split(key)
     params = init(start, setting)
     optimizer = setting.optimizer(setting.steps)
@@ -164,7 +171,7 @@ def train(
 
 
 def run(setting: Setting, images: Images, seeds: int) -> tuple[Any, Any, Float[Array, " seeds"]]:
-    """Kernels of all seeds before and after training, and accuracies on the test images."""
+    """The kernels of all seeds before and after training, and accuracies on the test images."""
     train_set = jnp.asarray(images.x_train), jnp.asarray(images.y_train)
     x, y = jnp.asarray(images.x_test), jnp.asarray(images.y_test)
 

@@ -10,20 +10,21 @@ from experiments.measures.provenance import digest, packages
 
 
 class Finished:
-    """The finished parts of a run; each is written to the file at once.
+    """The finished parts of a run; each part is written to the file at once.
 
     Attributes:
-      parts: Finished parts by name. At first, the finished parts are empty if the file comes from
-        other settings, code, versions or another machine.
+      parts: Finished parts by name. If the file comes from other settings, code, versions or
+        another machine, there are no finished parts at first.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
         """Read the finished parts.
 
         Args:
-          path: A file, which need not exist, in an existing folder; None to write nothing.
-          settings: Settings that decide the parts, as JSON stores them.
-          code: Source files that decide the parts, besides the three packages.
+          path: A file in an existing folder; the file need not exist. With None, nothing is
+            written.
+          settings: The settings that decide the parts, in types that JSON has.
+          code: The source files that decide the parts, besides the files of the three packages.
         """
         self.path = path
         self._fingerprint = digest(settings, [*packages(), *code])

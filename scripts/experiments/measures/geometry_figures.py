@@ -1,6 +1,7 @@
 """The numbers of Figures 3 to 8 of Nachum et al.; each function returns floats and lists.
 
-Inputs are Gaussian. The sizes are our choice, because the text of the paper gives none.
+The inputs of the networks are Gaussian. We chose the sizes, because the text of the paper gives
+none.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from experiments.data import datasets
 from experiments.training.scan import scan_steps
 
 ODD_POINTS, ODD_WIDTH, ODD_LAYERS = 50, 500, (10, 30, 100, 299, 300)
-BEFORE_LAST = 299  # the layer of the scatter plot that shows only angles
+BEFORE_LAST = 299  # the layer whose scatter plot shows only angles
 NETWORKS = 6
 SIZES = ((20, 1000), (100, 100), (100, 500), (100, 1000), (500, 500), (128, 2000))
 SCATTERED = (100, 500)
@@ -52,7 +53,10 @@ INFINITE_WIDTH = {
 
 
 def figure_3(seed: int) -> dict[str, Any]:
-    """The odd point of recentering and ReLU: a projection, and angles before and after a layer."""
+    """The odd point of recentering and ReLU.
+
+    The result has a projection of the samples, and angles before and after a layer.
+    """
     pairs = np.triu_indices(ODD_POINTS, 1)
     keys = jax.random.split(jax.random.key(seed), NETWORKS)
     (angles, odd), projections = jax.lax.map(jax.jit(_odd_network), keys)
@@ -81,7 +85,10 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """Angles of all pairs and the odd point at `ODD_LAYERS`, and a projection of the last layer."""
+    """Angles of all pairs and the odd point after several layers, and a projection at the end.
+
+    The layers are `ODD_LAYERS`, and the projection is after the last layer.
+    """
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
     network = geometry.random_network(
@@ -121,7 +128,7 @@ def figure_5(seed: int) -> dict[str, Any]:
 def figure_6(seed: int) -> dict[str, Any]:
     """The number of inputs that activate each neuron, with and without recentering.
 
-    Without recentering, the neuron with the largest ratio of mean to spread is shown.
+    If there is no recentering, the neuron with the largest ratio of mean to spread is shown.
     """
     n, width = NEURONS
     parts = {}
@@ -155,7 +162,7 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """Test accuracy by epoch of an MLP with one neuron per point, or with He's initialization.
+    """Test accuracy by epoch of two MLPs: with one neuron per sample, and with He's initialization.
 
     The first layer has one neuron for each of the first training images; both networks share the
     second layer, the batches and Adam at 1e-3.
@@ -176,7 +183,7 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
 def _network(
     seed: int, part: str, n: int, width: int, statistic: Callable, layers: tuple[int, ...]
 ) -> geometry.RandomNetwork:
-    """Gaussian samples after `LAYER` random layers with one of the parts in `PARTS`."""
+    """Gaussian samples after `LAYER` random layers with one of the entries of `PARTS`."""
     normalization, homogeneous = PARTS[part]
 
     @jax.jit
@@ -205,7 +212,10 @@ def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pa
 
 
 def _infinite_width(name: str, n: int) -> float:
-    """Median angle of n orthogonal samples of equal norm after `LAYER` layers of infinite width."""
+    """The median angle of n orthogonal samples of equal norm after several layers.
+
+    There are `LAYER` layers of infinite width.
+    """
 
     def step(_: int, g: Array) -> Array:
         g = INFINITE_WIDTH[name](g)
@@ -218,7 +228,7 @@ def _infinite_width(name: str, n: int) -> float:
 def _train_mlp(
     images: datasets.Images, kernel: Callable, bias: Callable, width: int, epochs: int, seed: int
 ) -> list[float]:
-    """Test accuracy after each epoch."""
+    """The test accuracy after each epoch."""
     x, test = (jnp.asarray(a.reshape(len(a), -1)) for a in (images.x_train, images.x_test))
     y, labels = jnp.asarray(images.y_train), jnp.asarray(images.y_test)
     rngs = nnx.Rngs(seed)

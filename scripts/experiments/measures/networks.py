@@ -1,4 +1,4 @@
-"""Measurements of trained networks: moments, rankings by criteria, costs of masking.
+"""Measurements of trained networks: moments, rankings by criteria, and costs of masking.
 
 Every function returns a part of `results.json`, as Python floats and lists.
 """
@@ -27,7 +27,7 @@ Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
 class OverSeeds(TypedDict):
-    """A mean over seeds; `stderr` is None if there was one seed."""
+    """A mean over seeds; `stderr` is None if there was only one seed."""
 
     mean: float | None
     stderr: float | None
@@ -35,7 +35,10 @@ class OverSeeds(TypedDict):
 
 
 def mean(values: Iterable[float | None]) -> OverSeeds:
-    """Mean over seeds with its standard error, None for one seed; None if a seed has no value."""
+    """A mean over seeds with its standard error.
+
+    The standard error is None for one seed, and the mean is None if a seed has no value.
+    """
     x = np.asarray(list(values), np.float64)
     is_known = len(x) > 0 and bool(np.isfinite(x).all())
     stderr = float(x.std(ddof=1) / math.sqrt(len(x))) if is_known and len(x) > 1 else None
@@ -45,7 +48,7 @@ def mean(values: Iterable[float | None]) -> OverSeeds:
 def training(
     states: dict[str, list[State]], histories: dict[str, list[History]], recipe: Recipe
 ) -> dict[str, Any]:
-    """Accuracies by epoch and seed, the paired difference, the range of alpha."""
+    """The accuracies by epoch and seed, the difference paired by seed, and the range of alpha."""
     results: dict[str, Any] = {
         name: {
             "accuracy": mean([run.accuracy[-1] for run in runs]),
@@ -75,7 +78,10 @@ def _alphas(params: nnx.State) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """Quartiles of each moment over channels and seeds by epoch, and the late change of moments."""
+    """The quartiles of each moment by epoch, and the late change of moments.
+
+    Quartiles are over channels and seeds.
+    """
     stacked = {name: np.stack([run.moments for run in runs]) for name, runs in histories.items()}
     return {
         **{name: _quartiles(runs) for name, runs in stacked.items()},
@@ -96,7 +102,7 @@ def _quartiles(runs: Float[np.ndarray, "seeds epochs 4 c"]) -> dict[str, dict[st
 def _change(
     stacked: dict[str, Float[np.ndarray, "seeds epochs 4 c"]], moment: str
 ) -> dict[str, OverSeeds]:
-    """Mean change from epoch to epoch over channels, after the first quarter of training."""
+    """The mean change over channels from epoch to epoch, after the first quarter of training."""
     epochs = stacked["unitized"].shape[1] - 1
     settled = min(math.ceil(epochs / 4), epochs - 1)
     by_seed = {}
@@ -108,7 +114,7 @@ def _change(
 
 
 def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]]]:
-    """Earth mover distance between consecutive epochs by seed, averaged over channels."""
+    """The earth mover distance between consecutive epochs by seed, averaged over channels."""
     return {
         name: [run.distances.mean(1, dtype=np.float64).tolist() for run in runs]
         for name, runs in histories.items()
@@ -120,7 +126,7 @@ def criteria(
     programs: dict[str, Program],
     on_network: Callable[[], None],
 ) -> dict[str, Any]:
-    """Similarity of criteria on every conv layer's filters, and accuracies after masking."""
+    """The similarity of criteria on every convolution's filters, and accuracies after masking."""
     kernels = conv_kernels(states["batch_norm"][0].params)
     shapes = {name: pruning.filter_matrix(kernel).shape for name, kernel in kernels.items()}
     results: dict[str, Any] = {
@@ -145,7 +151,10 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """The ρ and overlap of one network by pair and layer, and accuracies by criterion and ratio."""
+    """The similarity of criteria in one network, and accuracies after masking.
+
+    The result has ρ and overlap by pair and layer, and accuracies by criterion and ratio.
+    """
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()
@@ -194,7 +203,10 @@ def _scores(kernel: Float[Array, "h w cin cout"]) -> dict[str, Float[Array, " fi
 def _rank(
     scores: dict[str, Float[Array, " filters"]],
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
-    """The similarity of each pair of criteria, and the filters that each keeps at each ratio."""
+    """The similarity of each pair of criteria, and the filters that remain.
+
+    Filters are given for each criterion and each ratio.
+    """
     keep = {
         name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}
         for name, score in scores.items()
@@ -213,11 +225,11 @@ def conv_kernels(params: nnx.State) -> Kernels:
 
 @jax.jit
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
-    """The network with filters set to zero, and also all values that depend only on them.
+    """The network after filters are set to zero, together with all values that depend only on them.
 
     The output of a block's first convolution passes a normalization before the second. The scale,
     bias and running mean of the channel in this normalization are set to zero, too, so that the
-    channel is exactly absent. Zero filters that add to the residual stream add nothing.
+    channel is exactly absent. If zero filters write to the residual stream, they add nothing to it.
     """
 
     def channels_of(path: tuple) -> str:
@@ -237,7 +249,10 @@ def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> Stat
 
 
 def histograms(state: State) -> list[dict[str, Any]]:
-    """Weights of the first, a middle and the last 3×3 layer, with the Gaussian of equal width."""
+    """The weights of the first, a middle and the last 3×3 layer, with a Gaussian.
+
+    The Gaussian has the same width as the weights.
+    """
     kernels = [(name, k) for name, k in conv_kernels(state.params).items() if k.shape[0] > 1]
     chosen = (kernels[0], kernels[len(kernels) // 2], kernels[-1])
     return [histogram(name, np.asarray(kernel)) for name, kernel in chosen]

@@ -7,8 +7,8 @@ suffices. The second kind has a smooth activation and a cluster that has collaps
 recentering makes the odd sample and this point opposite.
 
 The Gram matrix of a batch has four distinct entries: the variance of the odd sample, its covariance
-with the others, the variance of the others, and the covariance of two others. Before the activation
-the root mean square is 1.
+with the other samples, the variance of the others, and the covariance of two others. Before the
+activation, the root mean square of the samples is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +19,10 @@ import mpmath
 from geometry.odd_points import OddState
 
 DIGITS = 50
-SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}  # slope below zero
+# slope of the activation below zero
+SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}
 
-Number = Any  # a number of mpmath, which has no type annotations
+Number = Any  # a number of mpmath, whose types have no annotations
 Matrix = Any  # a matrix of mpmath
 Function = Callable[[Number], Number]
 
@@ -30,8 +31,8 @@ class Certificate(NamedTuple):
     """The stability of a state.
 
     Attributes:
-      radius: Factor by which the largest deviation of the Gram matrix grows in a layer, computed
-        with 40 digits.
+      radius: The factor by which the largest deviation of the Gram matrix grows in a layer,
+        computed with 40 digits.
       residual: The largest relative change of an element of the Gram matrix in a layer.
     """
 
@@ -43,26 +44,28 @@ class Moment(NamedTuple):
     """The mean E φ(u) φ(v) of two Gaussian variables, and its derivatives by their covariances."""
 
     value: Number
-    by_first: Number  # by the variance of u
-    by_second: Number  # by the variance of v
-    by_both: Number  # by the covariance
+    by_first: Number  # derivative by the variance of u
+    by_second: Number  # derivative by the variance of v
+    by_both: Number  # derivative by the covariance
 
     @property
     def by_common(self) -> Number:
-        """The derivative by the common variance if u = v."""
+        """The derivative by the common variance of u and v, if u = v."""
         return self.by_first + self.by_second + self.by_both
 
 
-Kernel = Callable[[Number, Number, Number], Moment]  # a function of variances and covariance
+Kernel = Callable[[Number, Number, Number], Moment]  # a function of two variances and a covariance
 
 
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:
-    """The certificate of the odd state near `state`; None for other activations and clusters.
+    """The certificate of the odd state near `state`.
+
+    The result is None for activations and clusters that are not covered.
 
     Args:
       name: Name of an activation, in `SLOPES` or `smooth_functions`.
       n: Number of samples of the batch.
-      state: State that `odd_stability` finds in double precision.
+      state: The state that `odd_stability` finds in double precision.
     """
     with mpmath.workdps(DIGITS):
         smooth = smooth_functions()
@@ -82,7 +85,10 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
 
 
 def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
-    """The elements of the fixed point, in units of the variance of the samples in the cluster."""
+    """The four entries at the fixed point.
+
+    The unit is the variance of the samples in the cluster.
+    """
 
     def change(odd: Number, both: Number, pair: Number) -> list[Number]:
         (a, c, b, d), _, _ = layer([odd, both, 1, pair], n, kernel)
@@ -95,14 +101,14 @@ def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
 
 
 def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
-    """The four elements after a layer, and the matrices by which deviations grow in the layer.
+    """The four entries after a layer, and the matrices by which deviations grow in the layer.
 
-    The first matrix maps deviations of the four elements, which keep n − 1 samples exchangeable.
+    The first matrix maps deviations of the four entries; they keep the n − 1 samples exchangeable.
     The second matrix maps deviations x cᵢ of the variances, y cᵢ of the covariances with the odd
-    sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0. The last row and column are
-    for deviations of pairs only.
+    sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0. The last row and column of the
+    second matrix are for deviations of pairs only.
     """
-    first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # means of the rows of the Gram matrix
+    first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # the means of the rows of the Gram matrix
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
     mean = (first + (n - 1) * rest) / n
     rows = (mean - 2 * first, mean - first - rest, mean - 2 * rest, mean - 2 * rest)
@@ -154,9 +160,9 @@ def piecewise_linear(slope: Number) -> Kernel:
 def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
     """The kernel of a smooth function, only for correlations of 1 and −1.
 
-    The integral is computed by the trapezoidal rule, whose error falls exponentially with the step.
-    With the step of the code, the error is below 1e-50 if the function of the standardized variable
-    is analytic up to 0.5 from the real line.
+    The integral is computed by the trapezoidal rule, whose error falls exponentially as the step
+    becomes smaller. With the step of the code, the error is below 1e-50 if the function of the
+    standardized variable is analytic up to 0.5 from the real line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]
     weights = [mpmath.npdf(x) / 40 for x in nodes]

@@ -1,4 +1,4 @@
-"""Options of a command line for pruning networks; this module imports no JAX."""
+"""Options of a command for pruning networks; this module imports no JAX."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,20 +13,22 @@ class Plan:
 
     Attributes:
       ratio: The fraction of the channels that is removed.
-      budget: Cost of the smaller network, used in place of a ratio; a number below 1 is a share of
-        the whole cost.
-      unit: Unit of the cost: multiply-accumulates (macs), parameters with running statistics, their
-        bytes, or milliseconds for one image.
-      steps: Number of steps in which channels are removed.
+      budget: The cost of the smaller network, which is used instead of a ratio; a number below 1 is
+        a share of the cost of the whole network.
+      unit: The unit of the cost: multiply-accumulates (macs), parameters with running statistics,
+        their bytes, or milliseconds for one image.
+      steps: The number of steps in which channels are removed.
       curve: How the ratio rises over the steps.
       scope: Whether the ratio holds for each layer (layerwise) or for the whole network (globally).
-      fine_tune: Passes over the training images after each step.
+      fine_tune: The number of passes over the training images after each step.
       min_channels: The smallest number of channels that a layer keeps.
       round_to: Each number of kept channels is rounded up to a multiple of this number.
       exclude: Layers that keep their filters, such as stem or blocks/0.
-      fold: Whether the constant outputs of removed channels are added to the next biases.
-      repair: Repair of the layers that read removed channels, on training images. The repair
-        replaces folding and comes before the stage "pruned". The repair merge needs no images.
+      fold: Whether the constant outputs of removed channels are added to the biases of the next
+        layers.
+      repair: How the layers that read removed channels are repaired on training images. A repair
+        replaces folding and takes place before the stage "pruned" is measured. The repair `merge`
+        needs no images.
       repair_images: The largest number of training images that are used to repair.
     """
 

@@ -17,12 +17,12 @@ NOT_SHARED = ("normalization", "crop", "scales", "test_scales")
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """The fields that both normalizations share, for images that are held in memory."""
+    """The fields that a run of both normalizations shares, for images that are in memory."""
     return {name: value for name, value in asdict(recipe).items() if name not in NOT_SHARED}
 
 
 def digest(settings: object, files: Iterable[Path] = ()) -> str:
-    """A hash of settings, which are valid in JSON, of files, and of versions and processor."""
+    """A hash of settings that are valid in JSON, of files, of versions, and of the processor."""
     decisive = [settings, cli.versions(), platform.machine()]
     sha = hashlib.sha256(json.dumps(decisive).encode())
     for path in files:
@@ -31,7 +31,7 @@ def digest(settings: object, files: Iterable[Path] = ()) -> str:
 
 
 def code() -> list[Path]:
-    """The files that decide, together with the recipe, how a network is trained."""
+    """The files that, together with the recipe, decide how a network is trained."""
     experiments = Path(__file__).parents[1]
     folders = (experiments / "data", experiments / "training", Path(jaxnorm.__file__).parent)
     modules = [path for folder in folders for path in sorted(folder.rglob("*.py"))]

@@ -44,21 +44,22 @@ REPAIRS = {
     "least_squares": pruning.channels.least_squares,
 }
 REPAIR_BATCH = 125  # images
-SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # ratios for pruning one layer at a time
+# the ratios at which one layer at a time is pruned
+SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
-Row = dict[str, float]  # accuracy by stage, after one step
+Row = dict[str, float]  # the accuracy after each stage of one step
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:
-    """The fraction of the channels that is removed after each step; none if a budget is given."""
+    """The fraction of the channels that is removed after each step; empty if a budget is given."""
     if plan.budget is not None:
         return ()
     return pruning.schedules.iterative(plan.ratio, steps=plan.steps, curve=CURVES[plan.curve])
 
 
 def units(recipe: Recipe, seeds: int, plan: Plan) -> int:
-    """Expected work in epochs of training."""
+    """The expected work, in units of one epoch of training."""
     return seeds * (recipe.epochs + len(pruning.CRITERIA) * plan.steps * plan.fine_tune)
 
 
@@ -81,9 +82,10 @@ def measure(
       recipe: Recipe of the trained networks.
       plan: How the networks are pruned.
       seeds: Number of networks.
-      batch_sizes: Batches that are timed.
-      run: Folder of the training, with its checkpoints; or a weight file of the only network.
-      out: Folder for the small networks.
+      batch_sizes: The batch sizes at which networks are timed.
+      run: The folder of the training run, with its checkpoints; or a weight file of the only
+        network.
+      out: The folder for the small networks.
       stages: A display of the progress of the experiment.
       sensitivity: Whether the layers of the first network are also pruned one at a time.
     """
@@ -91,7 +93,7 @@ def measure(
     settings = dataclasses.asdict(recipe) | {"seeds": seeds, "training images": len(images.x_train)}
     folder = out / "networks" / digest(settings, plan, run)
     if not run.is_file():
-        # the options are checked before hours of training
+        # options are checked here, before hours of training
         check_names(images, recipe, plan.exclude)
     networks = trained_networks(images, recipe, plan.fine_tune, seeds, run, stages)
     rows: list[dict[str, list[Row]]] = [{} for _ in networks]
@@ -113,13 +115,19 @@ def measure(
 
 
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
-    """A hash of everything that decides the small networks; only a run with it is resumed."""
+    """A hash of everything that decides the small networks.
+
+    A run is resumed only if it has the same hash.
+    """
     decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 
 def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
-    """The accuracy without a group's lowest channels, by the group's first layer and the ratio."""
+    """The accuracy without the lowest channels of a group.
+
+    The keys are the group's first layer and the ratio.
+    """
     image = network.images.x_test[:1]
     found = coupled_channels(network.apply, network.tree, image)
     groups = excluding(found, plan.exclude)
@@ -130,10 +138,10 @@ def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
 
 
 def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
-    """Refuse names of layers that do not exist in the network, or without removable channels.
+    """Refuse names of layers that do not exist in the network, or that have no removable channels.
 
     Raises:
-      InputError: A name matches no such layer.
+      InputError: A name matches no layer with removable channels.
     """
     if not names:
         return
@@ -155,10 +163,10 @@ def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
 
 
 def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
-    """Prune by a criterion, and return the accuracies at every stage of each step.
+    """Prune by a criterion, and return the accuracies after every stage of each step.
 
-    `checkpoint_dir` stores the small network, and a file beside it stores the accuracies, so that
-    finished steps are not repeated.
+    The folder `checkpoint_dir` stores the small network, and a file in the same place stores the
+    accuracies, so that finished steps are not repeated.
     """
     path = checkpoint_dir.with_suffix(".json")
     rows: list[Row] = files.read_json(path, list) or []
@@ -167,7 +175,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
         recalibrated = network.recalibrated(tree)
         fine_tuned = network.fine_tuned(recalibrated)
         values = map(network.accuracy, (tree, recalibrated, fine_tuned))
-        # Replaces the row of an interrupted step.
+        # This row replaces the row of an interrupted step.
         rows[step:] = [dict(zip(STAGES, values, strict=True))]
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, json.dumps(rows))
@@ -192,7 +200,7 @@ def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path)
 
 
 def removal_options(plan: Plan) -> dict[str, Any]:
-    """The options of `prune` for the amount to remove: ratios or a budget, and `select`."""
+    """The options of `prune` that decide how much is removed: ratios or a budget, and `select`."""
     limits = {"min_channels": plan.min_channels, "round_to": plan.round_to}
     if plan.budget is None:
         return {"ratios": ratios(plan), "select": partial(SCOPES[plan.scope], **limits)}
@@ -205,7 +213,10 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
-    """The repair for `prune`, if any, on batches of equal size of the training images `x`."""
+    """The repair for `prune`, if there is one.
+
+    The repair uses batches of equal size of the training images `x`.
+    """
     if plan.repair == "merge":
         return partial(pruning.channels.merge_channels, inputs=(x[:1],))
     function = REPAIRS[plan.repair]
@@ -234,7 +245,10 @@ def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[
 
 
 def friedman(values: np.ndarray) -> dict[str, Any]:
-    """Friedman's test that criteria, the columns, do not differ; networks are the blocks."""
+    """Friedman's test that the criteria do not differ.
+
+    Criteria are the columns, and networks are the blocks.
+    """
     if len(values) < 2 or not np.ptp(values, axis=1).any():
         return {"statistic": None, "p": None}
     test = scipy.stats.friedmanchisquare(*values.T)
@@ -242,7 +256,10 @@ def friedman(values: np.ndarray) -> dict[str, Any]:
 
 
 def costs(network: Network, checkpoint_dir: Path, batch_sizes: tuple[int, ...]) -> dict[str, Any]:
-    """Widths and costs of a network before pruning and in the checkpoint after pruning."""
+    """Widths and costs of a network before and after pruning.
+
+    The pruned network is read from its checkpoint.
+    """
     trees = {
         "trained": network.tree,
         "pruned": pruning.load_pruned(checkpoint_dir, like=network.tree).params,

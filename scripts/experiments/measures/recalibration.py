@@ -1,7 +1,8 @@
-"""Shows when recalibration harms: an unpruned network on images unlike its training images.
+"""Shows when recalibration harms a network, by statistics from images unlike its training images.
 
-The network is a ResNet-20 that others trained on CIFAR-10's original pixels. The statistics of the
-network are taken from training images that were recompressed as JPEG.
+The network is not pruned. The network is a ResNet-20 that other people trained on CIFAR-10's
+original pixels. The new statistics of the network come from training images that were recompressed
+as JPEG.
 """
 
 from collections.abc import Callable
@@ -19,7 +20,7 @@ Mix = Callable[[int, Any, Any], None]
 
 
 def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any]:
-    """Accuracies of the network with all or some of its statistics from `count` images."""
+    """The accuracies of the network if all or some of its statistics come from `count` images."""
     graph, tree = network(weights)
     train, _ = images(data_dir, "train", 0, count)
     test = images(data_dir, "test", 0, tested)
@@ -53,7 +54,7 @@ def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any
 
 
 def augment(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Crops of images with four zeros on each side, half of them flipped, as in training."""
+    """Crops of images with four zero pixels on each side, half of them flipped, as in training."""
     padded = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
     starts = rng.integers(0, 9, (len(x), 2))
     crops = np.stack([p[i : i + 32, j : j + 32] for p, (i, j) in zip(padded, starts, strict=True)])
@@ -62,12 +63,12 @@ def augment(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
 
 
 def norms(model: Any) -> list[Any]:
-    """The batch norms of a ResNet-20, in order."""
+    """The batch norms of a ResNet-20, in the order of the layers."""
     return [model.stem_norm, *(n for block in model.blocks for n in (block.norm1, block.norm2))]
 
 
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
-    """The network whose norms have a mixture, by `mix`, of the old and the fresh statistics."""
+    """The network after `mix(i, old, new)` changed the statistics of each old norm."""
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):
         mix(i, a, b)

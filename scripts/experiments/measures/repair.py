@@ -1,6 +1,6 @@
-"""Statistics of repaired networks: accuracies, their errors, and whether criteria differ.
+"""Statistics about repaired networks: accuracies, their errors, and whether criteria differ.
 
-The values of one network, ratio, repair and criterion are an array (draws, blocks). Blocks are
+The results for one network, ratio, repair and criterion are an array (draws, blocks). Blocks are
 networks, or test images of one network with the value 1 if the image is classified correctly, else
 0. Each draw is a sample of images for the repair; all draws have the same blocks.
 """
@@ -16,9 +16,9 @@ from experiments.measures.pruned import friedman
 
 CONTROL = "random"
 Key = tuple[str, float, str]
-"""A network, the ratio of its channels that are removed, and a repair."""
+"""A name of a network, the ratio of its channels that are removed, and a repair."""
 Cells = dict[str, np.ndarray]
-"""Values by criterion; "none" where none was looked at."""
+"""Results by criterion; "none" stands for choices that use no criterion."""
 Table = dict[Key, Cells]
 
 
@@ -31,7 +31,7 @@ class Mean(NamedTuple):
 
 
 def pack(found: np.ndarray) -> str:
-    """Truth values of images as hexadecimal digits, four images in each digit."""
+    """The truth values of images as hexadecimal digits, with four images in each digit."""
     return np.packbits(found).tobytes().hex()
 
 
@@ -40,7 +40,7 @@ def unpack(text: str, count: int) -> np.ndarray:
 
 
 def of_networks(run: dict[str, Any]) -> Table:
-    """The values of digits.json; its blocks are networks."""
+    """The results in digits.json, whose blocks are networks."""
     found: dict[Any, list[float]] = {}
     for row in run["rows"]:
         key = row["network"], row["ratio"], row["repair"], row["criterion"]
@@ -49,7 +49,7 @@ def of_networks(run: dict[str, Any]) -> Table:
 
 
 def of_images(run: dict[str, Any]) -> Table:
-    """The values of resnet20.json; its blocks are test images."""
+    """The results in resnet20.json, whose blocks are test images."""
     found: dict[Any, list[np.ndarray]] = {}
     for row in sorted(run["rows"], key=lambda row: row["draw"]):
         key = "ResNet-20", row["ratio"], row["repair"], row["criterion"]
@@ -65,19 +65,19 @@ def _by_criterion(cells: Iterable[tuple[Any, np.ndarray]]) -> Table:
 
 
 def values_of_criteria(cells: Cells) -> np.ndarray:
-    """The values of all criteria without the control, (criteria, draws, blocks)."""
+    """The results for all criteria except the control, (criteria, draws, blocks)."""
     values = [v for name, v in cells.items() if name != CONTROL]
-    draws = min(len(v) for v in values)  # an unfinished run has fewer draws
+    draws = min(len(v) for v in values)  # a run that is not finished has fewer draws
     return np.stack([v[:draws] for v in values])
 
 
 def mean_of(values: np.ndarray) -> Mean:
     """The mean over draws and blocks, and its standard error over both.
 
-    The variance is s²(means over draws) / blocks + s²(means over blocks) / draws. The sum estimates
-    at least the variance of the mean, because both terms include the noise of single values. The
-    degrees of freedom are by Welch and Satterthwaite. With one draw, the standard error is over
-    blocks only.
+    The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. This
+    sum is not below the variance of the mean on average, because both terms include the noise of
+    single results. The degrees of freedom are those of Welch and Satterthwaite. With one draw, the
+    standard error is over blocks only.
     """
     parts = [
         (means.var(ddof=1) / means.size, means.size - 1)
@@ -91,7 +91,10 @@ def mean_of(values: np.ndarray) -> Mean:
 
 
 def p_value(cells: Cells) -> float | None:
-    """The p-value of Friedman's test that criteria do not differ; blocks are means over draws."""
+    """The p-value of Friedman's test that criteria do not differ.
+
+    The blocks are means over draws.
+    """
     values = values_of_criteria(cells)
     return friedman(values.mean(1).T)["p"] if len(values) > 2 else None
 

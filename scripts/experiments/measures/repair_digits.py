@@ -1,8 +1,9 @@
-"""Prunes networks on digits and repairs them without a gradient step.
+"""Prunes networks on digits, and repairs them without gradient steps.
 
 For a perceptron and a small convolutional network with batch norm, and for every seed, criterion
 and ratio, the test accuracy is measured after each repair. All repairs use the same training
-images, except merging, which uses none. Merging by clusters and the greedy choice use no criterion.
+images, except merging, which uses none. Merging by clusters and the greedy choice of channels use
+no criterion.
 """
 
 import itertools
@@ -33,7 +34,10 @@ Tree = dict[str, dict[str, jax.Array]]
 
 
 def init(key: jax.Array, name: str) -> Tree:
-    """Initial arrays of normalized layers and a head, including running statistics."""
+    """The initial arrays of normalized layers and of a last dense layer.
+
+    The arrays include running statistics.
+    """
     tree, widths = {}, WIDTHS[name]
     window = () if name == "perceptron" else (3, 3)
     keys = jax.random.split(key, len(widths))
@@ -48,7 +52,11 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs, and the tree with statistics of the batch, by which `fresh` normalizes."""
+    """The outputs, and the tree with the statistics of the batch.
+
+    With `fresh`, the outputs are normalized by these statistics, and otherwise by those of the
+    given tree.
+    """
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):
         layer = tree[name]
@@ -73,7 +81,7 @@ def apply(tree: Tree, x: jax.Array) -> jax.Array:
 
 
 def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) -> Tree:
-    """The tree trained by Adam, with fresh statistics at the end."""
+    """The tree after training by Adam, with new running statistics at the end."""
     rng = np.random.default_rng(0)
     rows = [rng.permutation(len(x))[: len(x) // BATCH * BATCH] for _ in range(epochs)]
     order = np.concatenate(rows).reshape(-1, BATCH)
@@ -83,7 +91,7 @@ def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) ->
 
 @cache
 def training(steps: int, rate: float) -> Callable[..., Tree]:
-    """The steps of Adam over rows of images, compiled."""
+    """The steps of Adam over rows of images, as a compiled function."""
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
 
     def loss(tree: Tree, x: jax.Array, y: jax.Array) -> jax.Array:
@@ -118,7 +126,7 @@ def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
 
 
 def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """All repaired networks for a criterion's choice of channels, by name."""
+    """All repaired networks for one criterion's choice of channels, by name."""
     batches = parts(x)
     transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
     folded = cache(lambda: prune().params)
@@ -133,7 +141,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """Networks pruned by methods that choose the channels themselves, by name."""
+    """Networks that are pruned by methods that choose the channels themselves, by name."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)
@@ -148,7 +156,7 @@ def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
-    """The names and trees of an iterator, each with its computing time in seconds."""
+    """The names and trees of an iterator, each with the seconds in which it was computed."""
     for name, make in makers.items():
         start = time.perf_counter()
         tree = jax.block_until_ready(make())
@@ -156,7 +164,7 @@ def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
 
 
 def run(save: Callable[[dict[str, Any]], None]) -> None:
-    """Measure every network, seed, ratio and criterion, and save after each network."""
+    """Measure every network, seed, ratio and criterion, and save the results after each network."""
     images = datasets.load("digits")
     x, y = images.x_train, images.y_train
     found: dict[str, Any] = {

@@ -1,9 +1,10 @@
 """Prunes a trained ResNet-20 on CIFAR-10 and repairs it.
 
-The weights have PyTorch's names, and the folder has CIFAR-10 in tensorflow-datasets' format. Inner
-channels of all blocks are removed by every criterion and, as a control, at random. Every repair
-starts from the same network. All repairs of one draw use the same training images; each draw has
-its own images. Each row is saved when it is measured, and a second run continues the first run.
+The weights have PyTorch's names, and the folder has CIFAR-10 in tensorflow-datasets' format.
+Channels inside all blocks are removed by every criterion and, as a control, at random. Every repair
+starts from the same network. All repairs of one draw use the same training images; another draw has
+other images. Each row is saved when it is measured, and a second run continues where the first run
+ended.
 """
 
 import itertools
@@ -35,16 +36,16 @@ from pruning.channels import (
 )
 
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
-# the last results that an interrupted run has measured
+# the last results that an interrupted run measured
 LAST = ("merged, transport", "merged, clusters", "scaled")
 RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01, chosen on other images
 
-Examples = tuple[np.ndarray, np.ndarray]  # images and labels
+Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels
 Makers = dict[tuple[str, str], Callable[[], Any]]  # results by criterion and repair
 
 
 class Settings(NamedTuple):
-    """The numbers of images and draws, and the shares that are removed."""
+    """The numbers of images and draws, and the shares of channels that are removed."""
 
     images: int = 250
     test: int = 2000
@@ -70,12 +71,12 @@ class Task(NamedTuple):
         return [(part,) for part in np.split(x, len(x) // self.batch)]
 
     def prune_draw(self, **options: Any) -> Any:
-        x = self.train[0][:1]  # the stem is excluded, and with it the residual stream
+        x = self.train[0][:1]  # the stem is excluded, and therefore the residual stream too
         given = {"ratios": [self.ratio], "exclude": ["stem"], "score": self.score()} | options
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 
     def score(self) -> Callable[..., Any]:
-        """The scores of channels by the criterion, at random, or by the greedy choice."""
+        """The scores of channels by a criterion, at random, or by the greedy choice."""
         apply = applied(self.graph)
         if self.choice == "greedy":
             return partial(reconstruction_scores, apply=apply, batches=self.batches)
@@ -94,7 +95,7 @@ def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
 
 
 def repairs(task: Task) -> Makers:
-    """All repaired networks for a criterion's choice; none for choices without a criterion."""
+    """All repaired networks for one criterion's choice; none for choices without a criterion."""
     batches = task.batches
     folded = cache(task.prune_draw)
     fresh = partial(recalibrated, task.graph, batches=batches)
@@ -106,7 +107,7 @@ def repairs(task: Task) -> Makers:
         }
         return {("none", "greedy, least squares"): solved} | ({} if task.draw else clusters)
     makers: dict[str, Callable[[], Any]] = {}
-    # results without images are the same for every draw
+    # results that use no images are the same for every draw
     if task.draw == 0 or task.choice == "random":
         carried = partial(merged, plan=transport)
         makers = {"folded": folded, "merged, transport": lambda: task.prune_draw(repair=carried)}
@@ -132,7 +133,10 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
 
 
 def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
-    """One epoch of stochastic gradient descent with momentum over the same images."""
+    """The tree after one epoch of stochastic gradient descent over the same images.
+
+    The descent has momentum.
+    """
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
     training, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
     optimizer, step = stepping(training)
@@ -144,7 +148,10 @@ def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
 
 @cache
 def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """An optimizer and its training step, which is compiled once for trees of the same widths."""
+    """An optimizer and its training step.
+
+    The step is compiled once for trees of the same widths.
+    """
     optimizer = optax.sgd(RATE, momentum=0.9)
 
     def loss(params: Any, statistics: Any, x: Any, y: Any) -> Any:
@@ -167,7 +174,7 @@ def network(path: Path | str) -> tuple[Any, Any]:
 
 
 def images(data_dir: Path | str, split: str, start: int, count: int) -> Examples:
-    """Standardized images, and their labels."""
+    """The standardized images, and their labels."""
     source: Any = tfds.data_source("cifar10", data_dir=data_dir, split=split)
     examples = [source[i] for i in range(start, start + count)]
     x = np.stack([e["image"] for e in examples]).astype("float32") / 255
@@ -232,7 +239,7 @@ def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
-    """Keys and trees, with the processor time and the additional memory (MB) of each.
+    """Keys and trees, each with the processor time and the additional memory (MB) that it needed.
 
     Programs compiled for an earlier tree of the same widths are not compiled again.
     """
@@ -245,6 +252,6 @@ def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, fl
 
 
 def peak() -> int:
-    """Reset the peak of the process's memory; return the memory in use, in kB."""
+    """Reset the largest memory use of the process; return the memory that is in use, in kB."""
     Path("/proc/self/clear_refs").write_text("5")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -18,7 +18,10 @@ from experiments.training.step import State
 
 
 def units(epochs: int, seeds: int) -> int:
-    """Expected work in epochs of training: about two for each network, and six for the checks."""
+    """The expected work, in epochs of training.
+
+    It is about two epochs for each network, and six for the checks.
+    """
     return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 
 
@@ -58,7 +61,7 @@ def measure(
 def train(
     recipe: Recipe, seeds: int, images: Images, folder: Path, stages: Stages
 ) -> tuple[dict[str, Program], dict[str, list[State]], dict[str, list[History]]]:
-    """Compiled functions, trained states and histories of both normalizations."""
+    """The compiled functions, trained states and histories of both normalizations."""
     programs, states, histories = {}, {}, {}
     for name in NORMALIZATIONS:
         normalized = recipes.replace(recipe, normalization=name)
@@ -74,6 +77,9 @@ def train(
 
 
 def run_folder(recipe: Recipe, out: Path) -> Path:
-    """The folder of a recipe's checkpoints; other recipes, code or versions have other folders."""
+    """The folder of a recipe's checkpoints.
+
+    Other recipes, code or versions have other folders.
+    """
     digest = provenance.digest(asdict(recipe), provenance.code())
     return out / "runs" / f"{recipe.dataset}-{digest[:12]}"

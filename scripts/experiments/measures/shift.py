@@ -1,17 +1,18 @@
 """Moments and internal covariate shift of a network's layers, after every epoch of training.
 
-The paper's dense network (ten layers of 100 units, one of 8) is trained with both normalizations,
-in both orders of normalization and ReLU that the paper's text allows, and with a learning rate that
-drops or is constant. Networks of one order and seed start from the same weights. The result depends
-on the statistics by which a layer normalizes, so every measurement is made with three kinds:
+The paper's dense network (ten layers of 100 units, one of 8) is trained in several ways: with both
+normalizations; in both orders of normalization and ReLU that the paper's text allows; and with a
+learning rate that drops or is constant. Networks of one order and seed start from the same weights.
+The result depends on the statistics by which a layer normalizes, so every measurement is made with
+three kinds of statistics:
 
 - `whole set`: every layer normalizes by the statistics of all training images. These statistics
-  depend only on the weights, so nothing moves while the weights are frozen.
-- `running`: running averages, as in inference.
+  depend only on the weights, so nothing shifts while the weights are frozen.
+- `running`: every layer normalizes by running averages, as in inference.
 - `batch`: every batch of the probe normalizes by its own statistics, as in training.
 
-For the last two kinds, the `floor` is the same measurement with frozen weights: after further
-batches have changed the running averages, or with the same images in other batches.
+For the last two kinds, the `floor` is the same measurement with frozen weights. For `running`,
+further batches have changed the averages; for `batch`, the same images are in other batches.
 """
 
 import itertools
@@ -43,18 +44,21 @@ from jaxnorm.shift import Tracker, stream_moments
 
 Network = tuple[Any, Any]  # parameters and running statistics
 Outputs = dict[str, Float[Array, "n *features"]]
-UnitMoments = dict[str, np.ndarray]  # the moments of the last layer's units, by name of the moment
+UnitMoments = dict[str, np.ndarray]  # moments of the last layer's units, by the name of the moment
 
 LAYERS = ("norms.4", "norms.10")
 KINDS = ("whole set", "running", "batch")
 SCHEDULES = ("drops", "constant")
-ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}  # name of the model for each order
-FREE = ("skewness", "kurtosis")  # batch norm fixes mean and variance
-PROBE = 1000  # test images that the trackers evaluate
+# the name of the model for each order of normalization and ReLU
+ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
+# only skewness and kurtosis, because batch norm fixes mean and variance
+FREE = ("skewness", "kurtosis")
+PROBE = 1000  # number of test images that the trackers evaluate
 CHUNK = 500  # number of training images at a time, for moments with statistics of the whole set
 # number of training batches, for moments with the other two kinds of statistics
 MOMENT_BATCHES = 20
-# Number of further batches for the floor: at momentum 0.9, earlier averages then weigh 3e-5.
+# Number of further batches for the floor: at momentum 0.9, averages of earlier batches then have a
+# weight of 3e-5.
 FLOOR_BATCHES = 100
 
 
@@ -67,7 +71,7 @@ class Run(NamedTuple):
     seed: int
 
     def recipe(self, recipe: Recipe) -> Recipe:
-        """`recipe` with the normalization, order and schedule of the run."""
+        """The `recipe` with the normalization, the order and the schedule of the run."""
         own = replace(recipe, normalization=self.normalization, model=ORDERS[self.order])
         return replace(own, drops=()) if self.schedule == "constant" else own
 
@@ -76,11 +80,13 @@ class Program(NamedTuple):
     """Compiled functions for the networks of one recipe, shared by their seeds.
 
     Attributes:
-      trainer: Trains the networks.
-      outputs: Outputs of `LAYERS` for images, normalized by the network's running statistics.
-      in_batches: Outputs of `LAYERS` for images in batches that normalize by their own statistics.
-      whole_set: Function that returns the network with the statistics of all training images.
-      more_batches: Function that returns the network with the same weights and with running
+      trainer: The trainer of the networks.
+      outputs: A function that returns the outputs of `LAYERS` for images, normalized by the
+        network's running statistics.
+      in_batches: A function that returns the outputs of `LAYERS` for images in batches; each batch
+        normalizes by its own statistics.
+      whole_set: A function that returns the network with the statistics of all training images.
+      more_batches: A function that returns the network with the same weights, and with running
         averages over further batches.
     """
 
@@ -92,7 +98,10 @@ class Program(NamedTuple):
 
 
 def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
-    """The paper's dense network, whose rate is divided by 5 at 30, 60 and 80 % of the epochs."""
+    """The paper's dense network.
+
+    Its learning rate is divided by 5 at 30, 60 and 80 % of the epochs.
+    """
     return Recipe(
         dataset=dataset,
         model="mlp",
@@ -113,9 +122,10 @@ def train_all(
     out: Path,
     update: Callable[[str, int], None],
 ) -> list[dict[str, Any]]:
-    """Measure every network: its `Run`, and for each quantity one number per epoch.
+    """Train and measure every network: its `Run`, and for each quantity one number per epoch.
 
-    Seeds are the outermost loop, so an interrupted command has complete comparisons.
+    Seeds are the outermost loop, so the results of an interrupted command contain complete
+    comparisons.
 
     Args:
       recipe: Recipe of one network; `Run.recipe` gives the others.
@@ -124,7 +134,8 @@ def train_all(
       orders: Some of `ORDERS`.
       seeds: Number of networks of each kind.
       exact: Number of test images between which exact distances are computed.
-      out: Folder whose `runs` has the finished networks, which are read and not trained again.
+      out: The folder whose subfolder `runs` has the finished networks, which are read and not
+        trained again.
       update: Function that is called with a description and the number of epochs since the last
         call.
     """
@@ -152,7 +163,7 @@ def train_all(
 
 
 def columns(lines: list[dict]) -> dict[str, Any]:
-    """Measurements by epoch as one list for each quantity, rounded to four digits."""
+    """Measurements of all epochs as one list for each quantity, rounded to four digits."""
     return jax.tree.map(
         lambda *values: [v if v is None else float(f"{v:.4g}") for v in values],
         *lines,
@@ -187,7 +198,7 @@ def digest(recipe: Recipe, exact: int) -> str:
 
 
 def program(recipe: Recipe, images: Images) -> Program:
-    """Compiled functions to train and measure the networks of a recipe."""
+    """The compiled functions that train and measure the networks of a recipe."""
     training, inference = graphs(recipe, images)
 
     @jax.jit
@@ -223,7 +234,7 @@ def program(recipe: Recipe, images: Images) -> Program:
 
 
 def outputs_of(recipe: Recipe, images: Images) -> Callable[[Network, Array], Outputs]:
-    """Return a function of a network and images: the outputs of `LAYERS` in inference."""
+    """Return a function from a network and images to the outputs of `LAYERS` in inference."""
     _, inference = graphs(recipe, images)
 
     @jax.jit
@@ -265,7 +276,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """Distances, movements of moments, and floors of both, since the last call."""
+        """The distances and the movements of moments since the last call, with their floors."""
         network = state.params, state.statistics
         exact = self.program.whole_set(network, self.x)
         more = self.program.more_batches(network, self.x, key)
@@ -294,7 +305,10 @@ class Follower:
         }
 
     def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
-        """Outputs of the images in batches, in their order or, with a key, in a random order."""
+        """The outputs for images in batches.
+
+        The images are in their order or, with a key, in a random order.
+        """
         network, key = state
         size = min(self.program.trainer.recipe.batch_size, len(x))
         x = x[: len(x) // size * size]
@@ -307,7 +321,10 @@ class Follower:
     def _moments(
         self, outputs: Callable[[Array], Outputs], x: Array, chunk: int | None
     ) -> UnitMoments:
-        """Moments of the last layer's units over `x`, `chunk` images at a time or all at once."""
+        """The moments of the last layer's units over `x`.
+
+        `chunk` images are read at a time, or all at once.
+        """
         found = stream_moments(outputs, image_chunks(x, chunk or len(x)))[LAYERS[-1]]
         return {name: np.asarray(value) for name, value in found._asdict().items()}
 
@@ -323,7 +340,7 @@ def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]
 
 
 def _movement(before: UnitMoments, after: UnitMoments) -> dict[str, float]:
-    """The mean absolute change of skewness and kurtosis, over units with finite moments."""
+    """The mean absolute change of skewness and kurtosis, over units whose moments are finite."""
     return {name: float(np.nanmean(np.abs(after[name] - before[name]))) for name in FREE}
 
 

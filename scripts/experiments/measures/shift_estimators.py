@@ -1,4 +1,4 @@
-"""Estimates of the earth mover distance for pairs of distributions with known distance."""
+"""Compares estimates of the earth mover distance for pairs whose distance is known."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -22,7 +22,10 @@ Sample = Float[Array, "n d"]
 
 
 class Case(NamedTuple):
-    """Two distributions and their distance; with None, the distance is that of the test samples."""
+    """Two distributions and their distance.
+
+    If the distance is None, it is the exact distance of the test samples.
+    """
 
     name: str
     draw: Callable[[Key[Array, ""], int], tuple[Sample, Sample]]
@@ -30,7 +33,7 @@ class Case(NamedTuple):
 
 
 def measure(case: Case, seeds: int, steps: int) -> dict[str, Any]:
-    """Bias and spread of every estimate, relative to the distance."""
+    """The bias and the spread of every estimate, relative to the distance."""
     keys = jax.random.split(jax.random.key(0), (seeds, 4))
     train, test = ([case.draw(key[i], size) for key in keys] for i, size in ((0, TRAIN), (1, TEST)))
     samples = [jnp.stack(part) for pairs in (train, test) for part in zip(*pairs, strict=True)]
@@ -88,7 +91,10 @@ def cases() -> Iterator[Case]:
 
 
 def real_layer() -> Callable[[Key[Array, ""], int], tuple[Sample, Sample]]:
-    """A function that draws digits: the last normalization's outputs before and after an epoch."""
+    """A function that draws outputs of a real layer before and after an epoch of training.
+
+    The layer is the last normalization of a network for digits.
+    """
     images = datasets.load("digits")
     recipe = recipes.replace(recipes.PRESETS["digits-mlp"][1], epochs=6, momentum=0.0, drops=())
     outputs, trainer = outputs_of(recipe, images), Trainer(recipe, images, mesh_of(1))

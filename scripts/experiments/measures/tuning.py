@@ -22,15 +22,16 @@ from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
-RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500  # maxima for running statistics
+# the largest numbers of images and batches for running statistics
+RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500
 
 
 def trained_networks(
     images: Images, recipe: Recipe, fine_tune: int, seeds: int, run: Path, stages: Stages
 ) -> list["Network"]:
-    """The network of each seed, trained or read from `run`, to be tuned for `fine_tune` epochs.
+    """The network of each seed, trained or read from `run`, for fine-tuning in `fine_tune` epochs.
 
-    If `run` is a weight file, the result is the network of that file, for any `seeds`.
+    If `run` is a weight file, the result is the network of this file, whatever `seeds` is.
     """
     if run.is_file():
         return [network_of_file(images, recipe, fine_tune, run)]
@@ -94,7 +95,7 @@ class Network:
         return fractions["accuracy"]
 
     def recalibrated(self, tree: Any) -> Any:
-        """`tree` with new running statistics from training images."""
+        """The `tree` with new running statistics, computed from training images."""
         model = nnx.merge(self.programs.graph, tree["params"], tree["statistics"], copy=True)
         x = self.images.x_train
         size = min(RECALIBRATION_IMAGES, len(x))
@@ -103,9 +104,9 @@ class Network:
         return tree | {"statistics": nnx.state(model, nnx.BatchStat)}
 
     def fine_tuned(self, tree: Any) -> Any:
-        """`tree` after further training, with an optimizer that starts without momentum."""
+        """The `tree` after further training; the optimizer starts without momentum."""
         fine_tuner, seeds = self.programs.fine_tuner, (self.seed,)
-        tree = jax.tree.map(jnp.copy, tree)  # copied, because a step donates its input
+        tree = jax.tree.map(jnp.copy, tree)  # the tree is copied, because a step donates its input
         initial = fine_tuner.init_state(seeds)
         still = jax.tree.map(jnp.zeros_like, tree["params"])
         state = initial._replace(

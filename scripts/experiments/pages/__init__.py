@@ -1,1 +1,1 @@
-"""Pages: HTML and plots of the commands' results."""
+"""Pages: HTML and plots of the results of commands."""

@@ -1,4 +1,4 @@
-"""The page of odd states: eight activations, recentred, at infinite width."""
+"""The page of odd states, for recentering and eight activations at infinite width."""
 
 import math
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ SYMMETRIC = Series("activation", SERIES[0], "o")
 
 
 def render(results: dict[str, Any]) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     found = results["activations"]
     return page.render(
         title="Odd points of eight activations",

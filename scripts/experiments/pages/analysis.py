@@ -1,4 +1,4 @@
-"""The page of an analysis: the pruning paper's pictures of one trained network."""
+"""The page of an analysis, with the pruning paper's figures for one trained network."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ LEGEND = (
 
 
 def render(results: dict) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     return page.render(
         title=f"Pruning criteria and weights of {results['file']}",
         kicker=f"jaxnorm · {results['file']} · {results['date'].replace('T', ' ')}",
@@ -105,7 +105,7 @@ def conclusion(results: dict) -> Iterator[str]:
 
 
 def layer_columns(layers: list[dict]) -> dict[str, list[str]]:
-    """The cells of all layers, by the title of their column."""
+    """The cells of all layers, by the title of the column."""
     similarity = {
         SHORT[pair]: [f"{layer['spearman'][pair]:.3f}" for layer in layers]
         for pair in analysis.PAIRS

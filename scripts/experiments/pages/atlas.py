@@ -54,7 +54,7 @@ COLOURS = {
 
 
 def render(results: Mapping[str, Any]) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     traffic = results["traffic"]
     return page.render(
         title="Atlas of normalizers",
@@ -74,7 +74,7 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def sentences(results: Mapping[str, Any]) -> Iterator[str]:
-    """The answer to the question of the page, and other possible causes."""
+    """The answer to the question of the page, and other possible causes of the correlations."""
     found = results["findings"]
     yield (
         f"{len(results['runs'])} runs, {found['comparisons']} of them whole comparisons of eight "
@@ -90,12 +90,15 @@ def sentences(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def with_interval(found: Mapping[str, float]) -> str:
-    """A correlation with its interval."""
+    """A correlation with its confidence interval, as text."""
     return f"{found['correlation']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
 
 def verdict(found: Mapping[str, float]) -> str:
-    """The answer of the interval; less shift with less loss gives a positive correlation."""
+    """The answer that an interval gives.
+
+    The correlation is positive if less shift comes with less loss.
+    """
     if found["low"] > 0:
         return "less shift goes with a lower loss"
     if found["high"] < 0:
@@ -104,7 +107,7 @@ def verdict(found: Mapping[str, float]) -> str:
 
 
 def correlations(results: Mapping[str, Any]) -> str:
-    """The correlations between normalizers and within them, with intervals of 95 %."""
+    """The correlations between normalizers and within normalizers, with intervals of 95 %."""
     rows = [
         [
             f"shift {row['shift']} and {row['outcome']}",
@@ -122,7 +125,7 @@ def correlations(results: Mapping[str, Any]) -> str:
 
 
 def figure(results: Mapping[str, Any]) -> str:
-    """Shift in an epoch against the test loss, with a panel for each task."""
+    """A panel for each task, with the shift in an epoch and the test loss."""
     tasks = list(dict.fromkeys(run["task"] for run in results["runs"]))
     shift, outcome = next(iter(SHIFTS.values())), next(iter(OUTCOMES.values()))
 
@@ -139,7 +142,7 @@ def figure(results: Mapping[str, Any]) -> str:
 
 
 def tables(results: Mapping[str, Any]) -> dict[str, list[list[str]]]:
-    """The rows of every task."""
+    """A table for every task."""
     found: dict[str, list[list[str]]] = {}
     for row in results["findings"]["rows"]:
         cells = [
@@ -162,13 +165,16 @@ def _number(value: Mapping[str, float | None], factor: float = 1.0, digits: int 
 
 
 def traffic_table(traffic: Mapping[str, Any]) -> str:
-    """HBM traffic of a training step of each normalizer, in units of its input."""
+    """The memory traffic of a training step of each normalizer.
+
+    The unit is the size of the normalizer's input.
+    """
     caption = "HBM traffic of a forward and a backward pass in bfloat16; n: the bytes of the input."
     return page.table(*traffic_rows(traffic), caption)
 
 
 def traffic_rows(traffic: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The head of the table of traffic, and a row for each normalizer."""
+    """The head of the traffic table, and a row for each normalizer."""
     targets: Mapping[str, Sequence[Mapping[str, Any]]] = traffic["targets"]
     columns: dict[str, dict[str, float]] = {}
     for target, rows in targets.items():
@@ -182,7 +188,7 @@ def traffic_rows(traffic: Mapping[str, Any]) -> tuple[list[str], list[list[str]]
 
 
 def provenance(results: Mapping[str, Any]) -> str:
-    """Command, settings and environment."""
+    """The command, the settings and the environment of the run."""
     entries = results["environment"] | {"date": results["date"]}
     entries |= {
         "time": duration(results["seconds"]),

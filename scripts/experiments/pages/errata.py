@@ -1,4 +1,4 @@
-"""The errata of the three papers as Markdown: the printed form, the correct form, the reason."""
+"""The errata of the three papers as Markdown: printed form, correct form and reason."""
 
 import re
 from collections.abc import Iterator
@@ -79,5 +79,5 @@ def _remark(claim: dict) -> str:
 
 
 def escape(text: str) -> str:
-    """The text escaped for Markdown, with its formulas in Unicode."""
+    """The text, escaped for Markdown, with its formulas in Unicode."""
     return re.sub(r"([\\`*_<>#|\[\]~])", r"\\\1", plain(text))

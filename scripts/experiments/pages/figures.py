@@ -24,7 +24,10 @@ This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
-    """The texts of the errata, for `path`, and of the figures, for figures.md beside it."""
+    """The text of the errata, for `path`, and the text of the figures.
+
+    The figures are for figures.md in the same folder.
+    """
     if path is None:
         return {}
     return {
@@ -50,8 +53,8 @@ def figures(claim: dict) -> list[str]:
 def rows(claims: list[dict]) -> list[list[str]]:
     """The cells of the figures and tables of a paper's claims, in order.
 
-    The cells are the name, which is empty if it repeats; what the paper shows; our result, or the
-    reason why it was not run; a link to the page with the result; the command and its time.
+    A row has these cells: the name, which is empty if it repeats; what the paper shows; our result,
+    or the reason why it was not run; a link to the page with the result; the command and its time.
     """
     by_place = sorted(
         ((name, claim) for claim in claims for name in figures(claim)), key=lambda x: _order(x[0])
@@ -93,7 +96,7 @@ def _link(page: Path) -> str:
 
 
 def _made(page: Path) -> str:
-    """The command and the time in a page's results."""
+    """The command and the time that are recorded in a page's results."""
     results = json.loads((page.parent / "results.json").read_text(encoding="utf-8"))
     seconds = results["seconds"]
     if isinstance(seconds, dict):

@@ -1,4 +1,4 @@
-"""The page of models of filters: predicted against measured rankings of l1 and l2."""
+"""The page of models of filters, with predicted and measured rankings by l1 and l2."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,7 @@ LEGEND = (
 
 
 def render(results: dict[str, Any]) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     networks = results["networks"]
     return page.render(
         title="Models of trained filters",

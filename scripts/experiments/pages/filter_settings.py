@@ -1,4 +1,4 @@
-"""The page of settings: which ways to train depart from Gaussian filters, and by how much."""
+"""The page of settings: which kinds of training depart from Gaussian filters, and how far."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -54,7 +54,7 @@ FEW = 4  # largest number of settings that a sentence names one by one
 
 
 def render(results: dict[str, Any]) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     return page.render(
         title="Settings of training and Gaussian filters",
         kicker=f"jaxnorm · Table 3 of the pruning paper · {results['date'].replace('T', ' ')}",
@@ -93,12 +93,12 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _few(names: list[str]) -> str:
-    """The names in brackets, if they are few."""
+    """The names in brackets if there are only a few, and otherwise nothing."""
     return f" ({', '.join(names)})" if 0 < len(names) <= FEW else ""
 
 
 def rows(results: dict[str, Any], when: str) -> list[list[str]]:
-    """A row for every setting; settings of one group are adjacent."""
+    """A row for every setting; settings of the same group follow each other."""
     found = []
     for name, setting in results["settings"].items():
         part = setting[when]
@@ -114,14 +114,14 @@ def rows(results: dict[str, Any], when: str) -> list[list[str]]:
 
 
 def _table(results: dict[str, Any], when: str) -> str:
-    drop = 1 if when == "before" else len(HEAD)  # there is no accuracy before training
+    drop = 1 if when == "before" else len(HEAD)  # before training, no accuracy is measured
     keep = [i for i in range(len(HEAD)) if i != drop]
     cells = [[row[i] for i in keep] for row in rows(results, when)]
     return table([HEAD[i] for i in keep], cells, f"Filters {when} training")
 
 
 def _figure(results: dict[str, Any]) -> str:
-    """Distances to a Gaussian before and after training, a row for each setting."""
+    """Distances to a Gaussian before and after training, with a row for each setting."""
     settings = results["settings"]
     base = settings["base"]["after"]["ks"]["mean"]
     every = [part["ks"]["mean"] for found in settings.values() for part in _both(found)]

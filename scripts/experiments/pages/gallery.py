@@ -1,4 +1,4 @@
-"""Draws a page for each file of `docs/results`, because the repository has only the numbers."""
+"""Draws a page from each file of `docs/results`, because the repository stores only the numbers."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,8 @@ from experiments.pages import (
 from experiments.pages import compiled as compiled_page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
-# The drawing of a results.json by its folder; a folder of several has one drawing for all.
+# The function that draws a results.json, by its folder; a folder with several results has one
+# function for all.
 RENDER: dict[str, Callable[[Any], str]] = {
     "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),
@@ -45,11 +46,11 @@ PAGES = {
     for path in sorted(FOLDER.rglob("results.json"))
 }
 PAGES["repair"] = lambda digits: repair.render(digits, _read("repair/resnet20.json"))
-NUMBERS = {"repair": "digits.json"}  # by default results.json
+NUMBERS = {"repair": "digits.json"}  # the file is results.json, unless another name is given
 
 
 def numbers(name: str) -> Any:
-    """The contents of a page's file."""
+    """The numbers in the file of a page."""
     return _read(f"{name}/{NUMBERS.get(name, 'results.json')}")
 
 
@@ -58,7 +59,7 @@ def _read(name: str) -> Any:
 
 
 def draw(name: str) -> str:
-    """The page, equal to the one that the command writes."""
+    """A page, equal to the page that the command writes."""
     return PAGES[name](numbers(name))
 
 

@@ -1,4 +1,4 @@
-"""The page of Figures 2 to 8: every measured value beside a reference."""
+"""The page of Figures 2 to 8, with a reference for every measured value."""
 
 from collections.abc import Iterable
 
@@ -10,8 +10,8 @@ from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, S
 from experiments.pages.page import details, figure, paragraphs, provenance, table
 from experiments.pages.papers import reference
 
-# References computed without this code: medians of six networks (Figure 3), median angles (Figure
-# 5), shares (Figure 6).
+# References that were computed without this code: medians of six networks (Figure 3), median angles
+# (Figure 5), shares (Figure 6).
 ODD_REFERENCE = {
     "norm_ratio": (1.7, 7.7, 47.9, 50.3),
     "second_ratio": (0.89, 0.67, 0.021, 0.020),
@@ -26,19 +26,19 @@ ANGLE_REFERENCE = {
     "none": (13.2, 17.7, 15.7, 13.2, 12.8, 13.2),
 }
 LIMIT_REFERENCE = dict(zip(ANGLE_REFERENCE, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
-# one value for each reading of the paper
+# one value for each way to read the paper
 PRINTED_ANGLE = {"standardize": "75", "rescale_rms": "60", "rescale": "60"}
 ANSWER_REFERENCE = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
 RANK_REFERENCE = {
     "default": {1: 127, 5: 69, 9: 37, 17: 1, 33: 1},
     "he": {1: 127, 5: 116, 9: 107, 17: 94, 33: 83},
     "batch_norm": {1: 128, 5: 128, 9: 128, 17: 128, 33: 128},
-    "batch_norm_sgd": {},  # the same networks before training
+    "batch_norm_sgd": {},  # values of the same networks before training
 }
 
 
 def render(results: dict) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     title = "Batch Normalization Decomposed: Figures 2 to 8"
     return page.render(
         title=title,

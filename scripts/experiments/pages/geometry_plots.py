@@ -1,4 +1,4 @@
-"""Figures 2 to 8 of Nachum et al. as panels: each function takes its part of the results."""
+"""Figures 2 to 8 of Nachum et al. as panels; each function takes its own part of the results."""
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ PARTS = {
 
 
 def figure_2(results: dict) -> list[str]:
-    """Accuracy after training, and numerical and effective rank before training, against depth."""
+    """Accuracy after training, and numerical and effective rank before training, by depth."""
     layers = np.array(results["depths"]) + 1
     titles = {
         "accuracy": "training accuracy, %",
@@ -82,7 +82,7 @@ def figure_3(results: dict) -> list[str]:
 
 
 def figure_4(results: dict) -> list[str]:
-    """The values of every neuron over the five points with its mean, layer by layer."""
+    """The values of every neuron for the five points, and their mean, layer by layer."""
 
     layers = results["layers"]
 
@@ -100,7 +100,10 @@ def figure_4(results: dict) -> list[str]:
 
 
 def figure_5(results: dict) -> list[str]:
-    """Angles of pairs before and after layer 30, for each combination of parts."""
+    """Angles of pairs before and after layer 30.
+
+    There is a panel for each combination of recentering and rescaling.
+    """
 
     def paint(axes: Axes, name: str) -> None:
         part = results["parts"][name]
@@ -114,7 +117,7 @@ def figure_5(results: dict) -> list[str]:
 
 
 def figure_6(results: dict) -> list[str]:
-    """Histogram of the number of inputs by a neuron's activity."""
+    """A histogram of neurons by the number of inputs that activate them."""
 
     def paint(axes: Axes, name: str) -> None:
         values = results["parts"][name]["neuron"]
@@ -127,7 +130,7 @@ def figure_6(results: dict) -> list[str]:
 
 
 def figures_7_and_8(results: dict) -> list[str]:
-    """Values of a neuron and of its two children over five points."""
+    """The values of a neuron and of its two children for five points."""
 
     def paint(axes: Axes, number: str) -> None:
         rows = results[number]

@@ -1,4 +1,4 @@
-"""The page of `scripts/prune_lm.py`: units removed from a language model, and perplexities."""
+"""The page of `scripts/prune_lm.py`: the removed units of a language model, and perplexities."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ STAGES = {
 
 
 def render(results: dict[str, Any]) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     parameters = results["parameters"]
     share = parameters["pruned"] / parameters["whole"]
     return page.render(
@@ -32,14 +32,14 @@ def render(results: dict[str, Any]) -> str:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """What the command did, in a sentence."""
+    """A sentence that says what the command did."""
     chosen = results["settings"]
     repair = "no kernel was changed" if chosen["repair"] == "none" else "kernels were solved again"
     return f"Units were chosen by {chosen['score']}; {repair}; nothing was trained."
 
 
 def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]]:
-    """The main results."""
+    """The main results, at the top of the page."""
     found = [("parameters", f"{results['parameters']['pruned']:,}", f"{100 * share:.1f} %")]
     for name, value in results["perplexity"].items():
         found.append((f"perplexity, {name}", f"{value['value']:.3f}", "held-out text"))
@@ -48,7 +48,7 @@ def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]
 
 
 def perplexities(results: dict[str, Any]) -> str:
-    """The perplexity of each stage, with its error."""
+    """The perplexity after each stage, with its standard error."""
     if not results["perplexity"]:
         return paragraphs("No text was given, so none was measured.")
     rows = [
@@ -60,17 +60,17 @@ def perplexities(results: dict[str, Any]) -> str:
 
 
 def error(value: float | None) -> str:
-    """A standard error, which is unknown if there is only one sequence."""
+    """A standard error as text; it is unknown if there is only one sequence."""
     return "unknown" if value is None or value != value else f"{value:.3f}"
 
 
 def counts(results: dict[str, Any]) -> str:
-    """Units before and after."""
+    """The numbers of units before and after pruning."""
     before, after = (results["counts"][name] for name in ("whole", "pruned"))
     rows = [
         [name, f"{n:,}", f"{after[name]:,}"]
         for name, n in before.items()
-        if name != "experts" or n > 1  # experts of a mixture
+        if name != "experts" or n > 1  # experts of a mixture of experts
     ]
     rows.append(["queries", *(f"{results['heads'][name]:,}" for name in ("whole", "pruned"))])
     rows.append(["parameters", *(f"{results['parameters'][n]:,}" for n in ("whole", "pruned"))])
@@ -78,7 +78,7 @@ def counts(results: dict[str, Any]) -> str:
 
 
 def layers(results: dict[str, Any]) -> str:
-    """The remaining key-value heads and experts of each layer, and the layer's influence."""
+    """The key-value heads and experts of each layer that remain, and the layer's influence."""
     remaining, influences = results["remaining"], results["influences"]
     mixture = results["counts"]["whole"]["experts"] > 1
     rows = []

@@ -1,4 +1,4 @@
-"""Converts LaTeX between dollar signs to MathML for a page and to Unicode elsewhere.
+"""Converts LaTeX between dollar signs to MathML for a page, and to Unicode for other texts.
 
 `latex2mathml` reads the LaTeX for pages and terminals, so both show the same formula. Texts without
 dollar signs remain unchanged.
@@ -22,7 +22,7 @@ _SUBSCRIPTS = str.maketrans("0123456789+−()aehijklmnoprstuvx", "₀₁₂₃�
 
 
 def html(text: str) -> str:
-    """`text` as HTML: escaped, and its formulas as MathML.
+    """The `text` as HTML: escaped, with its formulas as MathML.
 
     Raises:
       ValueError: A formula is not LaTeX that can be converted.
@@ -31,7 +31,7 @@ def html(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """`text` with its formulas in Unicode, on one line.
+    """The `text` on one line, with its formulas in Unicode.
 
     Example:
       >>> print(plain(r"at most $\\frac{\\pi - 3}{2n}$, and $\\sqrt{S + S'}$"))
@@ -52,14 +52,14 @@ def _mathml(latex: str) -> str:
     for node in tree.iter():
         node.tag = "mo" if node.text == "′" else _kind(node)
         if node.tag == "mover" and node[1].text in _ACCENTS:
-            # without the attribute, browsers draw bars in the size of a script
+            # without this attribute, browsers draw bars in the size of a script
             node.set("accent", "true")
-    # A formula does not break. If a formula is wider than the page, it scrolls.
+    # A formula has no line breaks. If a formula is wider than the page, it scrolls.
     return f'<span class="formula">{ElementTree.tostring(tree, encoding="unicode")}</span>'
 
 
 def _tree(latex: str) -> Element:
-    """The MathML of a formula."""
+    """The MathML tree of a formula."""
     try:
         tree = ElementTree.fromstring(convert(latex))
     except Exception as error:  # different mistakes raise different types of exceptions
@@ -75,7 +75,7 @@ def _kind(node: Element) -> str:
 
 
 def _text(node: Element) -> str:
-    """A node of MathML in Unicode."""
+    """A node of a MathML tree as Unicode text."""
     parts = list(node)
     match _kind(node):
         case "mfrac" if node.get("linethickness") == "0":
@@ -107,7 +107,10 @@ def _text(node: Element) -> str:
 
 
 def _row(parts: Sequence[Element]) -> str:
-    """A row of nodes: spaces around operators, parentheses around factors that are fractions."""
+    """The text of a row of nodes.
+
+    Operators have spaces around them, and fractions that are factors have parentheses.
+    """
     line = ""
     for i, part in enumerate(parts):
         text, named = _text(part), i > 0 and _is_name(_text(parts[i - 1])) and _is_word(part)
@@ -127,23 +130,26 @@ def _row(parts: Sequence[Element]) -> str:
 
 
 def _is_word(part: Element) -> bool:
-    """Whether a node begins with a letter or a number."""
+    """Whether a node's text begins with a letter or a number."""
     return _text(part)[:1].isalnum()
 
 
 def _is_name(token: str) -> bool:
-    """Whether a node is a function such as log, or max with a subscript."""
+    """Whether a node is the name of a function, such as log, or max with a subscript."""
     return len(token) > 1 and token[0].isalpha() and token[1].isalpha() and token[1] < "ʰ"
 
 
 def _is_factor(neighbours: Sequence[Element]) -> bool:
-    """Whether a fraction is multiplied by a neighbouring node."""
+    """Whether a fraction is multiplied by a node next to it."""
     beside = _text(neighbours[0]).strip()[:1] if neighbours else ""
     return bool(beside) and beside not in _OPERATORS | set(",;-()[]{}|‖")
 
 
 def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
-    """The text in parentheses, unless it is a letter, a number, or a `product` such as 2n."""
+    """The text in parentheses, unless it is a letter or a number.
+
+    With `product`, a product such as 2n gets no parentheses either.
+    """
     text = _row(parts).strip()
     single = re.fullmatch(r"[\d.]+|\w[\u0300-\u036f]?[₀-₉ₐ-ₜᵢⱼ⁰-⁹²³]*", text)
     single = single or (product and re.fullmatch(r"\d*\w", text))
@@ -152,7 +158,7 @@ def _grouped(*parts: Element, base: bool = False, product: bool = False) -> str:
 
 
 def _script(node: Element, letters: Mapping[int, int], mark: str) -> str:
-    """A sub- or superscript, in Unicode's small characters if all of them exist."""
+    """A subscript or superscript, in Unicode's small characters if all of them exist."""
     text = _text(node).replace("-", "−").strip()
     compact = text.replace(" ", "")
     if all(ord(letter) in letters or letter == "′" for letter in compact):

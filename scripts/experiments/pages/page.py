@@ -1,6 +1,6 @@
-"""Writes a page of results: `render` makes the HTML, `write` writes page and results to a folder.
+"""Writes a page of results: `render` makes its HTML, and `write` writes the page and the results.
 
-A page is one file with inline SVG figures and a style sheet in its head, and without scripts.
+A page is one file with SVG figures and a style sheet inside, and without scripts.
 """
 
 import os
@@ -29,7 +29,7 @@ def render(
     summary: str,
     sections: Sequence[tuple[str, str, str]],
 ) -> str:
-    """The whole page.
+    """The HTML of the whole page.
 
     Args:
       title: Title of the browser's tab.
@@ -54,10 +54,10 @@ def render(
 
 
 def write(results: Mapping[str, object], render: Callable[[Any], str], folder: Path) -> Any:
-    """Write `results.json` and `index.html`, the page that `render` makes of the same numbers.
+    """Write `results.json`, and `index.html`, which `render` makes from the same numbers.
 
-    Earlier files remain until both new files are complete. The function returns the results as the
-    file has them.
+    The earlier files remain until both new files are complete. The function returns the results as
+    they are read from the file.
     """
     written = files.rounded(files.plain(results))
     texts = {"results.json": files.results_text(written), "index.html": render(written)}
@@ -81,7 +81,7 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
 
 
 def cards(items: Iterable[tuple[str, str, str]]) -> str:
-    """The main results at the top of a page: name, value and note of each."""
+    """The main results at the top of a page; each has a name, a value and a note."""
     body = "".join(
         f"<div><dt>{html(name)}</dt><dd>{html(value)}</dd><dd>{html(note)}</dd></div>"
         for name, value, note in items
@@ -90,14 +90,14 @@ def cards(items: Iterable[tuple[str, str, str]]) -> str:
 
 
 def paragraphs(*sentences: str) -> str:
-    """A paragraph of HTML for each sentence."""
+    """Sentences as HTML, with a paragraph for each sentence."""
     return "".join(f"<p>{html(sentence)}</p>" for sentence in sentences)
 
 
 def figure(
     panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
 ) -> str:
-    """Panels in columns if there is room, and one below the other on a phone."""
+    """Panels in columns if the page is wide, and one below the other on a phone."""
     keys = "".join(swatch(series) for series in legend)
     return (
         f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'
@@ -113,7 +113,10 @@ def table(
     kind: str = "",
     row_kinds: Sequence[str] = (),
 ) -> str:
-    """A table that scrolls if it is wider than the page; the first cell of a row names the row."""
+    """A table that scrolls if it is wider than the page.
+
+    The first cell of a row is the name of the row.
+    """
     lines = []
     for cells, row_kind in zip_longest(rows, row_kinds, fillvalue=""):
         first, *others = (html(cell) for cell in cells)
@@ -138,7 +141,7 @@ def settings(
     caption: str = "Settings",
     head: tuple[str, str] = ("Setting", "Value"),
 ) -> str:
-    """A table of names and values of any type; settings without effect are left out."""
+    """A table of names and values of any type, without settings that have no effect."""
     unused = set() if entries.get("dataset") == "imagenet2012" else STREAMED
     unused = unused if entries.get("normalization") == "group_norm" else unused | GROUPED
     rows = [
@@ -156,12 +159,12 @@ def _said(value: object) -> str:
 
 
 def details(title: str, body: str) -> str:
-    """HTML that opens when its title is clicked."""
+    """HTML that is hidden until its title is clicked."""
     return f"<details><summary>{html(title)}</summary>{body}</details>"
 
 
 def provenance(command: str, *tables: str) -> str:
-    """How a page was made: its command, the place of its results, and tables that fit a phone."""
+    """How a page was made: the command, the place of the results, and tables that fit a phone."""
     return (
         f"<p>Command: <code>{html(command)}</code></p>"
         '<p>Every number of this page: <a href="results.json">results.json</a></p>'

@@ -1,4 +1,4 @@
-"""The three papers whose claims are checked, with their data from references.bib."""
+"""The three papers whose claims are checked, with their entries in references.bib."""
 
 import re
 from pathlib import Path
@@ -21,15 +21,15 @@ SUBJECTS = {
 
 
 class Paper(NamedTuple):
-    """A paper with the data by which a reader finds it.
+    """A paper, with what a reader needs to find it.
 
     Attributes:
-      short: Short title, used by claims.
+      short: The short title, which claims use.
       title: Full title.
       authors: Names of the authors, given names first.
       year: Year of the first version.
       arxiv: Identifier on arXiv.
-      subject: Subject in one line.
+      subject: The subject of the paper in one line.
     """
 
     short: str

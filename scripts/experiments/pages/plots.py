@@ -1,8 +1,8 @@
 """Small panels that matplotlib draws as SVG for a web page.
 
 A panel takes its colours and its font from the page, so it follows a light or a dark theme. A panel
-is drawn in placeholder colours, which `draw` replaces by the page's colours. Widths are for a
-phone: a panel of 4.2 inches fills 330 pixels with text of 11 pixels.
+is drawn in placeholder colours, and `draw` replaces them by the page's colours. Widths are chosen
+for a phone: a panel of 4.2 inches fills 330 pixels, with text of 11 pixels.
 """
 
 import io
@@ -76,11 +76,11 @@ def draw(
     xlabel: str,
     size: tuple[float, float] = PANEL,
 ) -> str:
-    """The panel that `paint` fills, as an inline `svg` element.
+    """The panel that the function `paint` fills, as an `svg` element for a page.
 
     Args:
-      name: Unique on the page, because every id of the panel begins with it.
-      title: Quantity and unit of the vertical axis; a screen reader reads it, too.
+      name: A name that is unique on the page, because every id of the panel begins with it.
+      title: The quantity and the unit of the vertical axis; a screen reader also reads this title.
     """
     with rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
@@ -101,7 +101,10 @@ def panels(
     xlabel: str,
     size: tuple[float, float] = PANEL,
 ) -> list[str]:
-    """A panel for each key of `titles`, drawn by `paint(axes, key)`; ids begin with `name`."""
+    """A panel for each key of `titles`, drawn by `paint(axes, key)`.
+
+    The ids of the panels begin with `name`.
+    """
     return [
         draw(
             lambda axes, key=key: paint(axes, key),
@@ -115,17 +118,23 @@ def panels(
 
 
 def floats(values: Sequence) -> np.ndarray:
-    """`values` in float64; None, which JSON has for infinite numbers and NaN, becomes a gap."""
+    """The numbers `values` in float64.
+
+    None, which JSON has for infinite numbers and NaN, becomes a gap.
+    """
     return np.asarray(values, dtype=float)
 
 
 def whole_numbers(axes: Axes) -> None:
-    """Ticks of the horizontal axis at integers: epochs or layers."""
+    """Put ticks of the horizontal axis at integers: epochs or layers."""
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, min_n_ticks=1))
 
 
 def log_scale(axes: Axes) -> None:
-    """A logarithmic vertical axis with plain numbers: a few ticks, or one or three per decade."""
+    """Make the vertical axis logarithmic, with plain numbers.
+
+    It has a few ticks in all, or one or three for each decade.
+    """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     steps = (1,) if high > 100 * low else (1, 2, 5)
@@ -136,18 +145,18 @@ def log_scale(axes: Axes) -> None:
 
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
-    """A line with about ten markers."""
+    """Draw a line with about ten markers."""
     points(axes, x, y, series, markevery=max(1, round(len(x) / 10)))
     whole_numbers(axes)
 
 
 def points(axes: Axes, x: Values, y: Values, series: Series, **style: Any) -> None:
-    """A line with a marker at every point, unless `style` says otherwise."""
+    """Draw a line with a marker at every point, unless `style` says otherwise."""
     axes.plot(x, y, color=series.colour, **mark(series), **style)
 
 
 def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
-    """Mean of `runs` (seeds, points) over `x`, in a band of one standard error."""
+    """Draw the mean of `runs` (seeds, points) by `x`, in a band of one standard error."""
     mean, seeds = runs.mean(0), len(runs)
     line(axes, x, mean, series)
     if seeds > 1:
@@ -156,13 +165,13 @@ def curve(axes: Axes, x: np.ndarray, runs: np.ndarray, series: Series) -> None:
 
 
 def bars(axes: Axes, x: Values, runs: np.ndarray, series: Series) -> None:
-    """Mean of `runs` (seeds, points) over `x`, with bars of one standard error."""
+    """Draw the mean of `runs` (seeds, points) by `x`, with bars of one standard error."""
     stderr = runs.std(0, ddof=1) / len(runs) ** 0.5 if len(runs) > 1 else None
     axes.errorbar(x, runs.mean(0), stderr, color=series.colour, lw=1.2, **mark(series))
 
 
 def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
-    """A dotted line before each epoch of `drops`, with the factor by which the rate falls."""
+    """Draw a dotted line before each epoch of `drops`, with the factor by which the rate falls."""
     for epoch in (drop for drop in drops if drop > start + 1):
         factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
         axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)
@@ -172,7 +181,7 @@ def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: 
 
 
 def mark(series: Series) -> dict:
-    """The style of a series' points."""
+    """The style of the markers of a series."""
     face = series.colour if series.filled else PAPER
     return {"marker": series.marker, "mfc": face, "mec": series.colour, "mew": 1.2}
 
@@ -198,11 +207,12 @@ def swatch(series: Series) -> str:
 
 
 def _inline(svg: str, *, name: str, label: str) -> str:
-    """The `svg` element, in the page's colours and font; its ids begin with `name`."""
+    """The `svg` element in the page's colours and font; its ids begin with `name`."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<g id=\"[^\"]*\">", "<g>", svg)
-    # Matplotlib's ids are hashes of coordinates, which differ between machines in their last bits.
+    # Matplotlib's own ids are hashes of coordinates, and the last bits of coordinates differ
+    # between machines.
     ids = dict.fromkeys(re.findall(r"\bid=\"([^\"]*)", svg))
     numbered = {hashed: f"{name}-{number}" for number, hashed in enumerate(ids)}
     svg = re.sub(

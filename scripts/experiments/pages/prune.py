@@ -1,4 +1,7 @@
-"""The page of pruned networks: accuracies by criterion and stage, and costs before and after."""
+"""The page of pruned networks: accuracies by criterion and stage, and costs.
+
+Costs are given before and after pruning.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -29,7 +32,7 @@ TIMINGS = {
 
 
 def render(results: dict) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     name = results["data"]["name"]
     return page.render(
         title=f"Pruned networks on {name}",
@@ -45,12 +48,12 @@ def render(results: dict) -> str:
 
 
 def tables(results: dict) -> list[tuple[str, Sequence[str], Rows]]:
-    """Title, head and rows of the tables of accuracies and of costs."""
+    """The title, head and rows of the tables of accuracies and of costs."""
     return [accuracy_table(results), cost_table(results)]
 
 
 def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
-    """Accuracies by criterion and stage, their spread and Friedman's test."""
+    """Accuracies by criterion and stage, the spread over criteria, and Friedman's test."""
     accuracy = results["accuracy"]
     stages = list(accuracy["spread"])
     rows = [
@@ -74,7 +77,7 @@ def accuracy_table(results: dict) -> tuple[str, Sequence[str], Rows]:
 
 
 def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
-    """Costs before and after pruning, and the remaining share of each."""
+    """Costs before and after pruning, and the share of each cost that remains."""
     rows = [
         [name, f"{a:{form}}", f"{b:{form}}", f"{b / a:.2f}"] for name, form, a, b in _costs(results)
     ]
@@ -83,7 +86,7 @@ def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
 
 
 def _costs(results: dict) -> list[tuple[str, str, float, float]]:
-    """Name, format, value before and value after of each cost."""
+    """The name, the format, the value before and the value after pruning of each cost."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     pairs = [(name, form, before[key], after[key]) for key, (name, form) in COSTS.items()]
     for size, large in before["timings"].items():
@@ -191,7 +194,7 @@ def _stage_panels(accuracy: dict) -> list[str]:
 
 
 def _steps(results: dict) -> str:
-    """Accuracy over the steps of an iterative schedule."""
+    """The accuracy over the steps of an iterative schedule."""
     runs, ratios = results["accuracy"]["steps"], results["ratios"]
     if len(ratios) < 2:
         return ""
@@ -245,7 +248,10 @@ def _cost_panel(results: dict) -> str:
 
 
 def _sensitivity(results: dict) -> str:
-    """Accuracy without channels of one layer, in a panel for each stage of equal widths."""
+    """The accuracy without channels of one layer.
+
+    There is a panel for each stage of layers of equal width.
+    """
     if (scan := results.get("sensitivity")) is None:
         return ""
     ratios, rows = 100 * np.array(scan["ratios"]), scan["accuracy"]

@@ -1,4 +1,4 @@
-"""The page of repaired networks: networks on digits, and a ResNet-20."""
+"""The page of repaired networks: networks on digits and a ResNet-20."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ COMPARED = ("folded", "recalibrated", "least squares", "fine-tuned, one epoch")
 
 
 def render(digits: dict[str, Any], resnet: dict[str, Any]) -> str:
-    """The page of the networks on digits and of the residual network beside them."""
+    """The page of the networks on digits and of the residual network."""
     runs = {"digits": digits, "ResNet-20": resnet}
     tables = of_networks(digits) | of_images(resnet)
     spent = took(digits["rows"]) | took(resnet["rows"])
@@ -78,7 +78,7 @@ CAPTION = (
 
 
 def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
-    """Accuracies of whole networks."""
+    """The accuracies of the whole networks, before pruning."""
     found: dict[str, list[float]] = {}
     for network in digits["whole"]:
         found.setdefault(f"digits, {network['network']}", []).append(network["accuracy"])
@@ -90,7 +90,10 @@ def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
 
 
 def answer(table: Table) -> str:
-    """Whether the criteria differ after outputs are repaired, at the largest ratio, in words."""
+    """A sentence that says whether the criteria differ after outputs are repaired.
+
+    The sentence is about the largest ratio.
+    """
     known = {"recalibrated": "recalibrated", "least squares": "after least squares"}
     sentences = []
     for network in dict.fromkeys(name for name, _, _ in table):
@@ -98,7 +101,7 @@ def answer(table: Table) -> str:
         limits = {
             name: margin(table[network, ratio, repair])
             for repair, name in known.items()
-            if (network, ratio, repair) in table  # an unfinished run has fewer repairs
+            if (network, ratio, repair) in table  # a run that is not finished has fewer repairs
         }
         parts = [f"{100 * x:.1f} points {name}" for name, x in limits.items() if x is not None]
         where = f"{network}, {100 * ratio:.0f} % removed"
@@ -138,7 +141,7 @@ def probability(p: float) -> str:
 
 
 def took(rows: list[dict[str, Any]]) -> dict[tuple[str, str], list[float]]:
-    """Median seconds, and memory in MB if it was measured, by network and repair."""
+    """The median seconds, and the memory in MB if it was measured, by network and repair."""
     spent: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in rows:
         key = row.get("network", "ResNet-20"), row["repair"]
@@ -174,7 +177,7 @@ def by_repair(table: Table) -> str:
 
 
 def by_criterion(table: Table) -> str:
-    """Panels of ResNet-20: one for each repair, with a curve for each criterion."""
+    """Panels of the ResNet-20: one for each repair, with a curve for each criterion."""
     network = "ResNet-20"
 
     def paint(axes: Axes, repair: str) -> None:

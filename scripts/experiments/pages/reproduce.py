@@ -1,7 +1,7 @@
 """The page that shows a run of `scripts/reproduce.py`.
 
-Every value and every conclusion on the page comes from `results`. The plot, the sentence and the
-place of a figure are in one module: `reproduce_training`, `reproduce_criteria` or
+Every value and every conclusion on the page comes from `results`. For each figure, its plot, its
+sentence and its place are in one module: `reproduce_training`, `reproduce_criteria` or
 `reproduce_claims`. A new section also needs a line in `SECTIONS`.
 """
 
@@ -18,7 +18,7 @@ from experiments.pages.series import NORMALIZATIONS, pair_label
 
 
 def render(results: dict) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     data = results["data"]["name"]
     return page.render(
         title=f"Normalization, pruning and geometry on {data}",

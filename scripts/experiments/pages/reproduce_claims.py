@@ -1,4 +1,4 @@
-"""The report's sections on the papers' claims and on the odd point."""
+"""The sections of the report on the papers' claims and on the odd point."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from experiments.pages.sentences import number
 
 
 def claims(results: dict) -> str:
-    """The section of the claims."""
+    """The section on the claims."""
     claims = results["claims"]
     papers = {claim["paper"] for claim in claims}
     return (
@@ -37,7 +37,7 @@ def claims_sentence(claims: Sequence[dict]) -> str:
 
 
 def odd_point(results: dict) -> str:
-    """The section of the odd point."""
+    """The section on the odd point."""
     network, tree = results["odd_point"]["network"], results["odd_point"]["tree"]
     legend = (
         Series("the longest point", SERIES[1], "*"),
@@ -58,7 +58,7 @@ def odd_point(results: dict) -> str:
 
 
 def _projection_plot(network: dict) -> str:
-    """The last batch in two dimensions."""
+    """The batch after the last layer, projected to two dimensions."""
 
     def paint(axes: Axes) -> None:
         axes.grid(color=GRID)
@@ -76,7 +76,7 @@ def _projection_plot(network: dict) -> str:
 
 
 def _norm_ratio_plot(network: dict) -> str:
-    """The norm of the longest point over the mean norm of the others, layer by layer."""
+    """The norm of the longest point divided by the mean norm of the others, layer by layer."""
 
     def paint(axes: Axes) -> None:
         ratios = floats(network["norm_ratio"])
@@ -116,7 +116,7 @@ def _star(axes: Axes, x: float, y: float) -> None:
 
 
 def odd_point_sentence(results: dict) -> str:
-    """A sentence about the longest point."""
+    """A sentence about the longest point of the batch."""
     network, tree = results["network"], results["tree"]
     ratio = number(network["norm_ratio"][-1], 3)
     angle, spread = (number(network[f"{key}_degrees"], 3) for key in ("angle", "spread"))

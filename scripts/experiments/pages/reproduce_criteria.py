@@ -1,7 +1,8 @@
-"""The report's sections on pruning: rankings by criteria, accuracy after masking, weights.
+"""The sections of the report on pruning: rankings by criteria, accuracy after masking, and weights.
 
-Each section has its plots, its sentence and its HTML, one below the other. A line is the mean over
-seeds; the band or bar around it is one standard error.
+For each section, the functions for its plots, its sentence and its HTML follow each other in this
+module. A line in a plot is the mean over seeds; the band or bar around the line is one standard
+error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ MASKINGS = {"masked": "Without further change", "recalibrated": "With recalibrat
 
 
 def criteria(results: dict) -> str:
-    """The section of the criteria."""
+    """The section on the criteria."""
     pruning = results["pruning"]
     series = [*NORMALIZATIONS.values(), GAUSSIAN]
     parts = [
@@ -49,7 +50,7 @@ def criteria(results: dict) -> str:
 
 
 def by_layer(pruning: dict, quantity: str) -> list[str]:
-    """`"spearman"` or `"overlap"` of every pair of criteria, layer by layer."""
+    """The `"spearman"` or `"overlap"` of every pair of criteria, layer by layer."""
     layers = np.arange(len(pruning["layers"])) + 1
 
     def paint(axes: Axes, pair: str) -> None:
@@ -66,14 +67,14 @@ def by_layer(pruning: dict, quantity: str) -> list[str]:
 def similarity_panels(
     paint: Callable[[Axes, str], object], quantity: str, pairs: Iterable[str], layers: int
 ) -> list[str]:
-    """A panel for each pair of criteria, over the layers of a network."""
+    """A panel for each pair of criteria, with the layers of a network along the axis."""
     titles = {pair: pair_label(pair) for pair in pairs}
     xlabel = f"layer, 1 to {layers}"
     return panels(paint, titles, name=quantity, xlabel=xlabel, size=SMALL)
 
 
 def spearman_sentence(pruning: dict) -> str:
-    """Sentences on how similar the rankings of criteria are, and how far they are from theory."""
+    """Sentences on how similar the rankings by criteria are, and how far they are from theory."""
     expected = {p: average(pruning["expected_spearman"][p]) for p in pruning["pairs"]}
     gaps = {
         pair: abs(measured - theory)
@@ -91,7 +92,7 @@ def spearman_sentence(pruning: dict) -> str:
 
 
 def overlap_sentence(pruning: dict) -> str:
-    """Sentences on the overlap of the criteria."""
+    """Sentences on the overlap of the filters that criteria choose."""
     share = f"{100 * pruning['overlap_ratio']:.3g} %"
     return (
         f"Of the {share} of filters that a criterion would remove first, the share that another "
@@ -112,7 +113,7 @@ def ranked_pairs(pruning: dict, quantity: str) -> list[tuple[str, OverSeeds]]:
 
 
 def _extremes(pruning: dict, quantity: str) -> str:
-    """The pairs of criteria with the smallest and the largest agreement."""
+    """The pairs of criteria with the smallest and the largest similarity."""
     ranked = ranked_pairs(pruning, quantity)
     if not ranked:
         return "no layer has a ranking to compare"
@@ -147,7 +148,7 @@ def _expected(by_layer: Sequence[float | None]) -> str:
 
 
 def _layers(pruning: dict) -> str:
-    """All numbers of the figures by layer, in a folded table."""
+    """A folded table with the numbers of all figures by layer."""
     head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
     spearman = pruning["batch_norm"]["spearman"]
     rows = [
@@ -175,7 +176,7 @@ def _masking(pruning: dict, kind: str, title: str) -> str:
 
 
 def masking_plots(pruning: dict, kind: str) -> list[str]:
-    """Accuracy after masking for each normalization, and how the criteria differ in it.
+    """Accuracy after masking for each normalization, and the differences between criteria.
 
     The argument `kind` is one of `MASKINGS`.
     """
@@ -185,7 +186,7 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
         masked = pruning[name][kind]
         baseline = 0.0 if is_difference else 100 * pruning[name]["unmasked"]["mean"]
         axes.axhline(baseline, color=MUTED, dashes=(4, 2), lw=1.3)
-        # criteria, ratios, seeds
+        # shape (criteria, ratios, seeds)
         values = 100 * floats([[m["values"] for m in by.values()] for by in masked.values()])
         values -= values.mean(0) if is_difference else 0
         middle = (len(masked) - 1) / 2
@@ -200,7 +201,10 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
-    """The criteria that cost most and least accuracy, at the share with the largest difference."""
+    """A sentence with the criteria that cost the most and the least accuracy.
+
+    The sentence is about the share of filters with the largest difference.
+    """
     masked = pruning[normalization][kind]
     start = f"of {percent(pruning[normalization]['unmasked'])} %, "
     start += f"{NORMALIZATIONS[normalization].label} keeps "
@@ -242,7 +246,7 @@ def _masking_table(pruning: dict, kind: str, title: str) -> str:
 
 
 def filters(results: dict) -> str:
-    """The section of the weights."""
+    """The section on the weights."""
     layers = results["histograms"]
     return paragraphs(
         "Weights of some convolutions of the batch norm network (bars) and the fitted Gaussian of "
@@ -251,7 +255,7 @@ def filters(results: dict) -> str:
 
 
 def histogram_plots(layers: Sequence[dict], *, name: str = "histogram") -> list[str]:
-    """Weights of a few layers, and the Gaussian fitted to these weights."""
+    """The weights of a few layers, and the Gaussian that is fitted to these weights."""
 
     def paint(layer: dict, axes: Axes) -> None:
         edges, density = floats(layer["edges"]), floats(layer["density"])

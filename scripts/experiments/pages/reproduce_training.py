@@ -1,4 +1,4 @@
-"""The report's sections on training: accuracy, the moments of a layer, covariate shift.
+"""The sections of the report on training: accuracy, the moments of a layer, and covariate shift.
 
 In this module, the functions for the plots, the sentence and the HTML of one section are next to
 each other. A line of a plot is the mean over seeds; the band around the line is one standard error.
@@ -17,7 +17,7 @@ from experiments.pages.series import MOMENTS, NORMALIZATIONS
 
 
 def accuracy(results: dict) -> str:
-    """The section of the accuracies."""
+    """The section on the accuracies."""
     training = results["training"]
     final = [training[name]["accuracy"] for name in NORMALIZATIONS] + [training["difference"]]
     seeds = zip(*(over_seeds["values"] for over_seeds in final), strict=True)
@@ -60,7 +60,7 @@ def accuracy_plots(training: dict) -> list[str]:
 
 
 def accuracy_sentence(results: dict) -> str:
-    """The accuracies, and the conclusion from their difference."""
+    """A sentence with the accuracies, and with the conclusion from their difference."""
     training, test = results["training"], results["data"]["test"]
     batch_norm, unitized = (percent(training[name]["accuracy"]) for name in NORMALIZATIONS)
     return (
@@ -85,7 +85,7 @@ def alpha_sentence(training: dict) -> str:
 
 
 def moments(results: dict) -> str:
-    """The section of the moments."""
+    """The section on the moments."""
     layer, channels = results["moments"]["layer"], results["moments"]["channels"]
     return paragraphs(
         f"Four moments of the outputs of the {layer} on {results['data']['probe']:,} test images. "
@@ -131,7 +131,7 @@ def moments_sentence(results: dict) -> str:
 
 
 def distances(results: dict) -> str:
-    """The section of the covariate shift."""
+    """The section on the covariate shift."""
     return paragraphs(
         "The exact earth mover distance, channel by channel, between the outputs of the "
         f"{results['moments']['layer']} after one epoch and after the next, averaged over "
@@ -140,7 +140,7 @@ def distances(results: dict) -> str:
 
 
 def distance_plots(results: dict) -> list[str]:
-    """Earth mover distance from one epoch to the next, with the learning rate beside it."""
+    """The earth mover distance from one epoch to the next, and the learning rate."""
     training = results["training"]
 
     rates = floats(training["learning_rate"])
@@ -183,7 +183,11 @@ def distances_sentence(results: dict) -> str:
 
 
 def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
-    """Mean over seeds of the distance in three epochs from `drop` on, over the three before."""
+    """The mean over seeds of a quotient of distances.
+
+    The distance in three epochs from `drop` on is divided by the distance in the three epochs
+    before.
+    """
     before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
     after = average(x for run in runs for x in run[drop - 1 : drop + 2])
     return None if before is None or after is None or before == 0 else after / before

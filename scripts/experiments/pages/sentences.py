@@ -1,7 +1,7 @@
-"""Results in words, with digits and conclusions that fit their standard errors.
+"""Results in words; the numbers of digits and the conclusions fit the standard errors.
 
-A mean over seeds has a `stderr` of None if there was one seed. The sign ± always precedes one
-standard error.
+If there was only one seed, the `stderr` of a mean over seeds is None. The sign ± always precedes
+one standard error.
 """
 
 import math
@@ -13,7 +13,7 @@ from experiments.measures.networks import OverSeeds
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """`value` with `digits` significant digits, or a dash if there is no value."""
+    """A `value` with `digits` significant digits, or a dash if there is no value."""
     if value is None or not math.isfinite(value):
         return "–"
     text = f"{value:.{digits}g}"
@@ -22,7 +22,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def value_with_error(value: float | None, stderr: float | None, *, digits: int = 4) -> str:
-    """`value ± stderr`, with as many decimals as the standard error supports."""
+    """The text `value ± stderr`, with as many decimals as the standard error allows."""
     if value is None or stderr is None or not math.isfinite(value) or not 0 < stderr < math.inf:
         return number(value, digits) + (" ± 0" if stderr == 0 and value is not None else "")
     size = max(abs(value), stderr)
@@ -34,7 +34,7 @@ def value_with_error(value: float | None, stderr: float | None, *, digits: int =
 
 
 def mean(result: OverSeeds, *, scale: float = 1, digits: int = 4) -> str:
-    """A mean over seeds with its standard error, or with the remark that there was one seed."""
+    """A mean over seeds with its standard error, or with a note that there was only one seed."""
     value = None if result["mean"] is None else scale * result["mean"]
     if result["stderr"] is None:
         return f"{number(value, digits)} (one seed)"
@@ -57,13 +57,13 @@ def percent(result: OverSeeds, *, sign: str = "") -> str:
 
 
 def hundredths(share: float, sign: str = "") -> str:
-    """A share in percent with two decimals, without a minus before a zero."""
+    """A share in percent with two decimals; a zero has no minus sign."""
     value = round(100 * share, 2)
     return _minus(f"{value:{sign}.2f}") if value else "0.00"
 
 
 def likeness(result: OverSeeds) -> str:
-    """A rank correlation or an overlap, with four decimals."""
+    """A rank correlation or an overlap as text, with four decimals."""
     value, stderr = result["mean"], result["stderr"]
     if value is None:
         return "–"
@@ -73,13 +73,13 @@ def likeness(result: OverSeeds) -> str:
 
 
 def average(values: Iterable[float | None]) -> float | None:
-    """Mean of the values that are not missing."""
+    """The mean of the values that are not missing."""
     known = [v for v in values if v is not None and math.isfinite(v)]
     return sum(known) / len(known) if known else None
 
 
 def judge(difference: OverSeeds, *, more: str = "higher", less: str = "lower") -> str:
-    """The conclusion from a difference paired by seed, at 5 % (Student's t)."""
+    """The conclusion from a difference paired by seed, at the 5 % level (Student's t)."""
     value, stderr, seeds = difference["mean"], difference["stderr"], len(difference["values"])
     if value is None:
         return "there is nothing to compare"

@@ -1,4 +1,7 @@
-"""The label, colour and marker of each normalization and criterion, the same on every page."""
+"""The label, colour and marker of each normalization and criterion.
+
+They are the same on every page.
+"""
 
 from collections.abc import Iterable
 
@@ -15,7 +18,10 @@ MOMENTS = {"mean": "mean", "var": "variance", "skewness": "skewness", "kurtosis"
 
 
 def criterion_series(names: Iterable[str]) -> dict[str, Series]:
-    """A series for each criterion; a fifth criterion has the first colour and a new marker."""
+    """A series for each criterion.
+
+    A fifth criterion has the first colour again, with a new marker.
+    """
     return {
         name: Series(
             LABELS.get(name, name),
@@ -31,5 +37,5 @@ CRITERIA = criterion_series(pruning.CRITERIA)
 
 
 def pair_label(pair: str) -> str:
-    """The name of a pair for readers: `"l1-fermat"` becomes l1 and Fermat."""
+    """The name of a pair of criteria for readers: `"l1-fermat"` becomes l1 and Fermat."""
     return " and ".join(LABELS.get(name, name) for name in pair.split("-"))

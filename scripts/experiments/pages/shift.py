@@ -31,14 +31,16 @@ Runs = Sequence[dict[str, Any]]
 
 
 def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
-    """The runs whose entries equal the values of `where`."""
+    """The runs whose entries are equal to the entries of `where`."""
     return [run for run in runs if all(run[name] == value for name, value in where.items())]
 
 
 def findings(results: dict) -> dict[str, Any]:
-    """Changes of the distance at drops, floors, distances per rate, and movements of moments.
+    """The findings of the page, as numbers.
 
-    Each entry except `accuracy` is a list of records, which name the networks and the statistics.
+    These are changes of the distance at drops, floors, distances divided by rates, and movements of
+    moments. Each entry except `accuracy` is a list of records; a record names its networks and its
+    statistics.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
@@ -86,7 +88,7 @@ def _phases(drops: Sequence[int], epochs: int) -> list[tuple[int, int]]:
 
 
 def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
-    """The mean over layers of the distance or of its floor, by epoch."""
+    """The mean over layers of the distance, or of its floor, by epoch."""
     return np.mean([layer[what] for layer in run["shift"][kind].values()], 0)
 
 
@@ -123,8 +125,8 @@ def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> Ove
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
     """The movement of moments in an epoch for each normalization, with differences paired by seed.
 
-    For the statistics of the whole set, the p-values are corrected by Holm's method for their
-    number, which counts two moments and every order and schedule.
+    For statistics of the whole set, Holm's method corrects the p-values for their number: two
+    moments, times all orders, times all schedules.
     """
     groups = dict.fromkeys((run["schedule"], run["order"]) for run in runs)
     records = []
@@ -161,7 +163,7 @@ def _by_normalization(
 
 
 def _p_value(difference: np.ndarray) -> float | None:
-    """The two-sided p-value of Student's t test; None with fewer than two seeds."""
+    """The two-sided p-value of Student's t test; None if there are fewer than two seeds."""
     if len(difference) < 2:
         return None
     found: Any = stats.ttest_1samp(difference, 0)

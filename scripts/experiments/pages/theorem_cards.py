@@ -23,12 +23,12 @@ UNEXPECTED = "not-as-recorded"
 
 
 def card(claim: dict, out: Path, finding: str = "") -> str:
-    """A card, which a link to its anchor opens.
+    """A card; a link to the card's anchor opens it.
 
     Args:
       claim: Claim in the format of results.json.
       out: Folder of the page, from which links are relative.
-      finding: Anchor of the finding about the claim, if there is one.
+      finding: The anchor of the finding about this claim, if there is one.
     """
     name = anchor(claim["paper"], claim["name"])
     body = (
@@ -58,7 +58,7 @@ def anchor(*parts: str) -> str:
 
 
 def badge(claim: dict) -> str:
-    """The verdict on a claim, as a coloured word."""
+    """The verdict on a claim as a coloured word."""
     if not claim["as_recorded"]:
         return f'<span class="badge {UNEXPECTED}">not as recorded</span>'
     label = html(claim["standing"])
@@ -66,7 +66,10 @@ def badge(claim: dict) -> str:
 
 
 def groups(claim: dict) -> list[str]:
-    """The groups in `GROUPS` of a claim's numbered objects; `TEXT` if it has no such object."""
+    """The groups of `GROUPS` to which the numbered objects of a claim belong.
+
+    If the claim has no such object, the group is `TEXT`.
+    """
     kinds = {name.partition(" ")[0] for name in claim["objects"]}
     return [group for group, members in GROUPS.items() if kinds & set(members)] or [TEXT]
 
@@ -97,7 +100,7 @@ def _texts(claim: dict) -> str:
 
 
 def _results(claim: dict, out: Path) -> str:
-    """Results of trained networks beside the paper's numbers."""
+    """The results of trained networks, and the numbers that the paper prints."""
     items = (
         f"<li><b>Ours:</b> {mathematics.html(result['ours'])} "
         f'(<a href="{html(relative(ROOT / result["page"], out))}">page</a>). '

@@ -4,13 +4,13 @@ from typing import NamedTuple
 
 
 class Highlight(NamedTuple):
-    """A finding at the top of the page.
+    """A finding that is shown at the top of the page.
 
     Attributes:
       paper: Short title of the paper, as in the claims.
       claim: Name of the claim, or the beginning of the name up to a comma.
       sentence: The finding in one or two sentences; formulas are LaTeX between dollar signs.
-      figure: Key of `theorem_plots.FIGURES`.
+      figure: The key of a figure in `theorem_plots.FIGURES`.
     """
 
     paper: str
@@ -19,7 +19,7 @@ class Highlight(NamedTuple):
     figure: str
 
     def is_about(self, paper: str, name: str) -> bool:
-        """Whether the finding is about the claim of this name."""
+        """Whether the finding is about the claim with this name."""
         return paper == self.paper and f"{name},".startswith(f"{self.claim},")
 
 

@@ -1,4 +1,4 @@
-"""Numbers and plots of small figures that show true values beside printed values.
+"""The numbers and plots of small figures that compare true values with printed values.
 
 Numbers are stored in results.json: first the values of the horizontal axis, then the values of each
 line by its label. To add a figure, add a line to `FIGURES`.
@@ -29,12 +29,13 @@ class Figure(NamedTuple):
     """A figure: its numbers, and how they are plotted.
 
     Attributes:
-      numbers: Function that returns the numbers of the figure, with the horizontal axis first.
+      numbers: The function that returns the numbers of the figure, with the values of the
+        horizontal axis first.
       title: Quantity and unit of the vertical axis.
-      xlabel: Quantity and unit of the horizontal axis.
-      logarithmic: The axes that are logarithmic, a part of "xy".
+      xlabel: The quantity and the unit of the horizontal axis.
+      logarithmic: The letters of the axes that are logarithmic, from "xy".
       joined: Whether points are joined by lines.
-      reference: Label of the dashed line, which shows the printed value.
+      reference: The label of the dashed line, which shows the printed value.
     """
 
     numbers: Callable[[], Numbers]
@@ -135,7 +136,10 @@ def _spreads() -> Numbers:
 
 
 def _growth() -> Numbers:
-    """Distances in the cluster of an invariant batch of 10 at Theorem 13's variance."""
+    """Distances in the cluster of an invariant batch of 10 samples.
+
+    The weights have the variance of Theorem 13.
+    """
     n, layers = 10, (0, 1, 2, 5, 10, 20, 50, 100)
     x = np.array(geometry.invariant_representation(n, 3))
     x[1:] += 1e-5 * np.random.default_rng(0).normal(size=(n - 1, 3))

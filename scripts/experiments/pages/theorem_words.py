@@ -1,4 +1,4 @@
-"""Words for findings of checks, their forms and the verdicts of claims.
+"""Words for the findings of checks, for the forms of statements and for the verdicts on claims.
 
 Checks are in the format of results.json.
 """
@@ -15,7 +15,7 @@ STANDINGS = {
     "false": "The quoted form fails a check. The corrected form passes.",
     "not tested": "The entry says why, and what our trained networks gave, if any.",
 }
-"""The meaning of each standing."""
+"""The meaning of each verdict."""
 FAULTS = ("misprint", "false in a case", "false")
 FORMS = {
     "printed": "printed form",
@@ -24,18 +24,18 @@ FORMS = {
     "overread": "not printed: an over-reading, which must fail",
 }
 MUST_FAIL = ("rejected", "overread")
-ROUNDING = 1e-8  # rounding of float64 after some thousand operations
+ROUNDING = 1e-8  # rounding error of float64 after some thousand operations
 
 
 def outcome(check: dict) -> str:
-    """Whether the statement of a check holds, and whether this was expected."""
+    """In words, whether the statement of a check holds, and whether this was expected."""
     if not check["as_recorded"]:
         return "holds, which is not as recorded" if check["holds"] else "fails: not as recorded"
     return "holds" if check["holds"] else "fails, as recorded"
 
 
 def describe_finding(check: dict) -> str:
-    """The number that a check found, beside the prediction."""
+    """The number that a check found, and the prediction."""
     return _sampled(check) if check["side"] else _computed(check)
 
 
@@ -54,7 +54,7 @@ def _sampled(check: dict) -> str:
 
 
 def power(check: dict) -> str:
-    """The chance that a check notices a wrong number; empty if the chance has no meaning."""
+    """The chance that a check notices a wrong number; empty if this chance has no meaning."""
     chance = check["power"]
     if chance is None:
         return ""

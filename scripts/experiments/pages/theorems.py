@@ -1,4 +1,4 @@
-"""The page of theorems: three papers, the findings, and a card for every numbered object."""
+"""The page of theorems, with the findings and a card for every numbered object of three papers."""
 
 import re
 from collections import Counter
@@ -17,9 +17,9 @@ HEADING = "What three papers claim, and what holds"
 
 
 def render(results: dict, out: Path) -> str:
-    """The whole page, for the folder `out`.
+    """The HTML of the whole page, for the folder `out`.
 
-    The argument `results` is the output of check_theorems.py.
+    The argument `results` has the numbers of check_theorems.py.
     """
     claims = results["claims"]
     shown = _highlights(claims, results["curves"])
@@ -39,7 +39,7 @@ def render(results: dict, out: Path) -> str:
 
 
 def overview(claims: list[dict]) -> str:
-    """A table of claims with their statement, the findings of their checks, and the outcome."""
+    """A table of claims, with their statement, the findings of their checks, and the outcome."""
     head = ["Claim", "Printed form", "Corrected form", "Outcome"]
     rows = [
         [
@@ -55,7 +55,7 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """The finding of the first check of one of the forms, or a dash."""
+    """The finding of the first check of one of these forms, or a dash."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
     return next((describe_finding(check) for check in checks), "–")
 
@@ -81,7 +81,7 @@ def _standings(claims: list[dict]) -> str:
 
 
 def _surprises(claims: list[dict]) -> str:
-    """A warning if the outcome of a check is not as recorded."""
+    """A warning if the outcome of any check is not as recorded."""
     unexpected = [claim for claim in claims if not claim["as_recorded"]]
     links = ", ".join(
         f'<a href="#{anchor(claim["paper"], claim["name"])}">{html(claim["name"])}</a>'
@@ -113,7 +113,10 @@ def _findings(shown: Mapping[str, Highlight], curves: dict) -> str:
 
 
 def _entries(claims: list[dict], shown: Mapping[str, Highlight], out: Path) -> str:
-    """The filter and all cards; the style sheet hides the cards that are not chosen."""
+    """The filter of the page, and all cards.
+
+    The style sheet hides the cards that are not chosen.
+    """
     figures = {home: f"finding-{item.figure}" for home, item in shown.items()}
     body = "".join(
         card(claim, out, figures.get(anchor(claim["paper"], claim["name"]), "")) for claim in claims
@@ -151,7 +154,7 @@ def _field(facet: str, values: Mapping[str, str]) -> str:
 
 
 def _by_number(claims: list[dict]) -> str:
-    """All numbered objects of each paper, with links to their cards."""
+    """A list of all numbered objects of each paper, with links to their cards."""
     return "".join(
         f"<h3>{html(short)}</h3><dl class='numbers'>"
         + _numbers(claim for claim in claims if claim["paper"] == short)
@@ -175,7 +178,10 @@ def _numbers(claims: Iterable[dict]) -> str:
 
 
 def _number(number: str, claims: list[dict]) -> str:
-    """A number with a link to its card, and superscripts with links to further cards."""
+    """A number with a link to its card.
+
+    If there are further cards, superscripts have links to them.
+    """
     first, *others = (
         f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{html(claim["name"])}">'
         f"{html(number) if i == 0 else _part(claim['name'])}</a>"
@@ -186,13 +192,13 @@ def _number(number: str, claims: list[dict]) -> str:
 
 
 def _part(name: str) -> str:
-    """The part of an object that the claim of this name is about."""
+    """The part of a numbered object that the claim with this name is about."""
     label = re.search(r"item \d+|proof|example|Equations? [\w ]+|$", name, re.IGNORECASE)
     return (label[0] if label else "").lower() or "more"
 
 
 def _in_order(number: str) -> tuple[list[int], str]:
-    """The order of numbers such as 7, 7a and 3.1."""
+    """A sort key for numbers such as 7, 7a and 3.1."""
     return [int(digits) for digits in re.findall(r"\d+", number)], number
 
 

@@ -1,4 +1,4 @@
-"""The page of a training run: curves of its seeds, last accuracies, and settings."""
+"""The page of a training run: curves of its seeds, their last accuracies, and its settings."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ EVALUATIONS = {"crops": "mirrored corners and middles", "whole": "the whole imag
 
 
 def render(results: dict) -> str:
-    """The whole page."""
+    """The HTML of the whole page."""
     recipe = results["recipe"]
     sections = {
         "curves": ("Curves", _curves(results)),
@@ -39,7 +39,7 @@ def render(results: dict) -> str:
 
 
 def report(results: dict, out: Path) -> None:
-    """Write the page to `out`, and print the accuracies of the seeds and where the page is."""
+    """Write the page to `out`, and print the accuracies of the seeds and the place of the page."""
     results = page.write(results, render, out)
     cli.show_table(*seed_table(results))
     cli.say(accuracy_sentence(results), f"Open {out / 'index.html'}")
@@ -53,7 +53,7 @@ def _normalization(recipe: dict) -> str:
 
 
 def accuracy_sentence(results: dict) -> str:
-    """A sentence with the median and mean of the accuracies."""
+    """A sentence with the median and the mean of the accuracies."""
     accuracy = results["accuracy"]
     if accuracy["stderr"] is None:
         return f"test accuracy {100 * accuracy['mean']:.2f} % (one seed)"
@@ -61,7 +61,10 @@ def accuracy_sentence(results: dict) -> str:
 
 
 def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
-    """Title, head and rows: the last epoch of every seed, its speed, and its other evaluations."""
+    """The title, head and rows of a table of seeds.
+
+    A row has the last epoch of a seed, its speed, and its other evaluations.
+    """
     recipe, runs = results["recipe"], results["seeds"]
     rows = []
     for seed, run in enumerate(runs):
@@ -78,7 +81,10 @@ def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
 
 
 def _speed(run: Sequence[dict]) -> float:
-    """The median speed over epochs, because a run may end on another machine than it began."""
+    """The median speed over epochs.
+
+    The reason is that a run may end on another machine than the one on which it began.
+    """
     return float(np.median([line["images_per_second"] for line in run]))
 
 

@@ -3,9 +3,9 @@
 The two newest checkpoints are retained. A checkpoint holds arrays with their checksums, notes, and
 a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum proves
 that a checkpoint is damaged, the checkpoint is renamed and the previous one is used. A checkpoint
-is deleted only when there are two newer ones. In a bucket of Google Cloud Storage, a checkpoint has
-no such list. In a bucket, a checkpoint is complete if Orbax's last object, `commit_success.txt`,
-exists.
+is deleted only after two newer checkpoints exist. In a bucket of Google Cloud Storage, a checkpoint
+has no list of its files. In a bucket, a checkpoint is complete if Orbax's last object,
+`commit_success.txt`, exists.
 """
 
 import copy
@@ -32,7 +32,7 @@ from jaxnorm.internal import checkpoints
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
-# Orbax logs every save by this logger. The threads of Orbax also log the traceback of a failure
+# Orbax logs every save with this logger. The threads of Orbax also log the traceback of a failure
 # that `save` raises.
 NOISE = ("absl", "asyncio", "concurrent.futures")
 
@@ -42,7 +42,10 @@ class DamagedError(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of one run. At its end, the context manager waits until all are written."""
+    """The checkpoints of one run.
+
+    At its end, the context manager waits until all checkpoints are written.
+    """
 
     def __init__(self, checkpoint_dir: Path):
         for name in NOISE:
@@ -70,11 +73,14 @@ class Checkpoints:
             with self._explained("written"):
                 self.manager.close()
         except InputError:
-            if kind is None:  # if `kind` is given, an earlier exception is being raised
+            if kind is None:  # if `kind` is given, an earlier exception is already being raised
                 raise
 
     def _inode(self) -> int | None:
-        """The inode of the folder, which a new folder does not have; None in a bucket."""
+        """The inode of a folder; None in a bucket.
+
+        A new folder of the same name has another inode.
+        """
         return None if self.remote or not self.dir.is_dir() else self.dir.stat().st_ino
 
     def newest(self) -> int | None:
@@ -82,7 +88,9 @@ class Checkpoints:
         return max(self.manager.all_steps(), default=None)
 
     def save(self, step: int, state: Any, notes: Any = None) -> None:
-        """Save the state of a step unless it has a checkpoint; return before everything is written.
+        """Save the state of a step unless it has a checkpoint.
+
+        The function returns before everything is written.
 
         Args:
           step: Number of the step.
@@ -90,7 +98,7 @@ class Checkpoints:
           notes: Values that `restore` returns with the arrays; they must be valid in JSON.
 
         Raises:
-          InputError: The folder cannot be written, or is no longer there.
+          InputError: The folder cannot be written, or does not exist any longer.
         """
         if self._inode() != self.inode:
             raise InputError(
@@ -99,8 +107,8 @@ class Checkpoints:
             )
         if step in self.manager.all_steps():
             return
-        # Save copies: the next step adds to the notes, and donates buffers that are still being
-        # written on a CPU.
+        # Copies are saved: the next step adds to the notes, and donates buffers that a CPU may
+        # still be writing.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
@@ -120,7 +128,7 @@ class Checkpoints:
           log: A function that is called with a line for each damaged checkpoint.
 
         Raises:
-          InputError: A checkpoint that is not known to be damaged cannot be read.
+          InputError: A checkpoint cannot be read, although no checksum proves that it is damaged.
         """
         leaves, structure = jax.tree.flatten(like)
         while (step := self._newest_whole(log)) is not None:
@@ -133,7 +141,10 @@ class Checkpoints:
         return like, None
 
     def _newest_whole(self, log: Callable[[str], None]) -> int | None:
-        """The newest step whose files agree with their list; the main process decides for all."""
+        """The newest step whose files agree with their list.
+
+        The main process decides for all processes.
+        """
         found = -1
         if is_main_process():
             for step in sorted(self.manager.all_steps(), reverse=True):
@@ -174,7 +185,7 @@ class Checkpoints:
 
     @contextmanager
     def _explained(self, verb: str, step: str = "") -> Iterator[None]:
-        """Turn the exceptions of Orbax and TensorStore into one sentence."""
+        """Turn exceptions of Orbax and TensorStore into one sentence."""
         try:
             with processes.together():
                 yield
@@ -190,8 +201,8 @@ class Checkpoints:
     def _list_files(self) -> None:
         """Write the list of a checkpoint's files before Orbax renames the checkpoint's folder.
 
-        The function writes no list in a bucket, because it would have to read the files again, and
-        objects have their own checksums.
+        In a bucket, the function writes no list: it would have to read the files again, and objects
+        have their own checksums.
         """
         if is_main_process() and not self.remote:
             for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
@@ -199,7 +210,7 @@ class Checkpoints:
 
 
 def _without_closed_loops(raised: Any) -> None:
-    """Suppress log messages of TensorStore's threads about the closed loop of a failed save."""
+    """Suppress messages that TensorStore's threads log about the closed loop of a failed save."""
     if str(raised.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(raised)
 
@@ -207,8 +218,8 @@ def _without_closed_loops(raised: Any) -> None:
 def list_files(folder: Path) -> None:
     """Write the list of the files in a folder's subfolders, which are already on the disk.
 
-    The list omits files outside the subfolders, because Orbax changes them last, for example to
-    write the time of the checkpoint.
+    The list leaves out files outside the subfolders, because Orbax changes these files last, for
+    example to write the time of the checkpoint.
     """
     paths = sorted(path for path in folder.rglob("*") if path.suffix != ".__lock")
     for path in [*paths, folder]:
@@ -222,7 +233,7 @@ def check_files(folder: Path) -> None:
     """Compare the files of a folder with its list, if it has one.
 
     Raises:
-      DamagedError: A file has other content or does not exist, or the list itself is damaged.
+      DamagedError: A file has other contents or does not exist, or the list itself is damaged.
     """
     content = files.read_bytes(folder / LIST)
     if content is None:
@@ -253,14 +264,14 @@ def sums_of(leaves: list[Array]) -> list[int]:
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     """A checksum of each array's bits and their positions, equal for every sharding.
 
-    The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. The checksum
-    always changes if one element changes; if several elements change, it stays equal in only one of
-    2³² cases.
+    The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. If one
+    element changes, the checksum always changes. If several elements change, it remains equal in
+    only one of 2³² cases.
     """
     return [_checksum(leaf) for leaf in leaves]
 
 
-@jax.jit  # traced once for each shape
+@jax.jit  # traced once for each shape of arrays
 def _checksum(leaf: Array) -> UInt32[Array, ""]:
     bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
     positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)

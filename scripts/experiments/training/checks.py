@@ -1,4 +1,4 @@
-"""Checks of options that run before JAX is imported, because the import takes seconds."""
+"""Checks of options that run before JAX is imported, because this import takes seconds."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from experiments.recipes import Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Refuse an option that requires another option, if that option is missing.
+    """Refuse an option that needs another option, if the other option is missing.
 
     Raises:
       InputError: A process has a number but no coordinator, or a coordinator but no number.
@@ -25,7 +25,7 @@ def check_processes(coordinator: str | None, processes: int | None, process: int
 
 
 def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> None:
-    """Refuse evaluations that the network cannot make.
+    """Refuse evaluations that are not possible for the network.
 
     Raises:
       InputError: The network takes images of one size only, so it cannot evaluate whole images.
@@ -38,7 +38,7 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
 
 
 def check_trained(out: Path, *, needed: bool) -> None:
-    """Refuse a folder without a checkpoint if a checkpoint is `needed`, before making the folder.
+    """Refuse a folder without a checkpoint, before it is made, if a checkpoint is `needed`.
 
     Raises:
       InputError: The folder has no checkpoint.

@@ -1,4 +1,4 @@
-"""The steps of a run in chunks, with the time of the steps and of the waiting for data."""
+"""The steps of a run in chunks, with the time of the steps and the time of waiting for data."""
 
 import itertools
 import time
@@ -13,10 +13,10 @@ from experiments.training.trainer import Seeds, Trainer
 
 
 class Chunk(NamedTuple):
-    """Some steps of one epoch, and the state after them.
+    """Some consecutive steps of one epoch, and the state after them.
 
     Attributes:
-      state: State after the steps; the state is valid until the next chunk begins.
+      state: The state after the steps; it is valid until the next chunk begins.
       step: Number of steps since the start of training.
       epoch: Number of the epoch, counted from 0.
       ends_epoch: Whether the chunk has the last steps of its epoch.
@@ -43,8 +43,8 @@ def chunks(
 
     Args:
       trainer: Trainer, compiled for the recipe.
-      state: Untrained or resumed state, which is donated.
-      seeds: Seeds of the state.
+      state: The untrained or resumed state, which is donated.
+      seeds: The seeds of the networks in the state.
       max_steps: The largest number of steps of each chunk; the end of an epoch also ends a chunk.
     """
     limits, start = iter(max_steps), steps_done(state)
@@ -65,7 +65,7 @@ def chunks(
 
 
 def epochs(trainer: Trainer, state: State, seeds: Seeds) -> Iterator[Chunk]:
-    """Train from `state` as `chunks`, a whole epoch at a time."""
+    """Train from `state` as `chunks` does, but a whole epoch at a time."""
     return chunks(trainer, state, seeds, itertools.repeat(trainer.steps))
 
 
@@ -75,11 +75,12 @@ def steps_done(state: State) -> int:
 
 
 class Clock:
-    """The clock measures images per second of the steps alone, without compilation and evaluation.
+    """A clock that measures images per second for the steps alone.
 
-    For each epoch, compilation included, the clock also measures the share of the time in which the
-    program waited for a batch. While the program waits, an asynchronous device may still compute
-    earlier steps. Therefore the device was idle for at most the measured share of the time.
+    The time of compilation and evaluation does not count. For each epoch, with its compilation, the
+    clock also measures the share of the time in which the program waited for a batch. While the
+    program waits, an asynchronous device may still compute earlier steps. So the device was idle
+    for at most this share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):
@@ -88,7 +89,7 @@ class Clock:
         self.epoch_seconds = self.epoch_waiting = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
-        """Count a chunk; the first `skipped` chunks do not count in the speed."""
+        """Count a chunk; the first `skipped` chunks do not enter the speed."""
         self.epoch_seconds += chunk.seconds
         self.epoch_waiting += chunk.waiting
         if self.skipped:
@@ -99,11 +100,11 @@ class Clock:
 
     @property
     def speed(self) -> float:
-        """Images per second; 0 before the first chunk that counts."""
+        """The number of images per second; 0 before the first chunk that counts."""
         return self.steps * self.images_per_step / self.seconds if self.steps else 0.0
 
     def end_epoch(self) -> float:
-        """The share of the epoch's time, in [0, 1], that was spent waiting for its batches."""
+        """The share of the epoch's time, in [0, 1], in which the program waited for batches."""
         seconds, waiting = self.epoch_seconds, self.epoch_waiting
         self.epoch_seconds = self.epoch_waiting = 0.0
         return waiting / seconds if seconds else 0.0

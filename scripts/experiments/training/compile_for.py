@@ -29,13 +29,13 @@ def show(
     devices: int | None = None,
     axis_type: AxisType = AxisType.Auto,
 ) -> None:
-    """Print the cost of a step on each chip of a topology; the last line is JSON.
+    """Print the cost of a training step on each chip of a topology; the last line is JSON.
 
     Raises:
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
         a plugin cannot compile the step, or the batch does not divide.
     """
-    found = environment()  # The division is checked here, because compilation takes minutes.
+    found = environment()  # Divisibility is checked here, because compilation takes minutes.
     try:
         available = compile_only_devices(topology)
     except ValueError as error:
@@ -56,7 +56,7 @@ def show(
     except jax.errors.JaxRuntimeError as error:
         result["memory"] = {"needed": hbm_needed(error), "fits": False}
     else:
-        # The CUDA plugin counts no operations, so JAX counts the operations before compilation.
+        # The CUDA plugin does not count operations, so JAX counts them before compilation.
         flops = operations(compiled) or operations(build(mesh_of(1)).lower()) / mesh.size
         result |= measure(compiled, flops, mesh.size, CHIPS.get(chip))
     result["compile_seconds"] = time.perf_counter() - start

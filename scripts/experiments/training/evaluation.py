@@ -1,4 +1,4 @@
-"""Accuracy on a whole test set, on any number of devices: every image counts exactly once."""
+"""The accuracy on a whole test set, on any number of devices; every image counts exactly once."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -27,9 +27,9 @@ from experiments.training.networks import inference_graph
 from experiments.training.step import cast
 
 CHUNK = 512  # images
-TOP = 5  # Table 3 also counts an image as correct if its label is among the five most likely
+TOP = 5  # Table 3 also counts an image as correct if its label is among the five most likely labels
 
-Network = Any  # parameters and statistics
+Network = Any  # parameters and statistics of the network
 Logits = Callable[[Network, Num[Array, "n h w c"]], Float[Array, "n classes"]]
 Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
@@ -51,21 +51,23 @@ def evaluator(
     vmap_seeds: bool,
     workers: int,
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function of a network and, for records, of a view's name: accuracies of each seed.
+    """Return a function that gives the accuracies of each seed.
+
+    Its arguments are a network and, for records, the name of a view.
 
     Args:
       recipe: The recipe of the trained network.
       data: Images or records; only the test images are used.
       model: The network, without its arrays.
       mesh: The mesh on which networks are placed.
-      vmap_seeds: Whether arrays have an axis of seeds.
-      workers: Processes that decode records.
+      vmap_seeds: Whether the arrays of a network have an axis of seeds.
+      workers: The number of processes that decode records.
 
     Raises:
       InputError: The network does not fit the images.
     """
     shape = data.x_train.shape[1:] if isinstance(data, Images) else (recipe.crop, recipe.crop, 3)
-    # Unitized layers divide by the training images' number of pixels at any image size.
+    # At any image size, unitized layers divide by the number of pixels of training images.
     example = jax.ShapeDtypeStruct((2 * recipe.statistics_groups, *shape), jnp.float32)
     try:
         model = jaxnorm.nnx.fix_pixels(model, example)
@@ -92,19 +94,19 @@ def evaluator(
 def array_evaluator(
     logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function of a network: its accuracy on test images that the devices hold.
+    """Return a function from a network to its accuracy on test images that the devices hold.
 
     Args:
       logits: A function of a network and a batch.
       images: Data set, of which only the test images are used.
-      mesh: A chunk of images is sharded over its devices.
+      mesh: The mesh over whose devices a chunk of images is sharded.
       vmap_seeds: Whether networks have an axis of seeds.
     """
     count = len(images.x_test)
     chunk = -(-min(CHUNK, count) // mesh.size) * mesh.size
     missing = -count % chunk
     x_padded = np.pad(images.x_test, ((0, missing), *3 * ((0, 0),)))
-    # Padding has the label −1, which no network predicts.
+    # Padding images have the label −1, which no network predicts.
     y_padded = np.pad(images.y_test, (0, missing), constant_values=-1)
     placed = cache(lambda: replicate(mesh, x_padded, y_padded))
     local = jax.shard_map(logits, mesh=mesh, in_specs=(P(), P("data")), out_specs=P("data"))
@@ -130,11 +132,12 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """A function of a network and of the views of an image: shares of correctly classified images.
+    """A function of a network and of the views of an image.
 
-    The logits of an image are the mean over its views. Views may have any sizes; views of equal
-    size are batched over images. Every process evaluates its own part of the images on its own
-    devices, with a copy of the network.
+    Its result is the shares of test images that are classified correctly. The logits of an image
+    are the mean over the views of the image. Views may have any sizes; views of equal size are
+    batched over images. Every process evaluates its own part of the images on its own devices, with
+    a copy of the network.
     """
 
     def __init__(self, logits: Logits, records: Records, recipe: Recipe, mesh: Mesh, workers: int):
@@ -143,7 +146,7 @@ class RecordEvaluator:
         Args:
           logits: A function of a network and a batch of standardized images.
           records: Data set, of which only the test images are used.
-          recipe: Recipe whose batch and crop give the number of pixels that fit in memory.
+          recipe: The recipe whose batch and crop show how many pixels fit in memory.
           mesh: The mesh on which networks are placed.
           workers: Number of processes that decode.
         """
@@ -168,7 +171,7 @@ class RecordEvaluator:
         )
 
     def __call__(self, network: Network, views: Views) -> dict[str, float]:
-        """The fractions of images whose label is the top class, or among the top five."""
+        """The shares of images whose label is the most likely class, or one of the top five."""
         network = self._whole(network)
         network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), network)
         scores, labels = self._scores(jax.device_put(network, self._replicated), views)
@@ -180,7 +183,7 @@ class RecordEvaluator:
         return {"accuracy": accuracy, f"top_{TOP}": top}
 
     def _scores(self, network: Network, views: Views) -> tuple[np.ndarray, np.ndarray]:
-        """Mean logits over the views of each image of this process, and the images' labels."""
+        """The mean logits over the views of each image of this process, and the labels."""
         images = range(self._shard.process, len(self._records.test), self._shard.processes)
         scores = np.zeros((len(images), self._records.classes))
         labels = np.zeros(len(images), np.int64)

@@ -1,4 +1,4 @@
-"""Ends a run that diverges before the invalid state is saved."""
+"""Ends a run that diverges, before the invalid state is saved."""
 
 from typing import Any
 

@@ -50,7 +50,7 @@ def devices_of(mesh: Mesh) -> str:
     return text
 
 
-# Fields of a recipe by subject; each subject is printed in one line.
+# The fields of a recipe by subject; each subject is printed in one line.
 SUBJECTS = {
     "network": ("dataset", "model", "normalization", "norm_groups", "norm_channels"),
     "statistics": ("running_momentum", "statistics_groups", "precision"),
@@ -62,7 +62,7 @@ SUBJECTS = {
 
 
 def lines(settings: dict[str, str]) -> list[str]:
-    """A line for each subject: its name, then settings and values as on the command line."""
+    """A line for each subject: its name, then its settings and values as on the command line."""
     width = max(map(len, SUBJECTS))
     said = []
     for subject, names in SUBJECTS.items():
@@ -83,7 +83,7 @@ def settings(
     Args:
       recipe: Recipe of the run.
       streamed: Whether images are cropped while they are read.
-      evaluations: Views of the test images for the evaluation of the last state.
+      evaluations: The views of the test images on which the last state is evaluated.
     """
     unused = _unused_fields(recipe, streamed, evaluations)
     said = {name: _text(value) for name, value in vars(recipe).items() if name not in unused}
@@ -110,7 +110,10 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """Fields without effect, given the other fields; crop and scales have their own line."""
+    """The fields that have no effect, given the other fields.
+
+    The fields crop and scales have their own line.
+    """
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):
         unused |= {"test_scales"}

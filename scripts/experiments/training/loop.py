@@ -35,7 +35,7 @@ Measure = Callable[[State], dict[str, Any]]
 
 
 class Trained(NamedTuple):
-    """Networks after their last epoch, the metrics of every epoch by seed, and evaluations."""
+    """The networks after their last epoch, the metrics of every epoch by seed, and evaluations."""
 
     state: State
     lines: list[Lines]
@@ -43,16 +43,16 @@ class Trained(NamedTuple):
 
 
 class Extras(NamedTuple):
-    """Side effects of a run that change none of its results.
+    """Additional actions of a run, which do not change its results.
 
     Attributes:
       evaluations: Evaluations of the last state, such as on crops of test images.
       profile: Whether to write a trace of ten steps.
-      log_every: Number of steps after which a line is added to steps.jsonl; None for no lines.
+      log_every: The number of steps after which a line is added to steps.jsonl; None for no lines.
       hooks: Functions that are called with every chunk, for other loggers.
-      measure: Function that is called with the first state of this run. `measure` returns a second
-        function, which maps the state after each epoch to further metrics of the only seed. Chunks
-        are then whole epochs.
+      measure: A function that is called with the first state of this run. `measure` returns a
+        second function, which maps the state after each epoch to further metrics of the only seed.
+        With `measure`, chunks are whole epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
@@ -81,16 +81,16 @@ def train(
     extras: Extras | None = None,
     init: Callable[[Seeds], State] | None = None,
 ) -> Trained:
-    """Train the networks of a group of seeds, from their newest checkpoint if they have one.
+    """Train the networks of a group of seeds; if they have a checkpoint, continue from the newest.
 
     Args:
       trainer: Trainer, compiled for the recipe and for this number of seeds.
       seeds: Seeds of the networks.
       out: Folder of the run, for checkpoints, metrics and the trace.
-      view: Shows the progress.
-      interrupted: Set by the caller to make the run save its state and end.
+      view: The display that shows the progress.
+      interrupted: A flag that the caller sets to make the run save its state and end.
       extras: Further options of the run, by default none.
-      init: The state before the first step, by default the trainer's.
+      init: The state before the first step; by default the trainer's own.
 
     Raises:
       StoppedError: The run was asked to end, and its state is saved.
@@ -106,7 +106,7 @@ def train(
             for folder, before in zip(folders, lines, strict=True)
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
-        # The first chunk compiles, and the second one may be profiled.
+        # The first chunk compiles, and the second chunk may be profiled.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),
@@ -129,7 +129,7 @@ def train(
 
 
 class Profiling:
-    """Traces the second chunk, because the first one compiles."""
+    """Traces the second chunk of steps, because the first chunk compiles."""
 
     def __init__(self, trainer: Trainer, folder: Path, view: View):
         self.last_step = trainer.total_steps
@@ -149,7 +149,10 @@ class Profiling:
 
 
 def trace_folder(out: Path) -> Path:
-    """The folder of a run's trace: beside its metrics, or a new local folder if OUT is a bucket."""
+    """The folder of a run's trace, next to its metrics.
+
+    If OUT is a bucket, it is a new local folder.
+    """
     return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
 
 
@@ -172,7 +175,7 @@ class Checkpointing:
         is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
         interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
         if interrupted or is_due or chunk.step == self.last_step:
-            # the loss of this step was already found finite
+            # the loss of this step was already checked and is finite
             check_finite("network", chunk.state, chunk.step, self.checkpoints)
             self.checkpoints.save(chunk.step, chunk.state, self.lines)
             self.saved = time.monotonic()
@@ -182,14 +185,14 @@ class Checkpointing:
 
 
 def name_of(seeds: Seeds) -> str:
-    """The first and the last seed of a group as a text, or its only seed."""
+    """The first and the last seed of a group as a text; for a single seed, this seed."""
     return "-".join(map(str, sorted({seeds[0], seeds[-1]})))
 
 
 def show_progress(
     trainer: Trainer, seeds: Seeds, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
 ) -> None:
-    """Show loss, the accuracy of the last epoch, and speed."""
+    """Show the loss, the accuracy of the last epoch, and the speed."""
     numbers = f"loss {chunk.losses.mean():.4f}, "
     if logs[0].lines:
         accuracy = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
@@ -211,7 +214,7 @@ def log_epoch(
 ) -> None:
     """Evaluate the networks at the end of an epoch, and log the metrics of each seed.
 
-    For streamed data, the line also shows the time spent waiting for data.
+    For streamed data, the line also shows how long the program waited for data.
     """
     if not chunk.ends_epoch:
         return

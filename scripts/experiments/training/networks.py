@@ -33,7 +33,8 @@ def network(
       classes: Number of outputs.
       shape: Height, width and channels of the images.
       streamed: Whether to build the networks for ImageNet.
-      statistics: Options of batch norm and unitized layers for statistics over several devices.
+      statistics: The options of batch norm and unitized layers, for statistics over several
+        devices.
       key: Key of the initial weights.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Optimizers and learning rates of recipes: the papers' optimizers, and Optax's by name."""
+"""Optimizers and learning rates of recipes: the papers' optimizers, and those of Optax by name."""
 
 import inspect
 from collections import Counter
@@ -14,7 +14,7 @@ from experiments.recipes import Recipe, drop_epochs
 
 
 def known_optimizers() -> list[str]:
-    """Names of the optimizers of Optax whose only required argument is a learning rate."""
+    """The names of the optimizers of Optax whose only required argument is a learning rate."""
     found = []
     for name, make in inspect.getmembers(optax, inspect.isfunction):
         required = [
@@ -28,7 +28,7 @@ def known_optimizers() -> list[str]:
 
 
 def check_optimizer(recipe: Recipe) -> None:
-    """Refuse an optimizer that is unknown.
+    """Refuse an optimizer whose name is unknown.
 
     Raises:
       InputError: Optax has no optimizer of this name whose only required argument is a learning
@@ -48,11 +48,11 @@ def takes_momentum(optimizer: str) -> bool:
 
 
 def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
-    """The learning rate by step.
+    """The learning rate as a function of the step.
 
     Args:
       recipe: Recipe with the schedule.
-      steps: Steps of an epoch.
+      steps: The number of steps of an epoch.
     """
     warmup = round(recipe.warmup * recipe.epochs * steps)
     if recipe.schedule == "cosine":
@@ -60,7 +60,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     elif recipe.schedule == "linear":
         falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
-        # in short runs, several drops may fall on one step
+        # in short runs, several drops may be at one step
         counts = Counter(sorted(drop_epochs(recipe)))
         drops = {
             (epoch - 1) * steps - warmup: recipe.drop_factor**-times
@@ -74,7 +74,10 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
 
 
 def learning_rate(recipe: Recipe, steps: int, step: int) -> float:
-    """The learning rate of a step, counted from 0, to six digits; an epoch has `steps` steps."""
+    """The learning rate of a step, counted from 0, to six digits.
+
+    An epoch has `steps` steps.
+    """
     return float(f"{np.asarray(make_schedule(recipe, steps)(step)).item():.6g}")
 
 
@@ -99,5 +102,5 @@ def make_optimizer(recipe: Recipe, steps: int) -> optax.GradientTransformation:
 
 
 def _options(optimizer: str) -> set[str]:
-    """Names of the options of an optimizer of Optax."""
+    """The names of the options of an optimizer of Optax."""
     return set(inspect.signature(getattr(optax, optimizer)).parameters)

@@ -1,4 +1,4 @@
-"""Networks of two normalizations, trained from the same weights and measured at every epoch."""
+"""Trains networks of two normalizations from the same weights, and measures them at every epoch."""
 
 from collections.abc import Callable
 from functools import partial
@@ -27,7 +27,10 @@ PROBE = 1000  # number of test images whose outputs are measured
 
 
 class History(NamedTuple):
-    """Measurements of every epoch; the first entry of moments is for the untrained network."""
+    """The measurements of every epoch.
+
+    The first entry of moments belongs to the untrained network.
+    """
 
     loss: Float[np.ndarray, " epochs"]
     accuracy: Float[np.ndarray, " epochs"]  # accuracy on all test images
@@ -36,13 +39,15 @@ class History(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Compiled functions for one normalization, shared by its seeds.
+    """The compiled functions for one normalization, which its seeds share.
 
     Attributes:
-      trainer: Trains the network.
-      init_state: The untrained network of a seed, with the running statistics of a sample.
-      outputs: Outputs of the last normalization for the probe images, in inference.
-      probe_accuracy: Accuracy on the probe.
+      trainer: The trainer of the network.
+      init_state: A function that returns the untrained network of a seed, with the running
+        statistics of a sample of images.
+      outputs: A function that returns the outputs of the last normalization for the probe images,
+        in inference.
+      probe_accuracy: A function that returns the accuracy on the probe images.
     """
 
     trainer: Trainer
@@ -86,13 +91,13 @@ def program(recipe: Recipe, images: Images) -> Program:
 
 
 def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[State, History]:
-    """Train from `seed`, or from the newest whole checkpoint, and measure every epoch.
+    """Train from `seed`, or from the newest undamaged checkpoint, and measure every epoch.
 
     Args:
-      program: Program, compiled for the recipe.
+      program: The program, compiled for the recipe.
       seed: Seed of the initial weights and of the order of the images.
       out: Folder of the runs of all seeds.
-      view: Shows the progress.
+      view: The display that shows the progress.
     """
     untrained = _moments(program.outputs(program.init_state(seed)))
     trained = loop.train(

@@ -1,4 +1,4 @@
-"""One run in several processes: their start, and joint decisions."""
+"""Starts one run in several processes, and makes their joint decisions."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ from jax.experimental import multihost_utils
 from experiments.cli import InputError, say
 
 ENDED = "all processes must run to the end, and another one seems to have ended"
-# The exceptions of collectives, barriers and connections contain these phrases.
+# These phrases appear in the exceptions of collectives, barriers and connections.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
@@ -25,10 +25,11 @@ SOURCE = re.compile(r"\[external/[^\]]*\] ")  # pattern of the source locations 
 def init_distributed(
     coordinator: str | None, processes: int | None, process: int | None, heartbeat: int
 ) -> None:
-    """Connect to the other processes before any computation; do nothing without a coordinator.
+    """Connect to the other processes before any computation.
 
-    JAX ends all processes when one is silent for `heartbeat` seconds, or at once when process 0
-    ends. Each process then prints a sentence and exits with status 2.
+    Without a coordinator, the function does nothing. JAX ends all processes if one is silent for
+    `heartbeat` seconds, and at once if process 0 ends. Each process then prints a sentence and
+    exits with status 2.
 
     Raises:
       InputError: The other processes cannot be reached.
@@ -56,7 +57,8 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# By default, JAX would abort from its own thread, in which Python's handlers never run.
+# By default, JAX would abort the process from a thread of its own, in which Python's handlers never
+# run.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
     os.write(2, f"error: {ENDED}; JAX says above what it noticed\n".encode())
@@ -65,7 +67,9 @@ def _aborted(_: int) -> None:
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Explain failures that other processes cause: a joint computation with an ended process fails.
+    """Explain failures that other processes cause.
+
+    A joint computation fails if one of its processes has ended.
 
     Raises:
       InputError: A computation of several processes has failed.
@@ -88,12 +92,15 @@ def first_line(error: Exception) -> str:
 
 
 def is_main_process() -> bool:
-    """Whether this process writes files and prints."""
+    """Whether this process is the one that writes files and prints."""
     return jax.process_index() == 0
 
 
 def any_process(*flags: bool) -> tuple[bool, ...]:
-    """For each flag, whether any process has set it; all processes must end at one step."""
+    """For each flag, whether any process has set it.
+
+    The answer is the same in all processes, because all must end at the same step.
+    """
     if jax.process_count() == 1:
         return flags
     gathered = multihost_utils.process_allgather(np.array(flags))

@@ -44,11 +44,12 @@ class Bar:
 def seed_groups(
     recipe: Recipe, seeds: int, vmap_seeds: Literal["auto", "yes", "no"]
 ) -> list[Seeds]:
-    """Groups of seeds: the seeds of one group are vmapped, and the groups are trained in turn.
+    """Groups of seeds.
 
-    On a CPU, vmapping five mlps halves the time. Vmapping five residual networks takes the same
-    time and five times the memory, because convolutions with one kernel per seed become grouped
-    convolutions.
+    The seeds of one group are trained together by vmap, and the groups are trained in turn. On a
+    CPU, training five mlps by vmap halves the time. Training five residual networks by vmap takes
+    the same time and five times the memory, because convolutions with one kernel per seed become
+    grouped convolutions.
     """
     together = recipe.model == "mlp" if vmap_seeds == "auto" else vmap_seeds == "yes"
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
@@ -61,10 +62,12 @@ def prepare(
     out: Path,
     init_from: Path | None,
 ) -> Callable[[Seeds], State]:
-    """Prepare the folder of a run; return a function that gives the state before the first step.
+    """Prepare the folder of a run.
+
+    The function returns a function that gives the state before the first step.
 
     Raises:
-      InputError: The folder is of another run, or `init_from` of another network.
+      InputError: The folder belongs to another run, or `init_from` has another network.
     """
     weights = None if init_from is None else InitialWeights(init_from, sum(map(len, groups)))
     digest = weights.digest if weights else None
@@ -79,11 +82,11 @@ def train_groups(
     extras: Extras,
     init: Callable[[Seeds], State],
 ) -> dict[str, Any]:
-    """Train all groups, with a progress bar and until SIGTERM, and return the results.
+    """Train all groups, with a progress bar, until SIGTERM arrives; return the results.
 
     Args:
       trainer: The trainer, compiled for the recipe and for the number of seeds of a group.
-      groups: Seeds, as `seed_groups` gives them.
+      groups: The groups of seeds that `seed_groups` gives.
       out: Folder of the run.
       extras: Further options of the run.
       init: The state of a group before the first step.
@@ -109,7 +112,7 @@ def train_groups(
 def show_evaluations(
     trainer: Trainer, groups: list[Seeds], out: Path, evaluations: tuple[Evaluation, ...]
 ) -> None:
-    """Print the accuracies of every seed's newest checkpoint; nothing is trained.
+    """Print the accuracies of every seed's newest checkpoint, without training.
 
     Raises:
       InputError: A group has no checkpoint.
@@ -128,7 +131,7 @@ def show_evaluations(
 
 
 def summary(values: list[float]) -> dict[str, float | None]:
-    """Median, mean and standard error; a single value has no standard error."""
+    """The median, the mean and the standard error; a single value has no standard error."""
     stderr = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
     return {
         "median": statistics.median(values),

@@ -26,20 +26,20 @@ def prepare(
     images: int | None = None,
     init_from: str | None = None,
 ) -> None:
-    """Write the recipe of a run, or check that its folder has a run of the same recipe.
+    """Write the recipe of a run, or check that the folder has a run of the same recipe.
 
     A run whose rate is constant may be continued for more epochs.
 
     Args:
-      out: The folder, which exists.
+      out: The folder of the run, which must exist.
       recipe: Recipe of the run.
-      data: Identity of the data set.
-      vmapped_seeds: Number of seeds in one program.
-      images: Number of training images, if not all of the data set are used.
+      data: The facts that identify the data set.
+      vmapped_seeds: The number of seeds in one program.
+      images: The number of training images, if not all images of the data set are used.
       init_from: A digest of the initial weights, if they come from another run.
 
     Raises:
-      InputError: The folder has a run of another recipe or of other data, or of an unknown one.
+      InputError: The folder has a run of another recipe, of other data, or of an unknown recipe.
     """
     path = out / "recipe.json"
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": vmapped_seeds, "images": images}
@@ -55,17 +55,17 @@ def prepare(
     if existing is not None and trained:
         before = {"init_from": None} | existing
         refuse_others(out, before | more_epochs(out, recipe, before), settings)
-    # No network was trained here with other settings, so the file may be replaced.
+    # No network was trained here with other settings, so this file may be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 
 
 def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
-    """The epochs of a recipe, if a run with these settings can continue until then.
+    """The number of epochs of a recipe, if a run with these settings can continue until then.
 
     Raises:
-      InputError: Only the number of epochs differs and is larger, and the rate falls over the
-        epochs.
+      InputError: The number of epochs is the only difference and is larger, but the rate falls over
+        the epochs.
     """
     before = existing.get("epochs")
     if not isinstance(before, int) or recipe.epochs <= before:
@@ -98,7 +98,9 @@ def has_trained(out: Path) -> Path | None:
 
 
 def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse settings that differ from the folder's; the error names the first different setting.
+    """Refuse settings that differ from those in the folder.
+
+    The error names the first different setting.
 
     Raises:
       InputError: A setting differs.
@@ -115,10 +117,10 @@ def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any])
 
 
 def same_data(out: Path, data: Images | Records) -> None:
-    """Record the data of a folder's runs, or check that the data set has not changed.
+    """Record the data of the runs in a folder, or check that the data set has not changed.
 
     Raises:
-      InputError: The folder's data set of this name had other contents.
+      InputError: The folder's data set with this name had other contents.
     """
     path, current = out / "data.json", identity(data)
     known = files.read_json(path, dict) or {}
@@ -128,14 +130,17 @@ def same_data(out: Path, data: Images | Records) -> None:
 
 
 class MetricsLog:
-    """The metrics of a seed's epochs, written to a file and for TensorBoard by the main process."""
+    """The metrics of a seed's epochs.
+
+    The main process writes them to a file and for TensorBoard.
+    """
 
     def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
         """Open the log of a seed.
 
         Args:
           folder: Folder of the seed.
-          lines: Lines of the epochs before the checkpoint, from the checkpoint.
+          lines: The lines of the epochs before the checkpoint, as the checkpoint stores them.
           log: A function that is called with a line of text if the file lacks any of `lines`.
         """
         self.path, self.lines = folder / "metrics.jsonl", lines
@@ -168,7 +173,7 @@ class MetricsLog:
 
 
 def read_lines(path: Path) -> Lines:
-    """The complete lines of a file before the first damaged line; none without a file."""
+    """The complete lines of a file before the first damaged line; none if there is no file."""
     lines = []
     for text in (files.read_bytes(path) or b"").splitlines():
         try:
@@ -179,5 +184,5 @@ def read_lines(path: Path) -> Lines:
 
 
 def lines_of(notes: Sequence[Lines] | None, seeds: int) -> list[Lines]:
-    """The metrics of each seed in a checkpoint's notes; none for an untrained network."""
+    """The metrics of each seed in the notes of a checkpoint; none for an untrained network."""
     return [list(lines) for lines in notes] if notes else [[] for _ in range(seeds)]

@@ -1,8 +1,9 @@
 """Training as one compiled program, for small networks outside the recipes.
 
 `Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
-Python after every few steps. The experiments of this module choose all three, and one step is
-shorter than a call from Python. Therefore one scan takes all steps, and `vmap` can map the scan.
+Python after every few steps. The experiments that use this module choose all three, and one of
+their steps is shorter than a call from Python. Therefore one scan takes all steps, and `vmap` can
+batch the scan.
 """
 
 from collections.abc import Callable
@@ -20,15 +21,15 @@ def scan_steps(
     optimizer_state: Any,
     batches: Any,
 ) -> tuple[Any, Any]:
-    """Parameters and optimizer state after one step for each of the batches.
+    """The parameters and the optimizer state after one step for each of the batches.
 
     Args:
       loss: A function of parameters and a batch.
       optimizer: Optax optimizer.
       params: Parameters before the first step.
       optimizer_state: State of the optimizer before the first step.
-      batches: Arrays whose first axis counts steps: the batches, or values from which `loss` makes
-        the batches, such as indices or a random key.
+      batches: Arrays whose first axis counts steps. They are the batches, or values from which
+        `loss` makes the batches, such as indices or a random key.
     """
 
     def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:

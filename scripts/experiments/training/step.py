@@ -1,4 +1,4 @@
-"""A training step: loss on every device, gradient over all devices, and update."""
+"""A training step: the loss on every device, the gradient over all devices, and the update."""
 
 from collections.abc import Callable
 from functools import partial
@@ -41,10 +41,10 @@ def train_step(
 
     Args:
       recipe: Recipe of the network.
-      loader: Loader of the images of a step.
+      loader: The loader of the images of a step.
       optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
-      mesh: One axis, `data`, over which batches are sharded.
+      mesh: A mesh with one axis, `data`, over which batches are sharded.
       microbatches: Number of parts of a device's images; all use the statistics of all images.
     """
     steps = loader.count // recipe.batch_size
@@ -75,7 +75,10 @@ def train_step(
 
 
 def clip_alpha(params: Any) -> Any:
-    """`params` with every alpha of a unitized layer clipped to [0, 1], where Theorem 3 holds."""
+    """The tree `params`, in which every alpha of a unitized layer is clipped to [0, 1].
+
+    Theorem 3 holds for such alpha.
+    """
 
     def clip(path: tuple, leaf: Array) -> Array:
         is_alpha = any(getattr(part, "key", None) == "alpha" for part in path)
@@ -85,7 +88,7 @@ def clip_alpha(params: Any) -> Any:
 
 
 def cast(tree: Any, recipe: Recipe) -> Any:
-    """`tree` in the precision of the computation; statistics are never cast."""
+    """The `tree` in the precision of the computation; statistics are never cast."""
     return jax.tree.map(lambda a: a.astype(recipe.precision), tree)
 
 
@@ -93,7 +96,8 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
     """A copy of the model whose blocks, or stages, are recomputed in the backward pass."""
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
-        kind = type(part)  # A subclass with the same name keeps the names of variables.
+        # A subclass with the same name is used, because it keeps the names of variables.
+        kind = type(part)
         part.__class__ = type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
     return copy
 
@@ -116,13 +120,13 @@ def cross_entropy(
 def _gradient(
     recipe: Recipe, loader: Loader, graph: nnx.GraphDef, mesh: Mesh, microbatches: int
 ) -> Callable:
-    """A function of parameters, statistics and a batch: loss, new statistics and gradient.
+    """A function that returns loss, new statistics and gradient.
 
-    Every device differentiates the mean loss of its own images. The function that is differentiated
-    casts the parameters to the precision of the computation, so the gradient is already float32
-    when it is averaged over the devices.
+    Its arguments are parameters, statistics and a batch. Every device differentiates the mean loss
+    of its own images. The function that is differentiated casts the parameters to the precision of
+    the computation, so the gradient is already float32 when it is averaged over the devices.
     """
-    axes = ("data",) if mesh.size > 1 else ()  # a single device needs no collectives
+    axes = ("data",) if mesh.size > 1 else ()  # on a single device, no collectives are needed
     loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)
     if microbatches > 1:
         loss_of = microbatched(loss_of, microbatches)
@@ -155,7 +159,10 @@ def _gradient(
 
 
 def _split(batch: tuple[Array, ...], count: int, mesh: Mesh) -> list[tuple[Array, ...]]:
-    """Split a batch into `count` parts with equal shares of every device's images; none moves."""
+    """Split a batch into `count` parts with equal shares of every device's images.
+
+    No image moves to another device.
+    """
 
     @partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
     def split(*batch: Array) -> list[tuple[Array, ...]]:

@@ -46,7 +46,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
         raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     recipe = Recipe(**fields)
-    try:  # another version of the code, or a person, may have written the file
+    try:  # the file may come from another version of the code, or from a person
         recipes.check(recipe)
         check_optimizer(recipe)
     except InputError as error:
@@ -61,7 +61,7 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     set, and returns logits `(n, classes)`.
 
     Args:
-      run: The folder `--out` of scripts/train.py, here or in a bucket.
+      run: The folder `--out` of scripts/train.py, on this machine or in a bucket.
       seed: Seed of the network.
 
     Raises:
@@ -79,7 +79,7 @@ def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
 
 
 def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
-    """Parameters and statistics of seeds, from their newest checkpoints, on one device."""
+    """The parameters and statistics of seeds, from their newest checkpoints, on one device."""
     recipe, settings = read_recipe(run)
     count = settings["vmapped_seeds"]
     data = data_shapes(settings["data"])
@@ -95,7 +95,7 @@ def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
 
 
 class InitialWeights:
-    """The networks of a run, whose weights are the initial weights of another run, seed by seed.
+    """The networks of a run, whose weights become the initial weights of another run, seed by seed.
 
     Attributes:
       digest: A hash that identifies the weights.

@@ -1,8 +1,9 @@
 """A recipe that is compiled for a data set and a mesh; the losses are the same on any mesh.
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
-and flips depend on the seed and that number alone, so a run that is resumed from any state ends
-with the same bits. Vmapped seeds are one program; each leaf of their state has an axis of seeds.
+and flips depend only on the seed and on this number, so a run that is resumed from any state ends
+with the same bits. If seeds are trained by vmap, they are one program, and each leaf of their state
+has an axis of seeds.
 """
 
 import time
@@ -31,13 +32,13 @@ from experiments.training.step import State, rematerialize, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
 MIN_SHARDED_SIZE = 2**12  # number of elements of an array
-MAX_STEPS = 2**31  # steps are counted in int32
+MAX_STEPS = 2**31  # steps are counted by int32
 
 Seeds = tuple[int, ...]
 
 
 class Layout(NamedTuple):
-    """The layout of a recipe on devices, which changes results only by rounding.
+    """How a recipe is laid out on devices, which changes results only by rounding.
 
     Attributes:
       shard_state: Whether parameters and optimizer state are sharded instead of replicated.
@@ -56,17 +57,17 @@ class Layout(NamedTuple):
 
 
 class Trainer:
-    """A recipe compiled for one seed, or for several that are vmapped.
+    """A recipe that is compiled for one seed, or for several seeds that are trained by vmap.
 
     Attributes:
       recipe: Recipe of the network.
       steps: Number of steps in an epoch; images that do not fill a batch are left out.
-      total_steps: Steps of all epochs.
-      steps_per_call: Number of steps in one call, after which the loss is read.
+      total_steps: The number of steps of all epochs.
+      steps_per_call: The number of steps in one call, after which the loss is read.
       parameters: Number of trained parameters of one network.
       device: Kind of the devices.
       streams: Whether batches are read while the network is trained.
-      seconds_waiting: Seconds that all calls of `advance` have waited for batches.
+      seconds_waiting: The seconds that all calls of `advance` together have waited for batches.
     """
 
     def __init__(
@@ -75,10 +76,10 @@ class Trainer:
         """Prepare the programs; each is compiled at its first call.
 
         Args:
-          recipe: Recipe of the network, already checked.
-          data: Images in the memory of every host, or records that it reads.
-          mesh: One axis, `data`, over which batches are sharded.
-          layout: By default one seed, replicated state and no rematerialization.
+          recipe: The recipe of the network, which is already checked.
+          data: Images in the memory of every host, or records that every host reads.
+          mesh: A mesh with one axis, `data`, over which batches are sharded.
+          layout: The layout; by default one seed, replicated state and no rematerialization.
 
         Raises:
           InputError: A batch cannot be sharded evenly, or is larger than the data set, or there are
@@ -105,7 +106,7 @@ class Trainer:
         )
         model = nnx.eval_shape(partial(build, recipe))
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(nnx.state(model, nnx.Param)))
-        # XLA's CPU compiler makes convolutions in a scan 4 to 17 times slower.
+        # In a scan, XLA's CPU compiler makes convolutions 4 to 17 times slower.
         self._scans = self._loader.scannable and platform(mesh) != "cpu"
         self.steps_per_call = STEPS_IN_SCAN if self._scans else STEPS_IN_LOOP
         local = partial(build, recipe, statistics=_statistics_options(recipe, mesh.size))
@@ -152,9 +153,7 @@ class Trainer:
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
-        """The state after `count` more steps of the epoch, whose batches are `batches`; donates
-        `state`.
-        """
+        """The state after `count` more steps of the epoch with these `batches`; `state` is donated."""
         seed = self._seed_array(seeds)
         if self._scans:
             return self._take_steps(state, self._device_batch(batches), seed, count)
@@ -163,7 +162,7 @@ class Trainer:
         return state
 
     def _device_batch(self, batches: Any) -> Any:
-        """The loader's next arrays; the clock counts the waiting time."""
+        """The next arrays of the loader; the clock counts the time of waiting for them."""
         began = time.monotonic()
         arrays = self._loader.device_batch(batches)
         self.seconds_waiting += time.monotonic() - began
@@ -176,7 +175,7 @@ class Trainer:
     def evaluate_views(
         self, state: State, views: tuple[recipes.Evaluation, ...]
     ) -> dict[str, dict[str, float]]:
-        """For streamed data, the fractions of images that are classified correctly by other views.
+        """For streamed data, the shares of images that are classified correctly by other views.
 
         Raises:
           InputError: A view is given for a data set that is held in memory.
@@ -185,7 +184,7 @@ class Trainer:
         return {view: self._evaluate(network, view)[0] for view in views}
 
     def lower(self) -> jax.stages.Lowered:
-        """The program of one step, not compiled."""
+        """The program of one step before compilation."""
         seed = self._seed_array((0, 1))
         return self._take_steps.lower(self._state_shapes, self._loader.shapes(seed), seed, 1)
 
@@ -203,8 +202,8 @@ def mesh_of(
     """A mesh with one axis, `data`, over all devices of all processes, or over the first `devices`.
 
     Args:
-      devices: Number of devices; by default all.
-      available: Devices to choose from; by default those of all processes.
+      devices: The number of devices; by default all.
+      available: The devices to choose from; by default the devices of all processes.
       axis_type: Whether XLA propagates shardings (Auto) or JAX does, in types (Explicit).
 
     Raises:
@@ -270,9 +269,9 @@ def _init_state(
 
 
 def _statistics_options(recipe: Recipe, devices: int) -> dict[str, Any]:
-    """Options of a layer that normalizes each group of the batch by its own statistics.
+    """The options of a layer that normalizes each group of the batch by its own statistics.
 
-    A group is either part of a device's images, or spread over several devices.
+    A group is either a part of a device's images, or is spread over several devices.
     """
     groups = recipe.statistics_groups
     if groups % devices == 0:
@@ -291,7 +290,10 @@ def _with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.S
 
 
 def _state_sharding(mesh: Mesh, shard: bool, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
-    """Replicated; or, if `shard`, sharded along the longest axis that divides evenly."""
+    """The sharding of a state.
+
+    It is replicated or, with `shard`, along the longest axis that divides evenly.
+    """
     axes = [k for k, n in enumerate(leaf.shape) if n % mesh.size == 0]
     if not shard or leaf.size < MIN_SHARDED_SIZE or not axes:
         return NamedSharding(mesh, P())

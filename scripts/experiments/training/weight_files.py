@@ -1,4 +1,4 @@
-"""Weight files of residual networks for small images, with PyTorch's names."""
+"""Reads weight files of residual networks for small images, with PyTorch's names."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,10 +18,10 @@ NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var"
 
 
 def read(path: Path) -> CifarResNet:
-    """The `CifarResNet` of a weight file, whose arrays give its depth and classes.
+    """The `CifarResNet` of a weight file; the arrays of the file give its depth and classes.
 
-    Convolutions are `conv1`, `layer1.0.conv1`, ..., each with a batch norm, `bn1`, `layer1.0.bn1`,
-    ...; the head is `linear`, and shortcuts have no parameters.
+    Convolutions have the names `conv1`, `layer1.0.conv1`, ..., and each has a batch norm, `bn1`,
+    `layer1.0.bn1`, .... The last layer is `linear`, and shortcuts have no parameters.
 
     Args:
       path: File whose name ends in .safetensors.
@@ -54,12 +54,12 @@ def read(path: Path) -> CifarResNet:
 
 
 def name(path: Path) -> str:
-    """The name of the network of a weight file in a recipe, such as resnet20."""
+    """The name that a recipe gives the network of a weight file, such as resnet20."""
     return f"resnet{2 * len(read(path).blocks) + 2}"
 
 
 def check_fits(model: CifarResNet, images: Images) -> None:
-    """Refuse images of another shape or number of classes than the network's."""
+    """Refuse images of another shape, or with another number of classes, than the network takes."""
     given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
     if given != (found := (images.x_train.shape[-1], images.classes)):
         raise InputError(
