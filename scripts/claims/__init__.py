@@ -1,8 +1,8 @@
-"""The numbered objects of three papers as data: printed statements, corrections, and checks.
+"""The numbered objects of three papers as data: printed statements, corrections and checks.
 
-`PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three.
-Each module covers a section of a paper; the checks of a claim follow its statement.
-`geometry.claims` decides each claim.
+`PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three
+papers. Each module covers one section of a paper; the checks of a claim follow its statement.
+`geometry.claims` decides whether each claim holds.
 """
 
 from claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
@@ -13,15 +13,15 @@ from geometry.claims import Claim
 
 
 class Papers(dict[str, tuple[Claim, ...]]):
-    """Claims by the name of their paper; the error for an unknown name lists the known names."""
+    """The claims by the name of their paper; an error for an unknown name lists all names."""
 
     def __missing__(self, name: str) -> tuple[Claim, ...]:
         raise KeyError(f"the paper must be one of {', '.join(self)}; got {name}")
 
 
 PAPERS = Papers({"unitization": _UNITIZATION, "cwda": _CWDA, "bn-decomposed": _BN_DECOMPOSED})
-"""The claims of each paper, in its order."""
+"""The claims of each paper, in the order of the paper."""
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
 """The claims of all three papers."""
 OWN: dict[str, tuple[Claim, ...]] = {"jaxnorm": _OWN}
-"""Claims that the library adds to those of the papers."""
+"""Claims of the library itself, in addition to those of the papers."""

@@ -1,4 +1,4 @@
-"""Random numbers and the exponent of an error, which claims of all papers use."""
+"""Random numbers and the fitted exponent of an error, which claims of all papers use."""
 
 import math
 from typing import Any
@@ -11,16 +11,16 @@ from jaxtyping import Array, Float, Key
 
 def normal(key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
     """Standard normal numbers in float32."""
-    # The draw has one axis, because XLA takes many times as long to compile a draw with several
-    # axes.
+    # Numbers are drawn along one axis, because XLA takes many times as long to compile a draw with
+    # several axes.
     return jax.random.normal(key, (math.prod(shape),), jnp.float32).reshape(shape)
 
 
 def generator(key: Key[Array, ""]) -> np.random.Generator:
-    """NumPy's random numbers, decided by the key."""
+    """NumPy's generator of random numbers, whose seed comes from the key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 
 def exponent(sizes: Any, errors: Any) -> float:
-    """Slope of log |error| over log size."""
+    """The slope of log |error| as a function of log size."""
     return float(np.polyfit(np.log(sizes), np.log(np.abs(np.asarray(errors, float))), 1)[0])

@@ -1,4 +1,4 @@
-"""The claims that the modules of a paper define."""
+"""Collects the claims that the modules of a paper define."""
 
 from types import ModuleType
 

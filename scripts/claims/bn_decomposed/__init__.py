@@ -1,7 +1,8 @@
 """Claims of "Batch Normalization Decomposed" (Nachum, Bondaschi, Gastpar and Khina).
 
-Samples are rows. Functions of a key return draws in float32 by name, or float64 values of many
-cases. Such a value is a difference that should be 0, or an excess over a bound.
+Samples are the rows of a batch. Functions of a key return random draws in float32 by name, or
+float64 numbers for many cases. Each of these numbers is a difference that should be 0, or the
+excess over a bound.
 """
 
 from claims.bn_decomposed import (

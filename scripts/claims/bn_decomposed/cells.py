@@ -1,4 +1,4 @@
-"""Section I: cells of weights, and Lemma 2, by which one more neuron raises the rank."""
+"""Section I: cells of weights; and Lemma 2, which says that one more neuron raises the rank."""
 
 import math
 from functools import partial
@@ -14,26 +14,28 @@ from geometry.claims import Claim, Draws, Statistics, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
-POINTS = 5  # on the circle
+POINTS = 5  # samples on the circle
 CASES = 200
 THREE = (
     (1.0, 0.0),
     (0.6, 0.8),
     (-0.3, 0.9),
-)  # the thinnest cells have the first two samples on different sides
+)  # in the thinnest cells, the first two samples are on different sides
 TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # rows that give the first two samples rank 2
 
 
 def circle(n: int) -> Float[Array, "n 2"]:
-    """The n points that are equally spaced on the circle."""
+    """The n equally spaced points on the circle."""
     turn = 2 * math.pi * np.arange(n) / n
     return jnp.asarray(np.stack([np.cos(turn), np.sin(turn)], 1))
 
 
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
-    """Whether w is in a cell: on the circle, the thinnest of three samples, or as needed.
+    """Whether the weights w of one Gaussian neuron lie in a cell.
 
-    "As needed" means that w gives three samples rank 3, together with two rows of rank 2.
+    The cells are those of the circle, the thinnest cell of three samples, and "as needed".
+
+    "As needed" means that w, together with two rows of rank 2, gives three samples rank 3.
     """
     w = normal(key, 2000, 2)
     points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)
@@ -51,7 +53,7 @@ GAUSSIAN_ROWS = Draws(gaussian_rows, 200_000, batch_size=20_000, draws_per_key=2
 
 
 def gamma_of_three() -> float:
-    """The volume γ of the three samples."""
+    """The smallest volume γ of a cell of the three samples."""
     return float(geometry.gamma_2d(jnp.asarray(THREE)))
 
 
@@ -163,7 +165,10 @@ def _() -> Values:
 
 
 def _flips(rng: np.random.Generator, power: int, cases: int = 10 * CASES) -> np.ndarray:
-    """Which w xⱼ change sign by w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for the i with least |w xᵢ|/‖xᵢ‖ᵖ⁻¹."""
+    """Whether a step changes the sign of w xᵢ and of no other product w xⱼ.
+
+    The step leads to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for the i with least |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
+    """
     x, w = rng.normal(size=(cases, 4, 3)), rng.normal(size=(cases, 1, 3))
     norms = np.linalg.norm(x, axis=2)
     product = (x * w).sum(2)

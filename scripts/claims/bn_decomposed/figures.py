@@ -27,7 +27,10 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def accuracies_and_ranks(found: Any) -> str:
-    """Accuracy of the deepest networks, and rank of their last hidden layer before training."""
+    """The accuracy of the deepest networks, and the rank of their last hidden layer.
+
+    The rank is measured before training.
+    """
     figure = found["figure_2"]
     runs, depth = figure["runs"], figure["depths"][-1] + 1
 
@@ -81,7 +84,7 @@ def _degrees(cosine: Array) -> float:
 
 
 def _standardized_angle(n: int) -> float:
-    """Angles in degrees between `n` samples after five layers of both parts of batch norm."""
+    """Angles in degrees between `n` samples after five layers with both parts of batch norm."""
     step = jax.jit(geometry.mean_field.standardize_step)
     g = jnp.asarray(np.eye(n))
     for _ in range(5):
@@ -90,7 +93,7 @@ def _standardized_angle(n: int) -> float:
 
 
 def angles_with_recentering(key: Key[Array, ""]) -> Values:
-    """Angles at infinite width, for 9, 100 and many samples."""
+    """Angles at infinite width for 9 samples, 100 samples and the limit of many samples."""
     return [_standardized_angle(n) for n in (9, 100)] + [_many_samples()]
 
 
@@ -126,7 +129,10 @@ def _() -> Values:
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """The fixed angle, in degrees, for rescaling about zero only and many samples."""
+    """The angle that layers with only rescaling about zero do not change, in degrees.
+
+    The angle is for many samples.
+    """
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
     for _ in range(40):
@@ -166,9 +172,10 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """Shares of 50 inputs that activate a neuron after 30 layers of width 200, by recentering.
+    """The share of 50 inputs that activate a neuron after 30 layers of width 200.
 
-    An activity counts as negligible up to a tenth of the neuron's largest activity.
+    The share is given with and without recentering. An activity counts as negligible if it is at
+    most a tenth of the neuron's largest activity.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -1,4 +1,4 @@
-"""Statements in the text around the theorems: an intuition, a comparison, an interpretation."""
+"""Statements in the text around the theorems: an intuition, a comparison and an interpretation."""
 
 import math
 from functools import partial
@@ -16,10 +16,11 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Mean number of samples that ReLU maps to zero, for neurons with Wν < μ and with Wν > μ.
+    """The mean number of samples that ReLU maps to zero.
 
-    The mean is over 40 batches with 2,000 neurons each; a batch has a cluster of 19 samples and one
-    sample far from it.
+    The two means are over neurons with Wν < μ and over neurons with Wν > μ. They are over 40
+    batches with 2,000 neurons each; a batch has a cluster of 19 samples, and one sample far from
+    the cluster.
     """
     rng = generator(key)
     x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)

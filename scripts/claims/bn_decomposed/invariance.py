@@ -1,4 +1,4 @@
-"""Definition 12 and Theorem 13: the effect of one layer on the invariant representation."""
+"""Definition 12 and Theorem 13: how one layer changes the invariant representation."""
 
 from functools import partial
 
@@ -72,7 +72,10 @@ def _() -> Cases:
 
 
 def next_layers(key: Key[Array, ""]) -> Statistics:
-    """Norms and distances after one layer, of an invariant representation and a spread cluster."""
+    """Norms and distances after one layer.
+
+    The batches are an invariant representation, and a batch with a spread cluster.
+    """
     n, layer_key = POINTS, jax.random.fold_in(key, 1)
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)
     w = normal(key, 2, WIDTH) * (2 * geometry.odd_points.cluster_growth(n) / WIDTH) ** 0.5
@@ -131,7 +134,10 @@ def _() -> Values:
 
 
 def invariant_batch(n: int) -> Array:
-    """An invariant representation in float64, without compiling its operations one by one."""
+    """An invariant representation in float64.
+
+    NumPy makes it, so no operations are compiled one by one.
+    """
     x = np.zeros((n, 3))
     x[0, 0], x[1:, 1] = 1, 1 / (n - 1)
     return jnp.asarray(x)

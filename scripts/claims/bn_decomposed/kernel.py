@@ -24,7 +24,10 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """ReLU(w xᵢ) ReLU(w xⱼ) of a batch, with and without recentring, and 2 ReLU(w x)²/‖x‖²."""
+    """Products of the activities of a batch, with and without recentring.
+
+    The products are ReLU(w xᵢ) ReLU(w xⱼ), and 2 ReLU(w x)²/‖x‖².
+    """
     x = jnp.asarray(BATCH, jnp.float32)
     z = jax.nn.relu(normal(key, 500, 3) @ (x - x.mean(0, keepdims=True)).T)
     raw = jax.nn.relu(normal(jax.random.fold_in(key, 1), 500, 3) @ x.T)
@@ -81,7 +84,7 @@ EQUATION_111.mean("of two samples", lambda: kernel_of_the_batch(False), KERNEL, 
 
 
 def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The difference x·y − K(x, y) over ‖x‖ ‖y‖, at σ² = 2/d."""
+    """The difference x·y − K(x, y), divided by ‖x‖ ‖y‖, at σ² = 2/d."""
     pairs = np.stack([x, y], 1)
     g = pairs @ pairs.swapaxes(1, 2)
     kernel = np.asarray(jax.jit(jax.vmap(geometry.arccosine_kernel))(jnp.asarray(g)))

@@ -38,7 +38,7 @@ def _() -> Cases:
 
 
 def _turned_odd(g: Array, layers: int) -> Array:
-    """Gram matrix after many layers of infinite width."""
+    """The Gram matrix after many layers of infinite width."""
 
     def layer(g: Array, _: None) -> tuple[Array, None]:
         g = geometry.mean_field_step(g)
@@ -48,10 +48,10 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples becomes odd at infinite width, and is the longest sample.
+    """Whether one of 10 Gaussian samples becomes odd at infinite width, and was the longest sample.
 
-    At width 50, the value is whether the longest sample of the batch is still the longest after 60
-    layers.
+    At width 50, the result says whether the longest sample of the batch is still the longest after
+    60 layers.
     """
     batch, weights = jax.random.split(key)
     x = normal(batch, 10, 10)
@@ -142,7 +142,7 @@ def _() -> Values:
 
 
 def _gram_of_odd_state(n: int) -> np.ndarray:
-    """Gram matrix of the odd state of n samples, the first of which is odd."""
+    """The Gram matrix of the odd state of n samples; the first sample is the odd one."""
     state = geometry.odd_points.odd_state(n)
     norms = np.array([state.norm_ratio] + [1.0] * (n - 1))
     cosines = np.full((n, n), math.cos(state.spread))
@@ -152,9 +152,10 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 
 
 def cluster_distances(n: int) -> tuple[float, float]:
-    """Distances of two cluster points and of one to the centre, in units of R, in the odd state.
+    """Distances in the cluster of the odd state, in units of R.
 
-    R is the distance of the odd sample from the centre of the cluster.
+    They are the distance between two samples of the cluster, and the distance of one of them to the
+    centre. The unit R is the distance of the odd sample from the centre of the cluster.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

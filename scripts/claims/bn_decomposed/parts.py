@@ -43,15 +43,15 @@ def _(key: Key[Array, ""]) -> Values:
     ]
 
 
-WIDTHS = (16, 64, 256)  # depth of linear networks
+WIDTHS = (16, 64, 256)  # depth of the linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """Mean |cos| of samples after 100 linear layers with rescaling only, by width.
+    """The mean |cos| of samples after 100 linear layers with rescaling only, by width.
 
-    Further values are this mean minus half of the mean after layer 25, at width 64, and this mean
-    minus 0.6 and 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is 0.5
-    times the mean at a quarter of the width.
+    For further results, something is subtracted from this mean: half of the mean after layer 25 (at
+    width 64), or 0.6 or 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is
+    0.5 times the mean at a quarter of the width.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {
@@ -65,7 +65,7 @@ def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
 
 
 def _cosines(key: Key[Array, ""], width: int) -> tuple[Array, Array]:
-    """Mean |cos| of five samples after 25 and after 100 layers."""
+    """The mean |cos| of five samples after 25 layers and after 100 layers."""
     net = geometry.random_network(
         key,
         jnp.eye(5, dtype=jnp.float32),

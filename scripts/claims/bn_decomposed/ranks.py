@@ -1,4 +1,4 @@
-"""Theorem 3 and Corollary 4: how many random neurons give full rank."""
+"""Theorem 3 and Corollary 4: how many random neurons give a batch full rank."""
 
 import math
 from functools import partial
@@ -25,9 +25,10 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
-    """Neurons until full rank: one point, two orthogonal or opposite points, five on a circle.
+    """The number of neurons until a batch has full rank.
 
-    For two points, rank 1 needs y₁ neurons, and rank 2 needs y₂ more.
+    The batches are one point, two orthogonal points, two opposite points, and five points on the
+    circle. For two points, rank 1 needs y₁ neurons, and rank 2 needs y₂ further neurons.
     """
 
     def rows(x: Array) -> Array:
@@ -119,7 +120,7 @@ INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance
 
 
 def _chernoff(n: int, alpha: float, gamma: float) -> float:
-    """Chernoff's bound 1 − exp(−d KL(γ/α ‖ γ)) of n successes in d = αn/γ trials."""
+    """Chernoff's bound 1 − exp(−d KL(γ/α ‖ γ)) for n successes in d = αn/γ trials."""
     p, d = gamma / alpha, alpha * n / gamma
     divergence = p * math.log(p / gamma) + (1 - p) * math.log((1 - p) / (1 - gamma))
     return -math.expm1(-d * divergence)
@@ -188,8 +189,8 @@ THEOREM_3_2.mean(
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
 _ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
 _OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
-# Each of these rows has a single reason: a zero, parallel samples, dependent or independent
-# opposite pairs.
+# In each of these batches, one fact decides the rank: a zero sample, parallel samples, or dependent
+# or independent opposite pairs.
 _SINGLE_REASONS = (
     np.stack([0 * _U, _U, _V, -_U - _V]),
     np.stack([_U, 2 * _U, _V, -3 * _U - _V]),
@@ -199,7 +200,7 @@ _SINGLE_REASONS = (
 
 
 def _missing(rng: np.random.Generator, x: np.ndarray) -> int:
-    """The rank that `x` lacks after recentering and 400 random neurons."""
+    """By how much the rank of `x` is too small after recentering and 400 random neurons."""
     y = np.maximum((x - x.mean(0)) @ rng.normal(size=(x.shape[1], 400)), 0)
     return len(x) - int(np.linalg.matrix_rank(y, tol=1e-9))
 

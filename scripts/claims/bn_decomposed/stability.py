@@ -1,4 +1,4 @@
-"""Theorem 14: one layer near the invariant representation, and its stability."""
+"""Theorem 14: one layer near the invariant representation, and the stability of the latter."""
 
 import math
 from functools import partial
@@ -50,12 +50,12 @@ def _() -> Values:
 
 
 def expected_norm() -> float:
-    """The mean norm E‖x₁′‖ for a gain with E‖x₁′‖² = 1."""
+    """The mean norm E‖x₁′‖ for a gain at which E‖x₁′‖² is 1."""
     return geometry.mean_field.expected_norm_factor(WIDTH)
 
 
 def norm_of_a_wider_layer() -> float:
-    """The same mean norm for one more neuron."""
+    """The same mean norm for a layer with one more neuron."""
     return geometry.mean_field.expected_norm_factor(WIDTH + 1)
 
 
@@ -106,7 +106,7 @@ THEOREM_14_2.mean(
 
 
 def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The images x₁′, ν̂ and the mean of x₂′ to xₙ′ for random batches and weights."""
+    """The images x₁′ and ν̂, and the mean of x₂′ to xₙ′, for random batches and weights."""
     rng = generator(key)
     x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
     w = rng.normal(size=(4, 30))
@@ -147,7 +147,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """`x` with its first sample moved to a given distance from the mean of the others."""
+    """The batch `x` with its first sample moved to a given distance from the mean of the others."""
     direction = rng.normal(size=(len(x), x.shape[2]))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     x = x.copy()
@@ -156,7 +156,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """Growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of distances in the cluster and to its centre."""
+    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of distances within the cluster and to its centre."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -189,7 +189,7 @@ THEOREM_14_4 = claim(
 )
 
 
-# Distances are rounded to 1e-16 and their squares reach 1e-5, so a growth is known to 1e-11.
+# Distances are rounded to 1e-16, and their squares reach 1e-5, so the growth is known to 1e-11.
 @THEOREM_14_4.at_most("growth ≤ α = n²/((n − 1)²R²)", tolerance=1e-10)
 def _(key: Key[Array, ""]) -> Cases:
     rng = generator(key)
@@ -210,7 +210,10 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """Mean squared distance of the cluster from its centre, relative to the odd sample's."""
+    """The mean squared distance of the cluster from its centre.
+
+    The unit is the squared distance of the odd sample.
+    """
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0
@@ -220,13 +223,13 @@ def _relative_spread(g: np.ndarray) -> float:
 
 
 def _squared_distances(g: np.ndarray) -> float:
-    """Sum of the squared distances in the cluster."""
+    """The sum of the squared distances in the cluster."""
     lengths = np.diag(g)[1:]
     return float((lengths[:, None] + lengths[None] - 2 * g[1:, 1:]).sum())
 
 
 def _growths_of_spread(key: Array) -> list[tuple[int, float]]:
-    """Growth of the relative squared spread of a tiny cluster in one layer, for several n."""
+    """The growth of the relative squared spread of a tiny cluster in one layer, for several n."""
     step, growths = jax.jit(geometry.mean_field_step), []
     for n in (4, 20):
         x = np.array(invariant_batch(n))

@@ -1,4 +1,4 @@
-"""Appendix E: rows of three clusters in Theorem 11, Equations 61 to 94."""
+"""Appendix E: neurons with three clusters of samples in Theorem 11, Equations 61 to 94."""
 
 import math
 from functools import partial
@@ -62,10 +62,11 @@ def _() -> Values:
 
 
 def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Gram matrix, times n², of the children of rows with compositions A to D; and A to D.
+    """The Gram matrix, times n², of the children of neurons with compositions A to D; and A to D.
 
-    The letters are sums of squared heights of rows with compositions A: (1, n − 1), B: (n − 1, 1),
-    C: (2, n − 2), D: (n − 2, 2).
+    A letter is the sum of squared heights over the neurons with one composition, which says how
+    many samples are in the first and in the second cluster. The compositions are A: (1, n − 1), B:
+    (n − 1, 1), C: (2, n − 2), D: (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)
@@ -78,7 +79,7 @@ def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(key: Array) -> np.ndarray:
-    """Values of A to D of many orders of magnitude, 0 among them, with B + D ≤ A + C."""
+    """Numbers A to D of many orders of magnitude, with zeros among them, and with B + D ≤ A + C."""
     sums = np.exp(generator(key).normal(0, 4, (2000, 4))) * (generator(key).random((2000, 4)) > 0.2)
     sums[0] = (0, 0, 1, 0)
     a, b, c, d = sums.T
@@ -221,7 +222,7 @@ def _() -> Values:
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
     """Products of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
     rows, ac, bd = unbalanced_rows(key)
-    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes B + D the larger sum
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes the sum B + D the larger one
     ac, bd = ac, 4 * bd
     y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
     norms = np.linalg.norm(y, axis=1)

@@ -19,12 +19,12 @@ CASES = 200
 
 
 def positive(x: Array) -> Array:
-    """The positive child ReLU(x − μ) of neurons, Equation 9."""
+    """The positive children ReLU(x − μ) of neurons, Equation 9."""
     return jax.nn.relu(x - x.mean(0, keepdims=True))
 
 
 def negative(x: Array) -> Array:
-    """The negative child ReLU(μ − x) of neurons, Equation 10."""
+    """The negative children ReLU(μ − x) of neurons, Equation 10."""
     return jax.nn.relu(x.mean(0, keepdims=True) - x)
 
 
@@ -65,7 +65,10 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
-    """Rows of more than three clusters at `depth`; all other rows are stable."""
+    """The neurons at `depth` with more than three clusters of samples.
+
+    All other neurons are stable.
+    """
     rows = x[None]
     for _ in range(depth):
         rows = _children(rows)
@@ -114,10 +117,10 @@ def _() -> Values:
 
 
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
-    """Paths of rows that keep their clusters, with the sign of each step.
+    """Chains of neurons that keep their clusters of samples, with the sign of each step.
 
-    The rows have two heavy ends and a light middle with tiny gaps, so that at most one child keeps
-    the clusters.
+    These neurons have many samples at both ends, and a few samples with tiny gaps in the middle, so
+    at most one child keeps the clusters.
     """
     for _ in range(40):
         low, high = rng.integers(3, 9, 2)
@@ -131,7 +134,10 @@ def _unclustered_steps(rng: np.random.Generator) -> Cases:
 
 
 def _lossless_step(row: np.ndarray) -> int:
-    """1 or −1 if the positive or the negative child has the same number of clusters, else 0."""
+    """The sign of the child with the same number of clusters: 1 or −1.
+
+    The result is 0 if there is no such child.
+    """
     values = np.unique(row)
     if row.mean() < values[1] - 1e-9:
         return 1
@@ -219,7 +225,7 @@ def _children(rows: np.ndarray) -> np.ndarray:
 
 
 def _clusters(rows: np.ndarray) -> np.ndarray:
-    """Number of different values of each row."""
+    """The number of different values of each neuron."""
     return 1 + (np.diff(np.sort(rows, axis=1), axis=1) > 0).sum(1)
 
 

@@ -31,16 +31,17 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 POINTS, BATCHES = 7, 30
-DEPTH = 600  # limits are reached up to rounding
+DEPTH = 600  # limits are reached only up to rounding
 
 
 class DeepTrees(NamedTuple):
-    """Batches deep in the tree.
+    """Batches deep in the tree, as arrays.
 
     Attributes:
-      cosines: Cosines of the samples, which are sorted.
-      norms: Norms of the samples, divided by the largest norm.
-      squared_gaps: Squared distances of neighbours, divided by the largest squared norm.
+      cosines: The cosines of the samples, which are sorted.
+      norms: The norms of the samples, divided by the largest norm.
+      squared_gaps: The squared distances of neighbouring samples, divided by the largest squared
+        norm.
     """
 
     cosines: Array
@@ -51,7 +52,7 @@ class DeepTrees(NamedTuple):
 @jax.jit
 @jax.vmap
 def deep_trees(x: Array) -> DeepTrees:
-    """Trees of sorted batches, in one program for all checks."""
+    """The trees of sorted batches, computed by one program for all checks."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
     cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # rounding
@@ -108,10 +109,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def printed_end_bounds(n: int) -> EndBounds:
-    """The bounds of Theorem 11 as printed, which `geometry.tree.end_bounds` sharpens.
+    """The bounds of Theorem 11 as printed; `geometry.tree.end_bounds` has sharper bounds.
 
-    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n = 3 and 4, they say
-    nothing.
+    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n = 3 and n = 4, these bounds
+    say nothing.
 
     Raises:
       ValueError: n is below 3.
@@ -128,7 +129,10 @@ def printed_end_bounds(n: int) -> EndBounds:
 
 
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
-    """Largest norm ratio of inner samples to the better end, and their smallest angle with it."""
+    """The largest norm of inner samples over that of the better end, and the smallest angle.
+
+    The angle is between an inner sample and the better end.
+    """
     norms = np.asarray(tree.norms)
     ratios = norms[:, 1:-1, None] / norms[:, None, [0, -1]]
     angles = np.arccos(np.asarray(tree.cosines)[:, 1:-1][:, :, [0, -1]])
@@ -136,7 +140,7 @@ def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _beyond_sharp_bounds(x: Array) -> Values:
-    """Norm ratio of the better end minus its bound, and the bound of its angle minus the angle."""
+    """The norm ratio of the better end minus its bound, and its angle's bound minus the angle."""
     ratio, angle = _better_ends(deep_trees(x))
     sharp = geometry.tree.end_bounds(POINTS)
     return [ratio - sharp.norm_ratio, sharp.angle - angle]

@@ -1,4 +1,4 @@
-"""Appendix D: Theorem 11 for rows of two clusters, Equations 36 to 60."""
+"""Appendix D: Theorem 11 for neurons with two clusters of samples, Equations 36 to 60."""
 
 import math
 from functools import partial
@@ -19,7 +19,10 @@ POINTS, LAYERS = 7, 6
 
 
 def two_clusters(key: Key[Array, ""]) -> Cases:
-    """Heights of the children of two-valued rows, minus (new zero group)/n times the parent's."""
+    """The heights of the children of two-valued neurons, minus their expected heights.
+
+    The expected height is (size of the new zero group)/n times the parent's height.
+    """
     for zeros in range(1, POINTS):
         x = jnp.asarray([0.0] * zeros + [1.5] * (POINTS - zeros))
         yield float(positive(x).max()) / 1.5 - zeros / POINTS
@@ -27,7 +30,7 @@ def two_clusters(key: Key[Array, ""]) -> Cases:
 
 
 def _descendants(rows: np.ndarray) -> np.ndarray:
-    """All rows after `LAYERS` layers, as columns."""
+    """All neurons after `LAYERS` layers, as columns."""
     run = jax.jit(partial(geometry.tree.neurons, depth=LAYERS))
     return np.asarray(run(jnp.asarray(np.atleast_2d(rows).T)))
 
@@ -78,7 +81,10 @@ def _() -> Cases:
 
 
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
-    """Share of the rows of 1 and n − 1 = 5 samples in layer 9 with i and j in one cluster."""
+    """The share of certain neurons in layer 9 that have samples i and j in one cluster.
+
+    These neurons separate one of 6 samples from the 5 others.
+    """
     x = jnp.asarray(np.sort(generator(key).normal(size=6)))
     rows = np.asarray(geometry.tree.neurons(x, depth=9)).T
     jumps = np.diff(rows, axis=1) != 0
@@ -111,7 +117,11 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
-    """Rows of 1 and n − 1 samples with random heights, and Σc² of rows that separate 1 and n."""
+    """Two-valued neurons that separate sample 1 or sample n, with heights c; and two sums Σc².
+
+    The heights are random. One sum is over the neurons that separate sample 1, and the other is
+    over the neurons that separate sample n.
+    """
     rng = generator(key)
     c = rng.uniform(0.2, 2, (4, 5))
     one, last = np.eye(POINTS)[0], np.eye(POINTS)[-1]
@@ -122,7 +132,10 @@ def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
 
 
 def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
-    """Gram matrix of descendants of such rows over the factor of Eqs. 45 to 54, and the sums."""
+    """The Gram matrix of the neurons' descendants over the factor of Eqs. 45 to 54, and the sums.
+
+    The neurons and the sums are those of `unbalanced_rows`.
+    """
     rows, s1, s2 = unbalanced_rows(key)
     y = _descendants(rows)
     rate = (1 / POINTS) ** 2 + (1 - 1 / POINTS) ** 2
@@ -173,7 +186,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine of an inner sample and x₁, the sum S₂, and the denominator."""
+    """The cosine of an inner sample and x₁, the sum S₂, and the denominator of the cosine."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

@@ -1,6 +1,7 @@
 """Draws that several sections of the pruning paper share.
 
-Filters are rows of independent normal weights, with standard deviation 1 unless stated otherwise.
+Filters are rows of independent normal weights; their standard deviation is 1 unless stated
+otherwise.
 """
 
 import math
@@ -14,10 +15,11 @@ from claims.draws import normal
 from geometry.claims import Draws, Form, Sampled, Statistics
 from jaxnorm.internal import chi_mean
 
-DIMS = 9  # dimensions of three filters
+DIMS = 9  # numbers of dimensions of the three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
-FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that is cheaper to draw
-# sizes of the next terms of E Sp, for LAYER_FILTERS filters in LAYER_DIMS dimensions
+FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that takes less time to draw
+# sizes of the next terms of the mean of Spearman's ρ, for LAYER_FILTERS filters in LAYER_DIMS
+# dimensions
 SPEARMAN_NEXT_TERM = {
     ("l1", "l2"): 1e-3,
     ("l1", "fermat"): 1e-3,
@@ -29,16 +31,16 @@ SPEARMAN_NEXT_TERM = {
 
 
 def norm_cv2(dims: int) -> float:
-    """Squared coefficient of variation of ‖v‖."""
+    """The squared coefficient of variation of the norm ‖v‖."""
     return float(pruning.gaussian.chi_variance(1.0, float(dims))) / chi_mean(dims) ** 2
 
 
 def three_filters(key: Key[Array, ""]) -> Statistics:
-    """Lengths, angles and distances of the filters a, b and c.
+    """The lengths, angles and distances of three filters a, b and c.
 
     The value `inner_product` is divided by √d, for filters with standard deviation 0.7. The value
     `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard deviation 1.7.
-    The value `scaled_norm` has a log-normal scale.
+    The value `scaled_norm` is the norm of a filter with a log-normal scale.
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]
@@ -76,7 +78,10 @@ THREE_FILTERS = Draws(three_filters, 400_000, batch_size=20_000, draws_per_key=1
 
 
 def layers(key: Key[Array, ""]) -> Statistics:
-    """Rank correlations and spreads of the criteria, centers and covariance of a layer."""
+    """Rank correlations and spreads of the criteria in a layer, and facts about its filters.
+
+    These facts are the centers and the covariance.
+    """
     v = normal(key, LAYER_FILTERS, LAYER_DIMS)
     scores = pruning.criteria.scores(v)
     ranks = {
@@ -105,7 +110,10 @@ LAYERS = Draws(layers, 300, batch_size=30)
 
 
 def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
-    """The check of two criteria's mean Spearman's ρ in `layers`, to first order in 1/N and 1/d."""
+    """The check of the mean Spearman's ρ of two criteria in `layers`.
+
+    The prediction is to first order in 1/N and 1/d.
+    """
 
     def expected() -> Array:
         return pruning.expected_spearman(LAYER_FILTERS, float(LAYER_DIMS), (a, b))
@@ -114,7 +122,7 @@ def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled
     return Sampled(what, expected, LAYERS, f"spearman_{a}_{b}", within=within, form=form)
 
 
-FIGURE_1_SCALES = 0.049  # log standard deviation of the filters' own scales
+FIGURE_1_SCALES = 0.049  # standard deviation of the logarithm of the filters' own scales
 
 
 def figure_1(key: Key[Array, ""]) -> Statistics:

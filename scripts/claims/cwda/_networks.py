@@ -1,7 +1,7 @@
-"""Results of our trained networks in sentences, beside the paper's numbers.
+"""Sentences with results of our trained networks and the paper's numbers.
 
-Layers of one network are not independent runs. So the number in brackets is the standard deviation
-over layers, not the standard error of a mean.
+The layers of one network are not independent runs. So the number in brackets is the standard
+deviation over layers, not the standard error of a mean.
 """
 
 import statistics
@@ -16,13 +16,13 @@ Layers = Sequence[dict[str, Any]]
 
 
 class Network(NamedTuple):
-    """A network whose layers `scripts/analyze.py` measured.
+    """A network whose layers were measured by `scripts/analyze.py`.
 
     Attributes:
       page: The file of the results.
-      name: Name of the network, for the end of a sentence.
-      filters: Number of filters of the layers to use, for a network whose first and last layers
-        differ.
+      name: The name of the network, as it stands at the end of a sentence.
+      filters: The number of filters in the layers to use, for a network whose first and last layers
+        have other numbers.
     """
 
     page: str
@@ -53,7 +53,7 @@ def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:
 
 
 def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result, ...]:
-    """A sentence on the layers of each network, beginning with the trained ResNet-20."""
+    """A sentence on the layers of each network; the trained ResNet-20 comes first."""
     return tuple(
         Result(
             lambda found, network=network: (
@@ -68,7 +68,10 @@ def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result
 
 
 def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
-    """A sentence on the networks of `scripts/reproduce.py`, with batch norm and unitized."""
+    """A sentence on the networks of `scripts/reproduce.py`.
+
+    The networks have batch norm or unitized batch norm.
+    """
 
     def both(found: Any) -> str:
         kinds = {"batch_norm": "with batch norm", "unitized": "unitized"}
@@ -79,7 +82,7 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
 
 
 def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
-    """Mean and spread over layers of a similarity of pairs of criteria, such as "l1-l2"."""
+    """The mean and spread over layers of a similarity, for pairs of criteria such as "l1-l2"."""
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
@@ -89,7 +92,7 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
 
 def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
-    """Mean over networks, each a mean over its layers, and the standard error of this mean."""
+    """The mean over networks of a mean over layers, and the standard error of the mean."""
 
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
@@ -117,7 +120,7 @@ def in_english(pair: str) -> str:
 
 
 def spread(values: Sequence[float], digits: int = 3) -> str:
-    """The mean over layers, and in brackets the standard deviation over layers."""
+    """The mean over layers, followed by the standard deviation over layers in brackets."""
     return f"{statistics.mean(values):.{digits}f} (spread {statistics.stdev(values):.{digits}f})"
 
 

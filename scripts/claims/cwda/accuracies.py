@@ -1,4 +1,4 @@
-"""Section 3.1 of the pruning paper: trained networks, pruned by each of three criteria."""
+"""Section 3.1 of the pruning paper: trained networks that are pruned by each of three criteria."""
 
 import statistics
 from functools import partial
@@ -13,7 +13,7 @@ from geometry.claims import Claim, Remark, Result, Values
 claim = partial(Claim, "CWDA")
 PAIRS = ("l1-l2", "l1-gm", "l2-gm")
 
-# Accuracies in percent, Table 4: three experiments of six networks, for l1, l2 and GM.
+# The accuracies in percent in Table 4: three experiments with six networks each, for l1, l2 and GM.
 TRAINED = [
     [(93.61, 93.61, 93.61), (93.21, 93.21, 93.21), (93.26, 93.26, 93.26)],
     [(72.67, 72.67, 72.67), (72.99, 72.99, 72.99), (72.56, 72.56, 72.56)],
@@ -43,19 +43,20 @@ FINE_TUNED = [
 
 
 def _rows(accuracies: list) -> np.ndarray:
-    """A row for each of 18 trained networks, a column for each criterion."""
+    """A matrix with a row for each of 18 trained networks and a column for each criterion."""
     return np.reshape(accuracies, (18, 3))
 
 
 def friedman(accuracies: list) -> float:
-    """p-value of Friedman's test that no criterion is better than another."""
+    """The p-value of Friedman's test that no criterion is better than another."""
     return float(scipy.stats.friedmanchisquare(*_rows(accuracies).T).pvalue)
 
 
 def difference_of_criteria(task: str, found: Any) -> str:
-    """Best minus worst criterion: the mean over networks and its standard error.
+    """The accuracy of the best minus the worst criterion.
 
-    A binomial error of one network's accuracy stands beside it.
+    The result is the mean over networks and its standard error. The last result is the binomial
+    standard error of one network's accuracy.
     """
     images = found["data"]["test"]
 

@@ -1,4 +1,4 @@
-"""Section 2 of the pruning paper: the assumption (CWDA), and how it is tested."""
+"""Section 2 of the pruning paper: the assumption (CWDA), and how the paper tests it."""
 
 import statistics
 from functools import partial
@@ -50,7 +50,7 @@ def distances_to_a_gaussian(layers: Layers) -> str:
 
 
 def rejections_of_settings(found: Any) -> str:
-    """The numbers of training settings in which no layer rejects, and all layers reject."""
+    """The numbers of training settings in which no layer, and in which all layers, reject."""
     after = {name: setting["after"] for name, setting in found["settings"].items()}
     share = {
         test: {name: one["fails"][test] / one["layers"] for name, one in after.items()}
@@ -81,7 +81,10 @@ KS_WEIGHTS = 100
 
 
 def plain_ks(key: Key[Array, ""]) -> Statistics:
-    """Whether √n D exceeds 1.358, with mean and scale known and with both estimated."""
+    """Whether √n D exceeds 1.358.
+
+    In one case the mean and scale are known, in the other both are estimated.
+    """
     x = normal(key, KS_WEIGHTS)
 
     def rejects(x: Array, scale: float | None) -> Array:
@@ -95,12 +98,12 @@ KS = Draws(plain_ks, 160_000, batch_size=8000)
 
 
 def ks_size() -> float:
-    """Exact size of the plain test with known parameters at the asymptotic 5 % point."""
+    """The exact size of the plain test with known parameters, at the asymptotic 5 % point."""
     return float(scipy.stats.kstwo.sf(1.358 / KS_WEIGHTS**0.5, KS_WEIGHTS))
 
 
 def exact_ks(key: Key[Array, ""]) -> Statistics:
-    """The p-value of the test of Lilliefors with 19 fresh samples, uniform on 1/20, …, 1."""
+    """The p-value of the test of Lilliefors with 19 new samples, which is uniform on 1/20, …, 1."""
     data, fresh = jax.random.split(key)
     return {"p_value": pruning.lilliefors(fresh, normal(data, 50), samples=19)[1]}
 

@@ -94,7 +94,7 @@ THEOREM_5_1.variance(
 
 
 def _largest_cosine(v: np.ndarray) -> float:
-    """The largest |cos| of two different filters."""
+    """The largest |cos| between two different filters."""
     unit = v / np.linalg.norm(v, axis=1, keepdims=True)
     return float(np.abs(unit @ unit.T - np.eye(len(v))).max())
 
@@ -143,7 +143,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def difference_of_distances(key: Key[Array, ""]) -> Statistics:
-    """The difference ‖a − b‖ − ‖a − c‖ in 64 dimensions."""
+    """The difference ‖a − b‖ − ‖a − c‖ of two distances in 64 dimensions."""
     v = normal(key, 100, 3, 64)
     to_b, to_c = (jnp.linalg.norm(v[:, 0] - v[:, i], axis=1) for i in (1, 2))
     return {"difference": to_b - to_c}
@@ -193,7 +193,10 @@ THEOREM_5_3.mean(
 
 
 def repr_cv2() -> float:
-    """Squared coefficient of variation of RePr's scores in a layer, whose filters share cosines."""
+    """The squared coefficient of variation of RePr's scores in a layer.
+
+    Scores are dependent, because each cosine enters two of them.
+    """
     mean_cosine = math.sqrt(2 / math.pi) / chi_mean(LAYER_DIMS)
     cosine_cv2 = 1 / (LAYER_DIMS * mean_cosine**2) - 1
     return cosine_cv2 * (LAYER_FILTERS - 2) / (LAYER_FILTERS - 1) ** 2

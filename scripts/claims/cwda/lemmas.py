@@ -17,7 +17,7 @@ from jaxnorm.internal import chi_mean
 claim = partial(Claim, "CWDA")
 
 K = 20
-C = 0.05  # this standard deviation reveals wrong units
+C = 0.05  # with this standard deviation, wrong units would be noticed
 
 
 def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
@@ -26,7 +26,7 @@ def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def lemma_3(key: Key[Array, ""]) -> Statistics:
-    """The values A and B at c = 1, and further values that checks need."""
+    """The numbers A and B at c = 1, and further numbers that checks need."""
     x, y = normal(key, 2, 500, K)
     a, b = _a_and_b(x, y)
     gap = jnp.linalg.norm(x, axis=1) - jnp.linalg.norm(y, axis=1)
@@ -90,7 +90,7 @@ EQUATION_31.mean(
 
 
 def lemma_3_in_5(key: Key[Array, ""]) -> Statistics:
-    """The value A in 5 dimensions, where the printed variance has the largest error."""
+    """The number A in 5 dimensions, for which the printed variance has the largest error."""
     return {"a": _a_and_b(*normal(key, 2, 1000, 5))[0]}
 
 
@@ -126,7 +126,7 @@ def _second_order_mean(covariance: float) -> float:
 
 
 def covariance_of_a_and_b() -> float:
-    """Cov(A, B) at c = 1, k = 20, by the moments E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
+    """The covariance Cov(A, B) at c = 1, k = 20, by the moments E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
     first, third, fifth = (float(pruning.gaussian.chi_moment(1.0, float(K), j)) for j in (1, 3, 5))
     return 4 * fifth * first - 4 * third**2 - 4 * K * 2 * first**2
 

@@ -79,7 +79,10 @@ STEPS = (1e-2, 1e-3, 1e-4)
 
 
 def _remainders(cross: float) -> list[float]:
-    """x/y at distances t from (1, 1) minus the expansion, `cross` times the mixed second term."""
+    """The quotient x/y at distances t from (1, 1), minus its expansion.
+
+    In the expansion, the mixed second term is multiplied by `cross`.
+    """
     return [
         (1 + t) / (1 + 2 * t) - (1 + t - 2 * t) - (2 * t) ** 2 + cross * 2 * t**2 for t in STEPS
     ]
@@ -121,7 +124,7 @@ def _() -> Values:
 
 
 def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
-    """Relative errors of Lemma 1 for l1/l2 and l2/l1."""
+    """The relative errors of Lemma 1 for l1/l2 and l2/l1."""
     approximate = np.array([(math.pi / 2 - 1) / n - norm_cv2(n) for n in dims])
     exact = np.array([pruning.l1_l2_ratio_variance(n) for n in dims])
     return approximate[:, None] / exact - 1
@@ -197,7 +200,10 @@ def _() -> Values:
 
 
 def variances_of_ratios(found: Any) -> str:
-    """dims × Var(l1/l2) of each layer, both scaled to mean 1, beside that of Gaussian filters."""
+    """dims × Var(l1/l2) in each layer, and the same for Gaussian filters.
+
+    Before, l1 and l2 are scaled to mean 1.
+    """
     variances = []
     for layer in found["layers"]:
         l1, l2 = (np.array(layer["scores"][name]) for name in ("l1", "l2"))

@@ -16,7 +16,7 @@ claim = partial(Claim, "CWDA")
 
 
 def _laguerre(degree: float, a: float, x: np.ndarray) -> np.ndarray:
-    """Generalized Laguerre function of any degree, at x ≤ 0 by positive terms."""
+    """The generalized Laguerre function of any degree at x ≤ 0, computed from positive terms."""
     scale = math.gamma(degree + a + 1) / math.gamma(degree + 1) / math.gamma(a + 1)
     return scale * np.exp(x) * scipy.special.hyp1f1(a + 1 + degree, a + 1, -x)
 
@@ -59,7 +59,7 @@ def _() -> Cases:
 
 
 def expected_distance() -> Array:
-    """The mean distance E‖F − v‖ of `three_filters`, for ‖F‖ = 2."""
+    """The mean distance E‖F − v‖ of the filters in `three_filters` from a point F with ‖F‖ = 2."""
     return pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS))
 
 

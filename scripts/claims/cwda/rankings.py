@@ -1,4 +1,4 @@
-"""Section 1 of the pruning paper: how alike the criteria rank filters."""
+"""Section 1 of the pruning paper: how similarly the criteria rank filters."""
 
 import functools
 import itertools
@@ -33,7 +33,7 @@ from geometry.claims import (
 
 claim = partial(Claim, "CWDA")
 
-# The eight filters that l1, l2, GM and Fermat prune first, as printed for two layers.
+# The eight filters that l1, l2, GM and Fermat prune first, as the paper prints them for two layers.
 FIRST_PRUNED = {
     "ResNet18, 12th": (
         (111, 212, 33, 61, 68, 152, 171, 45),
@@ -51,13 +51,16 @@ FIRST_PRUNED = {
 
 
 def _shared(layer: str) -> list[int]:
-    """How many of the eight filters each of the six pairs of criteria has in common."""
+    """For each of the six pairs of criteria, how many of the eight filters both criteria choose."""
     pairs = itertools.combinations([set(first) for first in FIRST_PRUNED[layer]], 2)
     return [len(a & b) for a, b in pairs]
 
 
 def _normal_overlap(rho: float, ratio: float) -> float:
-    """Share of the `ratio` lowest of a normal variable that are also lowest of a correlated one."""
+    """The share of a variable's `ratio` lowest draws that are also lowest for another variable.
+
+    Both variables are normal and correlated.
+    """
     z = scipy.stats.norm.ppf(ratio)
 
     def integrand(x: float) -> float:
@@ -68,7 +71,7 @@ def _normal_overlap(rho: float, ratio: float) -> float:
 
 
 def first_shared(layer: dict[str, Any]) -> int:
-    """How many of the eight filters that l1 and l2 prune first are the same."""
+    """How many of the eight filters that l1 prunes first are also among the eight of l2."""
     return len({*layer["first"]["l1"]} & {*layer["first"]["l2"]})
 
 

@@ -27,7 +27,7 @@ from pruning.gaussian import RatioVariances
 
 claim = partial(Claim, "CWDA")
 
-RATIO_DIMS = 9  # small, so that l1/l2 and l2/l1 have different variances
+RATIO_DIMS = 9  # so small that l1/l2 and l2/l1 have different variances
 
 
 def l1_mean() -> float:
@@ -36,7 +36,10 @@ def l1_mean() -> float:
 
 
 def norm_ratios(key: Key[Array, ""]) -> Statistics:
-    """l1/l2, l2/l1, and l1/l2 of different filters, all scaled to mean 1; and l2/l1 unscaled."""
+    """The ratios l1/l2 and l2/l1 of one filter, and l1/l2 of different filters.
+
+    Norms are scaled to mean 1, except in a second l2/l1.
+    """
     v = normal(key, 500, 2, RATIO_DIMS)
     l1 = jnp.abs(v[:, 0]).sum(1) / l1_mean()
     l2, other_l2 = jnp.linalg.norm(v, axis=2).T / chi_mean(RATIO_DIMS)
@@ -52,7 +55,7 @@ RATIOS = Draws(norm_ratios, 100_000, batch_size=10_000, draws_per_key=500)
 
 
 def exact() -> RatioVariances:
-    """Variances of both ratios of one filter in `norm_ratios`."""
+    """The variances of both ratios for one filter in `norm_ratios`."""
     return pruning.l1_l2_ratio_variance(RATIO_DIMS)
 
 
@@ -159,17 +162,20 @@ def _(key: Key[Array, ""]) -> Values:
     return [0.99 - np.corrcoef(x, y)[0, 1], 0.9 - rho.statistic]
 
 
-NORMAL_LOGS = 50  # values of each criterion
+NORMAL_LOGS = 50  # number of samples of each criterion
 
 
 def normal_logs(key: Key[Array, ""]) -> Statistics:
-    """Spearman's ρ of jointly normal values whose correlation is 0.8."""
+    """Spearman's ρ of samples of two normal variables whose correlation is 0.8."""
     y, noise = normal(key, 2, NORMAL_LOGS)
     return {"spearman": pruning.spearman(0.8 * y + 0.6 * noise, y).astype(jnp.float32)}
 
 
 def spearman_of_normal_logs() -> float:
-    """The exact mean of Spearman's ρ for normal logs; (6/π) arcsin(r/2) for many values."""
+    """The exact mean of Spearman's ρ for normal logarithms.
+
+    For many samples, it is (6/π) arcsin(r/2).
+    """
     n = NORMAL_LOGS
     return 6 / math.pi / (n + 1) * (math.asin(0.8) + (n - 2) * math.asin(0.4))
 

@@ -37,7 +37,10 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """Spearman's ρ of l1 and l2 where the number of filters changes, and the others' median."""
+    """Spearman's ρ of l1 and l2 in layers with a change of width, and the median of other layers.
+
+    In these layers, the number of filters changes.
+    """
     layers = found["layers"]
     pairs = list(itertools.pairwise(layers))
     changed = [b for a, b in pairs if a["filters"] != b["filters"]]
@@ -61,7 +64,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """The distance from a Gaussian in the first and in the last half of the layers."""
+    """The distance from a Gaussian in the first half of the layers and in the last half."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
@@ -121,7 +124,7 @@ def _() -> Values:
 
 
 def alike_by_width(found: Any) -> str:
-    """The similarity of criteria in layers of each number of filters."""
+    """The similarity of criteria in layers, by the number of filters of the layer."""
     said = []
     for filters in (16, 32, 64):
         layers = [layer for layer in found["layers"] if layer["filters"] == filters]
@@ -130,11 +133,12 @@ def alike_by_width(found: Any) -> str:
 
 
 def alike_by_trained_width(found: Any) -> str:
-    """The similarity of l1 and l2 in networks of each width, and that of Gaussian filters."""
+    """The similarity of l1 and l2 in networks of each width, and for Gaussian filters."""
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        excess = found["settings"][name]["after"]["spearman"]  # divided by the Gaussian value
+        # divided by the value for Gaussian filters
+        excess = found["settings"][name]["after"]["spearman"]
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")
     return (
@@ -156,10 +160,10 @@ FIGURE_5 = claim(
 
 
 def largest_eigenvalue() -> float:
-    """Mean largest eigenvalue of the covariance of N filters, by Tracy and Widom's distribution.
+    """The mean largest eigenvalue of the covariance of N filters.
 
-    The center of this distribution is the edge of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν =
-    d − 1.
+    The mean is that of Tracy and Widom's distribution. The center of this distribution is the edge
+    of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν = d − 1.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)

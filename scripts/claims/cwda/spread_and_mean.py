@@ -1,4 +1,4 @@
-"""Section 2.1 of the pruning paper, tests (2) and (3): one standard deviation, and mean 0."""
+"""Section 2.1 of the pruning paper, tests (2) and (3): equal standard deviations, and mean 0."""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +21,9 @@ claim = partial(Claim, "CWDA")
 def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestResult:
     """The paper's second test, read literally: Student's t of (σⱼ/mean − 1)² against margin².
 
-    The hypothesis to reject is a mean of at least margin²; the p-value is the lower tail. The
-    squares are skewed. So at the boundary, a test of nominal size 5% has size 11% with 64 filters
-    and 20% with 16 filters.
+    The hypothesis that the test can reject is a mean of at least margin²; the p-value is the lower
+    tail. The distribution of the squares is skewed. So at the boundary, a test of nominal size 5%
+    has size 11% with 64 filters and 20% with 16 filters.
     """
     n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
     square = jnp.square(stds / stds.mean() - 1)
@@ -32,7 +32,10 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """P(T > t) for Student's t, from a ratio of t² that follows a Beta distribution."""
+    """The tail probability P(T > t) of Student's t.
+
+    It is computed from a ratio of t² that follows a Beta distribution.
+    """
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t > 0, tail, 1 - tail)
@@ -43,14 +46,14 @@ STD_DEGREES = STD_DIMS - 1
 
 
 def own_spread() -> float:
-    """The relative spread of the standard deviations σⱼ of Gaussian filters."""
+    """The spread of the standard deviations σⱼ of Gaussian filters, relative to their mean."""
     return (STD_DEGREES / chi_mean(STD_DEGREES) ** 2 - 1) ** 0.5
 
 
 def std_tests(key: Key[Array, ""]) -> Statistics:
     """Whether the two tests support a spread below a margin at 5 %, and Bartlett's p-value.
 
-    The margin is the true spread of the filters, or 1.5 times the true spread.
+    The margin is the true spread of the filters, or 1.5 times this spread.
     """
     v, margin = normal(key, STD_FILTERS, STD_DIMS), own_spread()
 
@@ -80,8 +83,8 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-# Power of the t test, from 2 million draws of 16 standard deviations, which are chi variables with
-# 143 degrees of freedom.
+# The power of the t test, from 2 million draws of 16 standard deviations, which are chi variables
+# with 143 degrees of freedom.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 
@@ -158,10 +161,11 @@ TEST_2.variance(
 def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
     """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
 
-    The hypothesis is that the mean is small. The paper counts it as support if the test does not
-    reject. But such a result proves nothing, because few weights always pass. With the variance,
-    the margin has the wrong unit. For weights of standard deviation 0.02 and margin 0.05, the
-    margin is 0.001 standard deviations. So at μ = 0 and n = 2000, the size at 5% is 9.1%, not 0.
+    The hypothesis is that the mean is small. The paper takes it as support for the hypothesis if
+    the test does not reject. However, such a result proves nothing, because a test on few weights
+    never rejects. The margin has the wrong unit, because S is the variance. For weights of standard
+    deviation 0.02 and a margin of 0.05, the allowed mean is 0.001 standard deviations. So at μ = 0
+    and n = 2000, the test of size 5% rejects in 9.1% of the cases, not in 0.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)
@@ -170,7 +174,10 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
 
 def _change_with_unit(test: Callable, key: Array) -> float:
-    """The p-value of weights minus the p-value of the same weights in a unit 50 times as large."""
+    """The p-value of weights minus the p-value in another unit.
+
+    The other unit is 50 times as large.
+    """
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
     return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))

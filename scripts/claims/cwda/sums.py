@@ -88,7 +88,10 @@ SUM_VECTORS, SUM_DIMS = 10, 9
 
 
 def norm_sums(key: Key[Array, ""]) -> Statistics:
-    """F₁/F₂ and F₂/F₁ for F₁ = Σr and F₂ = Σr², both scaled to mean 1; norms r have c = 10."""
+    """The ratios F₁/F₂ and F₂/F₁ for F₁ = Σr and F₂ = Σr², both scaled to mean 1.
+
+    The norms r have c = 10.
+    """
     norms = jnp.linalg.norm(10 * normal(key, 500, SUM_VECTORS, SUM_DIMS), axis=2)
     f1 = norms.sum(1) / (10 * SUM_VECTORS * chi_mean(SUM_DIMS))
     f2 = jnp.square(norms).sum(1) / (100 * SUM_VECTORS * SUM_DIMS)
@@ -99,7 +102,7 @@ SUMS = Draws(norm_sums, 100_000, batch_size=10_000, draws_per_key=500)
 
 
 def exact() -> RatioVariances:
-    """Variances of both ratios of `norm_sums`."""
+    """The variances of both ratios in `norm_sums`."""
     return pruning.gaussian.norm_sum_ratio_variance(SUM_VECTORS, SUM_DIMS)
 
 
@@ -155,7 +158,7 @@ SHARED_VECTORS, SHARED_DIMS = 20, 100
 
 
 def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
-    """F₁/F₂ and F₂ of the differences of vectors from one of the vectors."""
+    """The ratio F₁/F₂ and the sum F₂ for the differences of vectors from one of the vectors."""
     v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
     norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
     f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))
@@ -167,7 +170,7 @@ SHARED = Draws(sums_of_a_shared_point, 30_000, batch_size=2000, draws_per_key=20
 
 
 def limit(*, shared: bool = False) -> float:
-    """The variance of F₁/F₂ to leading order, as in Theorem 3 or with a shared P."""
+    """The leading term of the variance of F₁/F₂, as in Theorem 3 or with a shared point P."""
     variances = pruning.gaussian.norm_sum_ratio_variance_limit
     return variances(SHARED_VECTORS, SHARED_DIMS, shared=shared).direct
 
@@ -192,7 +195,7 @@ EQUATION_8 = claim(
 
 
 def ranks_of_both_sums(key: Key[Array, ""]) -> Statistics:
-    """Spearman's ρ of the sums of distances and of squared distances, of a layer's filters."""
+    """Spearman's ρ between sums of distances and sums of squared distances of a layer's filters."""
     v = normal(key, 64, 144)
     squares = jnp.square(v[:, None] - v[None]).sum(2)
     sums = pruning.spearman(jnp.sqrt(squares).sum(1), squares.sum(1))

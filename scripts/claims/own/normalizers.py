@@ -1,8 +1,8 @@
-"""Bounds of the earth mover distance that the parameters of a normalizer certify.
+"""Bounds on the earth mover distance that the parameters of a normalizer certify.
 
 The bounds extend Theorems 3.1 to 3.3 of the unitization paper to later normalizers: W′ ≤ min(2M, L
-W). Here M is the radius of the outputs about the bias, and L is the Lipschitz constant; both hold
-for any inputs.
+W). Here M is the radius of the outputs around the bias, and L is the Lipschitz constant; both hold
+for all inputs.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,12 +23,13 @@ from jaxnorm.shift import LayerBounds
 
 claim = partial(Claim, "jaxnorm")
 
-EPS = 1e-2  # eps of layer and RMS norm
-FAR, NEAR = 1e6, 1e-6  # where a layer attains its bound, and where it is steepest
+EPS = 1e-2  # eps of layer norm and RMS norm
+# lengths of two opposite points that attain the bound 2M, and of two steps that attain L W
+FAR, NEAR = 1e6, 1e-6
 
 
 class Layer(NamedTuple):
-    """A layer with parameters, and its certified constants."""
+    """A layer with its parameters and its certified constants M and L."""
 
     apply: Callable[[Array], Array]
     bounds: LayerBounds
@@ -77,14 +78,17 @@ def unitized(scale: Array, bias: Array, alpha: Array) -> Layer:
 
 
 def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
-    """Scale, bias, alpha and offset, one of each per feature."""
+    """Scale, bias, alpha and offset of a layer, with one number of each for each feature."""
     rng = generator(key)
     scale, bias, offset = map(jnp.asarray, rng.normal(size=(3, FEATURES)))
     return scale, bias, jnp.asarray(rng.uniform(0.1, 0.9, FEATURES)), offset
 
 
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
-    """Excess of output distances over min(2M, L W), for heavy-tailed and for opposite pairs."""
+    """The excess of distances of outputs over min(2M, L W).
+
+    The pairs of inputs are heavy-tailed, or opposite.
+    """
     x, y = pairs(key)
     outputs = distances_of_outputs(x, y, jax.jit(layer.apply))
     bound = jax.vmap(partial(shift.certified_upper_bound, layer.bounds))
@@ -92,12 +96,16 @@ def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
 
 
 def apart(layer: Layer, x: Array, y: Array) -> float:
-    """Distance of the outputs of two points."""
+    """The distance between the outputs of two points."""
     return float(jnp.linalg.norm(layer.apply(x[None]) - layer.apply(y[None])))
 
 
 def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0) -> list[float]:
-    """Distance over 2M of ± a far point, and over L W of two points next to `origin`, minus 1."""
+    """How closely a layer attains its bounds: two quotients of a distance and its bound, minus 1.
+
+    The first is for the outputs of a far point and its negative, over 2M; the second is for two
+    points next to `origin`, over L W.
+    """
     origin = origin + jnp.zeros_like(near)
     lengths = 2 * NEAR * float(jnp.linalg.norm(near)) * float(layer.bounds.lipschitz)
     return [
@@ -107,7 +115,7 @@ def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0)
 
 
 def steepest_without_mean(scale: np.ndarray) -> np.ndarray:
-    """The unit vector of mean 0 that γ makes longest, by a decomposition of the matrix."""
+    """The unit vector of mean 0 that γ makes longest, found by an eigendecomposition."""
     d = len(scale)
     project = np.eye(d) - 1 / d
     return np.linalg.eigh(project @ np.diag(scale**2) @ project)[1][:, -1]

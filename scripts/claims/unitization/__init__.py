@@ -1,4 +1,4 @@
-"""Claims of the unitization paper (Huang and Yu), one module a section."""
+"""Claims of the unitization paper (Huang and Yu), with one module for each section."""
 
 from claims.sections import claims_in
 from claims.unitization import (

@@ -1,7 +1,7 @@
 """Exact earth mover distances of many pairs of discrete distributions.
 
-A list of points with equal weights is a distribution, so theorems must hold for its exact earth
-mover distance, without sampling error.
+A list of points with equal weights is a distribution. So theorems must hold for its exact earth
+mover distance, which has no sampling error.
 """
 
 import math
@@ -20,7 +20,10 @@ CASES, POINTS, FEATURES = 300, 12, 4
 
 
 def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Heavy-tailed pairs at scales from 0.01 to 100, with exact zeros, and opposite points."""
+    """Heavy-tailed pairs at scales from 0.01 to 100, and pairs of opposite points.
+
+    Some elements of the heavy-tailed pairs are exact zeros.
+    """
     rng = generator(key)
     scale = 10 ** rng.uniform(-2, 2, (2, CASES, 1, 1))
     x, y = rng.standard_t(2.1, (2, CASES, POINTS, FEATURES)) * scale
@@ -31,14 +34,17 @@ def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]:
-    """A point at R and a point at −R along a feature, for each R; these pairs attain the bounds."""
+    """A point at R and a point at −R along one feature, for each R.
+
+    These pairs attain the bounds.
+    """
     x = np.zeros((len(lengths), 1, FEATURES))
     x[:, 0, feature] = lengths
     return x, -x
 
 
 def distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Exact earth mover distances, by assignment; NaN if points are not finite."""
+    """The exact earth mover distances, by assignment; NaN if points are not finite."""
     return np.array([_distance(*pair) for pair in zip(x, y, strict=True)])
 
 
@@ -55,23 +61,26 @@ def distances_of_outputs(
     transform: Callable[[Array], Array],
     other: Callable[[Array], Array] | None = None,
 ) -> np.ndarray:
-    """Exact distances of the pairs after `transform`, or after `other` for the second points."""
+    """The exact distances of the pairs after `transform`.
+
+    If `other` is given, it transforms the second points.
+    """
     outputs = transform(jnp.asarray(x)), (other or transform)(jnp.asarray(y))
     return distances(*map(np.asarray, outputs))
 
 
 def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """The distance minus the bound, over the bound."""
+    """The distance minus the bound, divided by the bound."""
     return (distance - bound) / np.maximum(bound, 1e-300)
 
 
 def bounds_of(bound: Callable, *arguments: np.ndarray) -> np.ndarray:
-    """The `bound` of every pair, vectorized over the first axis of the arguments."""
+    """The `bound` for every pair, vectorized over the first axis of the arguments."""
     return np.asarray(_vectorized(bound)(*map(jnp.asarray, arguments)))
 
 
 def bounds_at(bound: Callable, alpha: Array, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The `bound` of an alpha and every pair."""
+    """The `bound` for an alpha and every pair."""
     return np.asarray(_vectorized_at(bound)(alpha, jnp.asarray(x), jnp.asarray(y)))
 
 
@@ -95,5 +104,5 @@ def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1
     bounds = [(None, None)] * (len(z) - 1) + [(0, 0) if pinned else (None, None)]
     limits = slope * np.linalg.norm(z[i] - z[j], axis=1)
     if not pinned:
-        bounds[0] = (0, 0)  # f is determined up to a constant
+        bounds[0] = (0, 0)  # f is determined only up to a constant
     return -scipy.optimize.linprog(weights, differences, limits, bounds=bounds).fun

@@ -32,7 +32,7 @@ claim = partial(Claim, "Unitization")
 
 HEIGHT, WIDTH, CHANNELS = 8, 8, 16
 SIZE = HEIGHT * WIDTH * CHANNELS
-# added to every pixel of one Gaussian and subtracted in the other, in standard deviations
+# added to every pixel in one set of images and subtracted in the other, in standard deviations
 SHIFT = 1.0
 
 
@@ -63,7 +63,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def mean_difference(key: Key[Array, ""]) -> Statistics:
-    """The difference along u between images with mean +m u and images with mean −m u."""
+    """The difference along u between two kinds of images: with mean +m u and with mean −m u."""
     sign = jnp.asarray([1.0, -1.0], jnp.float32).reshape(2, 1, 1, 1, 1)
     x = sign * SHIFT + normal(key, 2, 20, HEIGHT, WIDTH, CHANNELS)
     one = jnp.ones(CHANNELS, jnp.float32)
@@ -86,12 +86,12 @@ def mean_cosine() -> float:
 
 
 def _normalized(x: np.ndarray) -> np.ndarray:
-    """Line 5, by moments over the batch and all pixels: Figure 1 (a)."""
+    """Line 5 of the algorithm, with moments over the batch and all pixels: Figure 1 (a)."""
     return (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-3)
 
 
 def _unitized_images(key: Key[Array, ""], alpha: float) -> Array:
-    """An image and its negative."""
+    """An image and its negative, after unitization."""
     x = jnp.asarray(generator(key).normal(size=(1, HEIGHT, WIDTH, 3)))
     return unitized_batch_norm(jnp.concatenate([x, -x]), jnp.full(3, alpha), eps=1e-12)[0]
 

@@ -50,7 +50,7 @@ EQUATIONS_2_AND_3 = claim(
 
 
 def _tail(r: float) -> float:
-    """The probability P(X > r) of a distribution without a mean."""
+    """The probability P(X > r) for a distribution that has no mean."""
     return float(scipy.stats.pareto(1).sf(r))
 
 

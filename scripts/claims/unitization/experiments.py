@@ -1,4 +1,4 @@
-"""Section 4.1 and Appendix B: moments of trained layers, the critic, distances in training."""
+"""Section 4.1 and Appendix B: moments of trained layers, the critic, and measured distances."""
 
 from collections.abc import Callable
 from functools import cache, partial
@@ -41,7 +41,7 @@ def _runs(found: Any) -> str:
 
 
 def movements(found: Any) -> str:
-    """The change of skewness and kurtosis of 8 units in an epoch."""
+    """The change of the skewness and the kurtosis of 8 units in one epoch."""
     said = [
         f"{one['moment']} {one['unitized']['mean']:.3f} unitized and "
         f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"
@@ -54,7 +54,7 @@ def movements(found: Any) -> str:
 
 
 def falls(found: Any) -> str:
-    """The distance after the learning rate falls to a fifth, over the distance before."""
+    """The distance after the learning rate falls to a fifth, divided by the distance before."""
     said = []
     for norm, name in (("batch_norm", "batch norm"), ("unitized", "unitized")):
         drops = [o for o in _of_the_whole_set(found, "drops") if o["normalization"] == norm]
@@ -97,12 +97,12 @@ LENGTHS = Draws(outputs_of_two_lengths, 1_000_000, batch_size=20_000, draws_per_
 
 
 def _mean_power(alpha: float, power: int) -> float:
-    """Mean power of the length alpha + (1 − alpha) r of the outputs."""
+    """The mean power of the length alpha + (1 − alpha) r of the outputs."""
     return float(np.mean((alpha + (1 - alpha) * np.array([NEAR, FAR])) ** power))
 
 
 def kurtosis_of_lengths(alpha: float) -> float:
-    """3d/(d + 2) E l⁴/(E l²)² of random directions of R^d with the length l."""
+    """The kurtosis 3d/(d + 2) E l⁴/(E l²)² of random vectors of R^d with the length l."""
     return 3 * DIMS / (DIMS + 2) * _mean_power(alpha, 4) / _mean_power(alpha, 2) ** 2
 
 
@@ -157,7 +157,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _critic(key: Key[Array, ""], apart: float) -> Array:
-    """Algorithm 3's value of two samples that differ by a shift."""
+    """The value of Algorithm 3 for two samples that differ by a shift."""
     y = normal(key, 128, 2)
     x = y + jnp.asarray(apart / 2**0.5, y.dtype)
     return _compiled(shift.emd_critic)(jax.random.fold_in(key, 1), x, y, x, y)
@@ -169,7 +169,7 @@ def _compiled(critic: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def part_of_the_distance(found: Any) -> str:
-    """The fraction of the distance of known pairs that Algorithm 3 returns."""
+    """Which fraction of the distance of known pairs Algorithm 3 returns."""
     part = {
         pair["name"]: np.mean(pair["estimates"]["Algorithm 3"]["values"]) / pair["distance"]
         for pair in found["pairs"]

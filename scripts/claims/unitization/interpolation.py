@@ -31,17 +31,17 @@ from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "Unitization")
 
-ALPHA = 0.25  # not 1/2, where alpha equals 1 − alpha
+ALPHA = 0.25  # not 1/2, because there alpha equals 1 − alpha
 DIMS = 64
-SMALL, LARGE = 1.0, 3.0  # standard deviations of two Gaussians
+SMALL, LARGE = 1.0, 3.0  # the standard deviations of two Gaussians
 ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
     """The distance of s₁z and s₂z after Eq. 10, for a Gaussian z.
 
-    Samples of equal direction are coupled. No coupling is cheaper, because the norm is 1-Lipschitz
-    and the mean norms already differ by the cost of this coupling.
+    Samples of the same direction are moved to each other. No transport is cheaper, because the norm
+    is 1-Lipschitz and the mean norms already differ by the cost of this transport.
     """
     z = normal(key, 200, DIMS)
     x, y = (unitize(s * z, ALPHA, eps=1e-12) for s in (SMALL, LARGE))
@@ -52,7 +52,7 @@ RADIAL = Draws(radial_transport, 20_000, batch_size=2000, draws_per_key=200)
 
 
 def _worst_normalized(alpha: float, d: int) -> float:
-    """The distance W between Algorithm 1's outputs for ±(1, …, 1) and for ±(1, −1, 1, …)."""
+    """The distance W between the outputs of Algorithm 1 for ±(1, …, 1) and for ±(1, −1, 1, …)."""
     one, sign = np.ones(d), (-1.0) ** np.arange(d)
     inputs = (jnp.asarray(np.stack([z, -z])) for z in (one, sign))
     return shift.emd(*(unitized_batch_norm(x, alpha * jnp.ones(d), eps=0.0)[0] for x in inputs))

@@ -1,4 +1,4 @@
-"""Sections 1 and 3.3: the text's statements on depth, vanishing gradients and the bound 2."""
+"""Sections 1 and 3.3: the text's statements on depth, on vanishing gradients and on the bound 2."""
 
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ claim = partial(Claim, "Unitization")
 
 
 def by_layer(found: Any) -> str:
-    """Mean distance between epochs before the first drop, of two layers."""
+    """The mean distance between epochs before the first drop of the rate, for two layers."""
     first = found["settings"]["drops"][0]
     epochs = round(first * found["settings"]["epochs"]) if first < 1 else first
     said = []
@@ -49,7 +49,7 @@ Weights = list[Float[Array, "m n"]]
 
 
 def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
-    """Outputs of every layer of a sigmoid network, whose last layer is linear."""
+    """The outputs of every layer of a sigmoid network whose last layer is linear."""
     found = []
     for i, w in enumerate(weights):
         x = x @ w
@@ -61,7 +61,7 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
     """The distance W of every layer's outputs after a step of gradient descent.
 
-    Without a `target`, the target is the network's output, so the gradient is zero.
+    If there is no `target`, the target is the network's own output, so the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]

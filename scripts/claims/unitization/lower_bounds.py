@@ -1,4 +1,4 @@
-"""Section 3.2: lower bounds of the distance from moments, and the unbounded example."""
+"""Section 3.2: lower bounds of the distance from moments, and an example of unbounded distance."""
 
 from functools import partial
 from itertools import product
@@ -15,11 +15,11 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-STEP = 1e-6  # distance to a corner at which a bound is attained, up to this distance
+STEP = 1e-6  # how far from a corner the point is; the bound is attained at the corner
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:
-    """The lower bound over W, minus 1, for the point (C, …, C) and a point next to it."""
+    """The lower bound divided by W, minus 1, for the point (C, …, C) and a point next to it."""
     for p, radius in product((2, 3, 4, 5), (0.5, 5.0)):
         x = jnp.full((1, 4), radius)
         lower = shift.moment_lower_bound(x, (1 - STEP) * x, radius=radius, p=p)
@@ -163,7 +163,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _uniforms(d: int, c: float, points: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """Midpoints of equal cells of [c/2, c]ᵈ and of [0, c/4]ᵈ."""
+    """The midpoints of equal cells of [c/2, c]ᵈ and of [0, c/4]ᵈ."""
     t = (np.arange(points) + 0.5) / points
     grid = np.stack(np.meshgrid(*[t] * d), -1).reshape(-1, d)
     return c / 2 * (1 + grid), c / 4 * grid

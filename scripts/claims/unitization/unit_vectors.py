@@ -108,7 +108,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _centered() -> Values:
-    """W of nine unitized points 1 and one −9, whose mean is 0, and of their negatives."""
+    """The distance W between ten unitized samples and their negatives.
+
+    Before unitization, nine samples are 1 and one is −9, so their mean is 0.
+    """
     x = np.zeros((1, 10, 4))
     x[0, :, 0] = [1.0] * 9 + [-9.0]
     return distances_of_outputs(x, -x, unit_vector)

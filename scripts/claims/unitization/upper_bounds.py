@@ -18,7 +18,7 @@ Bounds = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def distance_bounds() -> Bounds:
-    """Exact distances of discrete pairs, and both forms of Theorem 1's bound."""
+    """The exact distances of discrete pairs, and both forms of Theorem 1's bound."""
     return _distance_bounds(*pairs(jax.random.key(0)))
 
 
@@ -103,7 +103,10 @@ def _() -> Values:
 
 
 def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of samples, each normalized by the moments of another batch of its distribution."""
+    """Pairs of samples that are normalized by moments of other batches.
+
+    Each of these batches has the distribution of the sample.
+    """
     rng = generator(key)
 
     def outputs(shape: float) -> np.ndarray:
@@ -178,7 +181,10 @@ LOW_DIMENSIONS = claim(
 
 
 def worst_distance(d: int) -> float:
-    """W of ±(1, …, 1) and ±(1, −1, 1, …), the worst outputs of a noise-free batch norm."""
+    """The distance W of ±(1, …, 1) and ±(1, −1, 1, …).
+
+    These are the worst outputs of a batch norm without noise.
+    """
     x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
     return float(_distance_bounds(x, y)[0][0])
 

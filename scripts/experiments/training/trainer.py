@@ -153,7 +153,7 @@ class Trainer:
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
-        """The state after `count` more steps of the epoch with these `batches`; `state` is donated."""
+        """The state after `count` more steps of the epoch with these `batches`; donates `state`."""
         seed = self._seed_array(seeds)
         if self._scans:
             return self._take_steps(state, self._device_batch(batches), seed, count)
