@@ -5,7 +5,7 @@ Samples are the rows of an array `x`. Angles are in radians. Functions are pure 
 Each topic has a namespace with all functions of the topic:
 
 - `networks`: batches in random networks, and neurons that fire for one sample.
-- `mean_field`: layers of infinite width, as maps of Gram matrices.
+- `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.
 - `tree`: the recentering tree, at any depth and in its limit.
 - `odd_points`: odd points and invariant representations, at finite and infinite width.
 - `cells`: cells, which are sets of Gaussian neurons that are active on the same samples, and γ.

@@ -1,8 +1,8 @@
 """Inner products, angles and distances of the samples of a batch.
 
-Samples are rows: `x` is (n samples, features). Sums are computed in at least float32, and products
-in the highest precision of the device. Results have the dtype of `x`. Angles are in radians. If `x`
-is not a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
+Samples are the rows of `x`, (n samples, features). Sums are computed in at least float32, and
+products in the highest precision of the device. Results have the dtype of `x`. Angles are in
+radians. If `x` is not a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
 
 On Explicit mesh axes, each device gathers all samples once. Features that are sharded are summed
 over devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances
@@ -63,8 +63,8 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """The Euclidean distances of all pairs of samples, computed from their differences.
 
-    Equal samples have distance exactly 0, with gradient zero. A large common offset of all samples
-    loses no digits. The formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
+    Equal samples have distance exactly 0, and the gradient there is zero. A large common offset of
+    all samples loses no digits. The formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
 
     Example:
       >>> print(distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])))

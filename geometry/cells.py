@@ -3,8 +3,8 @@
 Two weight vectors lie in the same cell of the samples x if their products with every sample have
 the same sign. γ(x) is the smallest positive Gaussian volume of a cell (Nachum et al., Definition
 1). In two dimensions, cells are sectors, bounded by the lines orthogonal to the samples. In three
-dimensions, cells are polygons on the sphere. Samples that are sharded over Explicit mesh axes are
-gathered.
+dimensions, cells are polygons on the sphere. If samples are sharded over Explicit mesh axes, they
+are gathered.
 """
 
 import math

@@ -3,8 +3,8 @@
 Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
 filters have almost equal lengths, right angles and equal distances. All moments in
 `geometry.filters` are known exactly in any dimension. As the dimension grows, only ratios converge,
-at the rate 1/√dims. Filters are rows. Angles are in radians. For the covariance of the filters,
-with the edges of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
+at the rate 1/√dims. Filters are the rows of a matrix. Angles are in radians. For the covariance of
+the filters, with the edges of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -37,13 +37,13 @@ __all__ = [
 
 
 class FilterGeometry(NamedTuple):
-    """Means and variances over filters, and over pairs of different filters."""
+    """The means and variances over filters, and over pairs of different filters."""
 
     norm_mean: Float[Array, ""]
     norm_variance: Float[Array, ""]
     cosine_mean: Float[Array, ""]
     cosine_variance: Float[Array, ""]
-    cosine_size: Float[Array, ""]  # the mean of |cos|
+    cosine_size: Float[Array, ""]  # the mean of |cos| over pairs of filters
     angle_mean: Float[Array, ""]
     angle_variance: Float[Array, ""]
     distance_mean: Float[Array, ""]

@@ -1,6 +1,6 @@
 """Batch renormalization: a batch norm whose outputs are similar in training and in inference.
 
-Shapes, dtypes, training and inference are as in `batch_norm`.
+Shapes, dtypes, training and inference are the same as for `batch_norm`.
 """
 
 from collections.abc import Sequence

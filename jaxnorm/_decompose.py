@@ -41,8 +41,8 @@ def rescale(
 
     The variance σ² is the biased one.
 
-    The variance is taken about the mean, but the mean is not subtracted from x. `rescale_rms`
-    divides by the root mean square about zero instead. In random networks, `rescale` and
+    The variance is taken about the mean, but the mean is not subtracted from x. The function
+    `rescale_rms` divides by the root mean square instead. In random networks, `rescale` and
     `rescale_rms` have very different effects.
 
     Example:
@@ -58,8 +58,8 @@ def rescale_rms(
 ) -> Float[Array, "*shape"]:
     """Divide by the root mean square along `axis`: x / √(mean(x²) + eps).
 
-    `rescale` divides by the standard deviation about the mean instead. A feature that is zero for
-    all samples stays zero.
+    The function `rescale` divides by the standard deviation instead. A feature that is zero for all
+    samples stays zero.
 
     Example:
       >>> print(rescale_rms(jnp.array([3.0, -3.0])))

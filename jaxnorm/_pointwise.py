@@ -1,7 +1,8 @@
 """DyT and Derf: layers that replace a normalization and need no statistics.
 
-Each element of the result depends only on the same element of `x`. Samples lie on the leading axes,
-features on the last. The result is computed in at least float32 and has the dtype of `x`.
+Each element of the result depends only on the same element of `x`. Samples lie on the leading axes
+of an array, and features on the last axis. The result is computed in at least float32 and has the
+dtype of `x`.
 """
 
 import jax

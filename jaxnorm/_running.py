@@ -14,7 +14,7 @@ Normalize = Callable[..., tuple[Array, BatchStatistics]]
 
 
 class Running(NamedTuple):
-    """Exponential averages of batch means and corrected variances, in float32."""
+    """Exponential averages of the means and corrected variances of batches, in float32."""
 
     mean: Float[Array, " c"]
     var: Float[Array, " c"]

@@ -1,6 +1,7 @@
 """Batch statistics that can be merged exactly over parts, masks and shards.
 
-Samples lie on the leading axes, features on the last. All sums are computed in at least float32.
+Samples lie on the leading axes of an array, and features on the last axis. All sums are computed in
+at least float32.
 """
 
 import math

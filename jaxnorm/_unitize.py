@@ -83,7 +83,7 @@ def unitize_bounded(
 def unitize(
     x: Float[Array, "*shape"], alpha: Alpha, *, axis: int = -1, eps: float = 1e-5
 ) -> Float[Array, "*shape"]:
-    """Unitize as the paper trains, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
+    """Unitize as in the paper's training, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
     No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
     the earth mover distance of two such outputs has no bound either. Eqs. 8 and 9 give norms below

@@ -1,6 +1,6 @@
 """Unitized batch normalization by Algorithms 1 and 2 of Huang and Yu, with Eq. 10 or Eq. 9.
 
-Shapes, dtypes, training and inference are as in `batch_norm`.
+Shapes, dtypes, training and inference are the same as for `batch_norm`.
 """
 
 import math
@@ -111,8 +111,8 @@ def unitized_batch_norm(
     By default, the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
     `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover: for alpha in (0, 1] and eps
     0, every normalized and unitized sample has a norm of at most √(pixels · P) / min(alpha). For
-    alpha outside [0, 1], the factor of Eq. 9 has poles. Near such a pole outputs are large, and at
-    the pole itself they are finite.
+    alpha outside [0, 1], the factor of Eq. 9 has poles. Near a pole of the divisor, outputs are
+    large, and at the pole itself they are finite.
 
     Args:
       x: Samples first, channels last.

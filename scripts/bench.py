@@ -2,11 +2,12 @@
 
     python scripts/bench.py            # about eight minutes on 2 cores
 
-Both programs of a pair are compiled and warmed up. Then they are timed alternately in one process.
-The ratio of times is the median over pairs of neighbouring calls, and is printed with its
-quartiles. A ratio below 1 means that our program is faster. Layers are also compared with a plain
-copy of their input, whose time is the least that memory allows, and with the memory of Flax's
-compiled program. `--out` writes the numbers and the load of the machine to a file.
+Both programs of a pair are compiled and warmed up. After the warm-up, calls of the two programs
+alternate in one process, and are timed. The ratio of times is the median over pairs of neighbouring
+calls, and is printed with its quartiles. A ratio below 1 means that our program is faster. Layers
+are also compared with a plain copy of their input, whose time is the least that memory allows, and
+with the memory of Flax's compiled program. `--out` writes the numbers and the load of the machine
+to a file.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

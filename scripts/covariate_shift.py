@@ -12,8 +12,8 @@ and the moments of their outputs for training images. Outputs are normalized in 
 statistics of the whole training set, by running averages, and by the statistics of each batch. For
 running averages and batch statistics, the page also shows the same measurement with frozen weights,
 which gives the noise. OUT/index.html shows the results, and OUT/results.json has every number.
-OUT/runs has the finished networks. An interrupted run resumes after the last finished network.
-Nothing is downloaded.
+OUT/runs has the finished networks. An interrupted run resumes after the last finished network. The
+command downloads nothing.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

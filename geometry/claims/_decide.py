@@ -155,7 +155,7 @@ def _name(claim: Claim, part: Check, taken: set[str]) -> str:
 
 
 def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
-    """Verdicts from the result of `measure`.
+    """The verdicts on claims, from the result of `measure`.
 
     Raises:
       TypeError: An element of `claims` is not a claim.

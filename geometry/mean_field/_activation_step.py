@@ -41,7 +41,8 @@ def activation_step(
       activation: The activation φ; `activation`, `kinks` and `terms` are as in `kernel_map`.
 
     Raises:
-      ValueError: The same as for `kernel_map`, or `gram` is not a Gram matrix.
+      ValueError: `kernel_map` would raise an error for these arguments, or `gram` is not a Gram
+        matrix.
 
     Example:
       >>> gram = jnp.array([[1.0, 0.5], [0.5, 2.0]])
@@ -69,9 +70,10 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix of samples that are each scaled to norm 1; zeros remain zero.
 
-    Its elements are the cosines of the samples. `rms_norm_gram` describes RMS norm over features.
-    For preactivations, RMS norm equals layer norm, because the mean of preactivations over features
-    vanishes at infinite width. For layer norm of activations, see `layer_norm_map`.
+    The elements of the result are the cosines of the samples. `rms_norm_gram` describes RMS norm
+    over features. For preactivations, RMS norm equals layer norm, because the mean of
+    preactivations over features vanishes at infinite width. For layer norm of activations, see
+    `layer_norm_map`.
 
     Example:
       >>> print(rms_norm_gram(jnp.array([[4.0, 3.0], [3.0, 9.0]])))

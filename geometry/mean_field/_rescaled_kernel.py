@@ -34,10 +34,10 @@ _BLOCK = 2**26  # memory in bytes for the matrices, of which each node needs one
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after `jaxnorm.rescale_rms` and ReLU, without recentering.
 
-    `rescale_rms` divides by the size about zero. If all angles between many samples are equal,
-    repeated layers lead to the angle 58.75° (`rms_angle`). The scale of the batch does not change
-    the result. A Gram matrix of zeros gives NaN. In float32, cosines above 0.9999 are up to 0.0003
-    too small: equal samples get 0.9997 instead of 1.
+    `rescale_rms` divides each feature by its root mean square over the batch. If all angles between
+    many samples are equal, repeated layers lead to the angle 58.75° (`rms_angle`). The scale of the
+    batch does not change the result. A Gram matrix of zeros gives NaN. In float32, cosines above
+    0.9999 are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -51,8 +51,8 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
     The function applies `rescale_rms_step` to the recentred batch H G H. If all norms are equal and
-    all angles are equal, the angles are `recentred_angle(n)` after one layer, and remain so. Equal
-    samples give NaN.
+    all angles are equal, the angles are `recentred_angle(n)` after one layer, and remain so. If all
+    samples are equal, the result is NaN.
 
     Example:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
@@ -64,9 +64,10 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after `jaxnorm.rescale` and ReLU, without recentering.
 
-    `rescale` divides by the size about the mean. If such layers are repeated, all angles between
-    samples fall to zero, as in layers with ReLU only. The expectation is finite if the recentred
-    batch has at least three dimensions; otherwise the result is NaN or has no meaning.
+    `rescale` divides each feature by its standard deviation over the batch. If layers of this kind
+    are repeated, all angles between samples fall to zero, as in layers with ReLU only. The
+    expectation is finite if the recentred batch has at least three dimensions; otherwise the result
+    is NaN or has no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.
@@ -116,7 +117,7 @@ def rms_angle() -> float:
     """The angle in radians that `rms_cosine_step` does not change: 58.75 degrees.
 
     Figure 5 of Nachum et al. has 60 degrees instead of 58.75. The paper does not say whether the
-    networks of Figure 5 rescale about zero.
+    networks of Figure 5 divide by the root mean square about zero.
 
     Example:
       >>> round(math.degrees(rms_angle()), 2)

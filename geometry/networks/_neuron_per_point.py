@@ -131,8 +131,8 @@ def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each sample, the direction of its largest margin over all other samples, and this margin.
 
-    Directions are unit vectors. Margins are divided by the largest distance of a sample from the
-    mean.
+    The directions are unit vectors. Margins are divided by the largest distance of a sample from
+    the mean.
     """
     n, k = x.shape
     if n == 1:

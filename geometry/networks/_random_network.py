@@ -42,9 +42,9 @@ def random_network(
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
     Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
-    they are needed and not stored. So memory grows with depth only by the recorded statistics. On a
-    CPU, most of the time is spent on drawing weights, so it depends on the kind of `key`. To run
-    many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples
+    they are needed and not stored. So memory grows with depth only because statistics are recorded.
+    On a CPU, most of the time is spent on drawing weights, so it depends on the kind of `key`. To
+    run many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples
     remains sharded, and its recorded statistics are gathered.
 
     Args:

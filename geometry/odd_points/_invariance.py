@@ -111,9 +111,10 @@ def expected_entries(
 ) -> Float[Array, " n"]:
     """The expected activity of every neuron at each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
-    All neurons have the same expected activity. So the expected batch has rank one, and its samples
-    are parallel. The expected batch is therefore never an invariant representation, in contrast to
-    Theorem 13 as printed. The gradient is zero at a sample that equals the mean of the batch.
+    All neurons have the same expected activity. Therefore the expected batch has rank one, and its
+    samples are parallel. The expected batch is therefore never an invariant representation, in
+    contrast to Theorem 13 as printed. The gradient is zero at a sample that equals the mean of the
+    batch.
 
     Raises:
       TypeError: `width` is not an `int`.

@@ -34,8 +34,9 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
     Every batch has a longest sample; `is_odd` decides whether this sample is an odd point. Angles
     below 3e-4 (float32) or 1e-8 (float64) are not resolved; to resolve smaller angles, use `angles`
-    of the samples. A zero vector makes both angles NaN. Parallel and antiparallel samples
-    contribute no gradient. A Gram matrix that is sharded over Explicit mesh axes is gathered.
+    of the samples. A zero vector makes both angles NaN. Pairs of parallel or antiparallel samples
+    contribute nothing to the gradient. A Gram matrix that is sharded over Explicit mesh axes is
+    gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.

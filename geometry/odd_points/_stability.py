@@ -30,7 +30,7 @@ _TERMS, _NODES = 64, 640
 class Stability(NamedTuple):
     """A fixed point of a batch, and how fast deviations from the fixed point grow.
 
-    Deviations are of the Gram matrix.
+    The deviations are deviations of the Gram matrix.
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
@@ -69,9 +69,9 @@ class SpreadDistribution(NamedTuple):
 def odd_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability | None:
-    """The state of an odd sample and a cluster of the others, and its stability.
+    """The state of an odd sample and a cluster of all other samples, and its stability.
 
-    The result is None if there is no such state. The function applies the map for 40 n layers, and
+    The result is None if no such state exists. The function applies the map for 40 n layers, and
     starts from a sample that is n − 1 times as long as the others. After these layers, Newton's
     method finds the fixed point. If the norms of the samples differ by less than 1 % after these
     layers, there is no odd state. For ReLU, the result is `odd_state`. Before the activation, the
@@ -111,7 +111,7 @@ def symmetric_stability(
 
     If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
     threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, every deviation grows.
-    Options are as for `odd_stability`.
+    The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -138,8 +138,8 @@ def cluster_spread(
     coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n
     the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result is 0. If g > 1
     and c is 0 or too small, no kink limits the growth at a small angle, because the next term is of
-    fourth order. The spread is then not small, and the result is None. Options are as for
-    `odd_stability`.
+    fourth order. The spread is then not small, and the result is None. The options are the same as
+    for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -175,7 +175,7 @@ def spread_distribution(
     square distance of two samples of the cluster, divided by the distance of the odd sample from
     the cluster. For 30 samples, the measured standard deviation was above this theory by 5 % at
     width 1,000 and by 14 % at width
-    300. Options are as for `odd_stability`.
+    300. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5; or `width` is below 1.

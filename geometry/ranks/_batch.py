@@ -1,9 +1,9 @@
 """Measures how many dimensions a batch fills, and how far its samples are from orthogonal.
 
-Samples are rows: `x` is (n samples, features). Effective and stable rank need only the Gram matrix
-of the shorter side of `x`, with min(n, features) rows. The gap functions take a Gram matrix, so
-they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of the
-input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
+Samples are the rows of `x`, (n samples, features). Effective and stable rank need only the Gram
+matrix of the shorter side of `x`, with min(n, features) rows. The gap functions take a Gram matrix,
+so they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of
+the input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
 `ValueError`. On Explicit mesh axes, the matrix whose singular values or eigenvalues are needed is
 gathered. The gathered matrix is `x` for `numerical_rank`, and a Gram matrix for all other
 functions.
@@ -19,12 +19,12 @@ from jaxnorm.internal import replicate, safe_sqrt
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
-    """Number of singular values above max(n, d) · ε times the largest; ε is that of the dtype.
+    """The number of singular values above max(n, d) · ε times the largest one.
 
-    `numpy.linalg.matrix_rank` and Figure 2 of Nachum et al. count in the same way. The function
-    uses the singular values of `x` itself. A Gram matrix has the squares of the singular values and
-    loses values below √ε. A batch of zeros has rank 0. Under `jit`, samples with a NaN also have
-    rank 0.
+    Here ε is the rounding unit of the dtype. `numpy.linalg.matrix_rank` and Figure 2 of Nachum et
+    al. count in the same way. The function uses the singular values of `x` itself. A Gram matrix
+    has the squares of the singular values and loses values below √ε. A batch of zeros has rank 0.
+    Under `jit`, samples with a NaN also have rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))

@@ -49,8 +49,8 @@ def monte_carlo(
     """The mean of `draw(key)` over independent keys, and the standard error of the mean.
 
     The moments of batches and devices are merged as in Chan, Golub and LeVeque (1979). If draws are
-    Boolean, the mean is the rate of the event. The function may be traced. It then runs on the
-    devices of its caller.
+    Boolean, the mean is the rate of the event. The function may be traced. If the function is
+    traced, it runs on the devices of its caller.
 
     Args:
       draw: Any function of a key. The result of `draw` may have any shape, and may be Boolean or an
@@ -60,9 +60,9 @@ def monte_carlo(
       parameters: Trees of arrays that are passed to `draw` after the key. New values of parameters
         do not recompile the program.
       batch_size: The number of draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: The number of draws from one key. They lie on the leading axis of the result of
-        `draw`. Splitting off a key takes as long as drawing a random number, so one key for each
-        random number doubles the time.
+      draws_per_key: The number of draws from one key. These draws lie on the leading axis of the
+        result of `draw`. Splitting off a key takes as long as drawing a random number, so one key
+        for each random number doubles the time.
       devices: The devices that share the draws; by default all devices of all hosts, or the devices
         of the mesh that `jax.set_mesh` has set.
       target_stderr: If every standard error is at most this number, drawing stops before `samples`

@@ -38,7 +38,7 @@ def multiply(a: FloatExp, b: FloatExp) -> FloatExp:
 def add(a: FloatExp, b: FloatExp) -> FloatExp:
     """The sum of two numbers, element by element.
 
-    Its exponent is the largest exponent of a nonzero element.
+    The exponent of the sum is the largest exponent of a nonzero element.
     """
     top = jnp.maximum(top_exponent(a), top_exponent(b))
     return FloatExp(at_exponent(a, top) + at_exponent(b, top), top)

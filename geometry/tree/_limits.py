@@ -4,8 +4,8 @@ A neuron is stable if it takes at most three values; then the neurons that desce
 stable. In the limit of depth, the largest and the smallest sample (the two ends) are orthogonal,
 and all other samples merge into one cluster. The cluster's length and angles relative to the two
 ends depend on one number r of the first batch. The number r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ −
-x₁‖² for sorted samples. Samples that are sharded over Explicit mesh axes are gathered. Bounds that
-depend on n alone are Python numbers, computed on the host.
+x₁‖² for sorted samples. If samples are sharded over Explicit mesh axes, they are gathered. Bounds
+that depend on n alone are Python numbers, computed on the host.
 """
 
 import math

@@ -105,7 +105,7 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
-    """Squared distances as sums of positive terms.
+    """Computes squared distances as sums of positive terms.
 
     The terms belong to slots, and to jumps between samples.
     """
@@ -195,7 +195,7 @@ def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
 
 
 def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
-    """Weights for the squares of all slots, with a common exponent.
+    """Weights with a common exponent, by which the squares of all slots are summed.
 
     With these weights, each neuron counts once.
     """

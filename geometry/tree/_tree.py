@@ -82,12 +82,12 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     p of n samples and c on the other samples, one child is c p/n on the other samples, and the
     other child is c (n − p)/n on the p samples. Each coordinate has its own tree, and the Gram
     matrices add. The result is differentiable except where a sample equals a mean. At depth 0, the
-    Gram matrix is that of `x` itself. If `x` is constant, the Gram matrix is zero from depth 1 on.
-    The result is computed in at least float32.
+    Gram matrix is the Gram matrix of `x` itself. If `x` is constant, the Gram matrix is zero from
+    depth 1 on. The result is computed in at least float32.
 
     Run this function on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
-    spend most of the time on launching them. Samples that are sharded over Explicit mesh axes are
-    gathered.
+    spend most of the time on launching them. If samples are sharded over Explicit mesh axes, they
+    are gathered.
 
     Args:
       x: One number or several numbers for each sample, in any order and possibly repeated.

@@ -54,7 +54,7 @@ def replicate(x: Array) -> Array:
 
 
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
-    """Each row of `x` as a vector; the first axis remains sharded, and others are gathered."""
+    """Each row of `x` as a vector; the first axis remains sharded, other axes are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)
 
 
@@ -121,7 +121,7 @@ def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
 def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "groups rest *shape"]:
     """The array `x` with its first axis split into (groups, n / groups).
 
-    Either of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
+    Each of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
     number of devices divides the number of groups. If the number of devices only divides the number
     of samples per group, the samples of every group are sharded. If the number of devices divides
     neither of these numbers, nothing is sharded.

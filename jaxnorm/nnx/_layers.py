@@ -259,8 +259,8 @@ class UnitizedBatchNorm(RunningNorm):
         norm.
       epsilon: The number added to the variance and to the squared norms.
 
-    All other arguments are the same as for `BatchNorm`, but `recentering` and `rescaling` do not
-    exist.
+    All other arguments are the same as for `BatchNorm`; `recentering` and `rescaling` do not exist
+    here.
 
     Example:
       >>> layer = UnitizedBatchNorm(3, alpha_init=nnx.initializers.ones, rngs=nnx.Rngs(0))
@@ -322,8 +322,8 @@ class BatchRenorm(RunningNorm):
       r_max: Upper limit of r, as in `batch_renorm`.
       d_max: Upper limit of |d|, as in `batch_renorm`.
 
-    All other arguments are the same as for `BatchNorm`, but `recentering` and `rescaling` do not
-    exist.
+    All other arguments are the same as for `BatchNorm`; `recentering` and `rescaling` do not exist
+    here.
 
     Example:
       >>> layer = BatchRenorm(2, rngs=nnx.Rngs(0))

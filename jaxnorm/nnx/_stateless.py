@@ -120,7 +120,7 @@ class Unitization(Stateless):
 
     The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
     divided by its own norm. The layer has no batch norm and no statistics. At initialization, the
-    outputs before the scale have norm 1. To make outputs as large as those of a layer norm,
+    outputs before the scale have norm 1. To make outputs as large as the outputs of a layer norm,
     initialize the scale by √features with `scale_init`.
 
     Args:

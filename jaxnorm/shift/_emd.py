@@ -53,8 +53,9 @@ def emd(
       y_weights: The weight of each sample of `y`; by default all weights are equal.
 
     Raises:
-      ValueError: A sample is empty or not finite. Features or weights do not match. The numbers of
-        samples differ and n m exceeds 1,000,000. Weights are negative, not finite or all zero.
+      ValueError: A sample is empty or not finite. The features of the samples, or weights and
+        samples, do not match. The numbers of samples differ and n m exceeds 1,000,000. Weights are
+        negative, not finite, or all zero.
       TypeError: An argument is traced.
 
     Example:

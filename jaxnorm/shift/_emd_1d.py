@@ -41,8 +41,8 @@ def emd_1d(
       y_weights: The weight of each sample of `y`; by default all weights are equal.
 
     Raises:
-      ValueError: A sample is empty. Features or weights do not match. Outside `jit`, an element is
-        not finite.
+      ValueError: A sample is empty. The features of the samples, or weights and samples, do not
+        match. Outside `jit`, an element is not finite.
 
     Example:
       >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))

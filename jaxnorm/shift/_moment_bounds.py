@@ -95,11 +95,11 @@ def normalized_upper_bound(
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
-    """The distance of the means, D = ‖μ − μ'‖, is a lower bound. No transport plan costs less.
+    """The distance of the means, D = ‖μ − μ'‖, is a lower bound.
 
-    The bound equals the distance if one distribution is a translation of the other.
-    `mean_lower_bound` is often the largest of the lower bounds. The paper does not have
-    `mean_lower_bound`.
+    No transport plan costs less than the distance of the means. The bound equals the distance if
+    one distribution is a translation of the other. `mean_lower_bound` is often the largest of the
+    lower bounds. The paper does not have `mean_lower_bound`.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -112,7 +112,7 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
 def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *features"]) -> Array:
     """The mean distance between outputs x_i and y_i of the same input.
 
-    This distance is the cost of one transport plan.
+    The mean is the cost of one transport plan, which moves x_i to y_i.
 
     Raises:
       ValueError: The numbers of samples differ, or the samples do not match as for `emd_1d`.
@@ -151,7 +151,7 @@ def clipped_power(
     check_floating(x, "x")
     if x.ndim == 0 or x.shape[-1] == 0:
         raise ValueError(f"x must have features on its last axis; got shape {x.shape}")
-    # Powers of x/radius do not overflow.
+    # No power overflows, because x is divided by the radius.
     return jnp.sum(jnp.clip(x / radius, -1, 1) ** p, -1) * (radius / (p * x.shape[-1] ** 0.5))
 
 

@@ -35,7 +35,7 @@ def unitized_upper_bound(
     The bound is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same
     alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if alpha has one
     number for each feature. If min(alpha) is 0 and no samples are given, the bound is infinite.
-    Unitization need not reduce the distance.
+    Unitization does not always reduce the distance.
 
     The bound does not hold for `unitize` (Eq. 10), the transformation that the paper trains. No
     theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds 2/alpha by any

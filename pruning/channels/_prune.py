@@ -227,7 +227,7 @@ def _result(
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The masks of kept channels of the large network.
 
-    They combine earlier masks with masks of the channels that had remained.
+    The masks combine earlier masks with masks of the channels that had remained.
     """
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
@@ -287,7 +287,7 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
 
 
 def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
-    """Return `params` if its shapes equal those of `given`; otherwise raise an error.
+    """Return `params` if its shapes are the shapes of `given`; otherwise raise an error.
 
     The error names the function that returned `params`.
     """

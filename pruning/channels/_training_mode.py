@@ -1,8 +1,8 @@
 """Detects that a network is in training mode, in which it computes statistics of the batch.
 
 A batch norm in training normalizes by the statistics of the batch, and updates running statistics
-for later evaluations. If a program computes such an update but does not return it, the network was
-left in training mode by mistake.
+for later evaluations. If a program computes new running statistics but does not return them, the
+network was left in training mode by mistake.
 """
 
 from collections.abc import Sequence

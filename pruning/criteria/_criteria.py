@@ -1,12 +1,12 @@
 """Criteria that score the filters of a layer, Table 2; the smallest scores are pruned first.
 
-Filters are rows, `(filters, dims)`. Scores are in at least float32 for any dtype of the filters.
-The reason is that in bfloat16 many filters of a layer would have equal scores. The length of the
-zero vector has gradient zero, so all gradients are finite. Functions with loops are compiled by
-`jit` in this module. Otherwise JAX would compile each loop at every call outside `jit`. Under
-`jit`, the criteria of one layer share one Gram product of the filters. If a weight of a layer is
-not finite, all scores by `fermat` and `gm` are NaN. If a weight of a filter is not finite, its
-scores by the other criteria are not finite.
+Filters are the rows of a matrix, `(filters, dims)`. Scores are in at least float32 for any dtype of
+the filters. The reason is that in bfloat16 many filters of a layer would have equal scores. The
+length of the zero vector has gradient zero, so all gradients are finite. Functions with loops are
+compiled by `jit` in this module. Without this `jit`, JAX would compile each loop at every call
+outside `jit`. Under `jit`, the criteria of one layer share one Gram product of the filters. If a
+weight of a layer is not finite, all scores by `fermat` and `gm` are NaN. If a weight of a filter is
+not finite, its scores by the other criteria are not finite.
 """
 
 from collections.abc import Callable

@@ -28,9 +28,9 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     filters is the middle filter, or the midpoint of the middle two filters.
 
     Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
-    If the median is a filter or the midpoint of two filters, its derivative is that of the filter
-    or of the midpoint. If several filters are equal and a change moves them apart, the derivative
-    may be wrong.
+    If the median is a filter or the midpoint of two filters, its derivative is the derivative of
+    the filter or of the midpoint. If several filters are equal and a change moves them apart, the
+    derivative may be wrong.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -215,7 +215,7 @@ def _slope(x: Point, h: Filters) -> Float[Array, ""]:
 def _weiszfeld_step(x: Point, h: Filters) -> Point:
     """The mean of filters with weights 1/‖x − hⱼ‖.
 
-    Filters at x itself make the step shorter.
+    Filters that are at x itself make the step shorter.
     """
     directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)
@@ -228,7 +228,7 @@ def _weiszfeld_step(x: Point, h: Filters) -> Point:
 def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
     """The Newton step x − H⁻¹g with g = Σ uⱼ and H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖.
 
-    Here uⱼ are unit vectors from filter j to x. If `regular` is false, H is I.
+    In these formulas, uⱼ are unit vectors from filter j to x. If `regular` is false, H is I.
     """
     directions, inverse, _ = _directions(x, h)
 

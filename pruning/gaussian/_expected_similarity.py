@@ -36,11 +36,12 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
 def expected_spearman(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str]
 ) -> Float[Array, "..."]:
-    """The mean of Spearman's correlation of two criteria over Gaussian layers, in either order.
+    """The mean of Spearman's correlation between scores by two criteria, over Gaussian layers.
 
-    The scores by two criteria are approximated as N = `num_filters` draws of two normal variables
-    of correlation ρ. The mean of Spearman's correlation of N such draws is exactly 6 (asin ρ + (N −
-    2) asin(ρ/2)) / (π (N + 1)). With t = 1/ρ² − 1, the table gives ρ for each pair of criteria:
+    The order of the criteria in `pair` does not matter. The scores by two criteria are approximated
+    as N = `num_filters` draws of two normal variables of correlation ρ. The mean of Spearman's
+    correlation of N such draws is exactly 6 (asin ρ + (N − 2) asin(ρ/2)) / (π (N + 1)). With t =
+    1/ρ² − 1, the table gives ρ for each pair of criteria:
 
         l1, l2       t = 1/corr² − 1     ρ exact (`l1_l2_correlation`); the normal pair as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N
@@ -82,7 +83,7 @@ def expected_overlap(
     overlap `ratio`.
 
     Raises:
-      ValueError: The same as for `expected_spearman`, or `ratio` lies outside (0, 1].
+      ValueError: `expected_spearman` would raise an error, or `ratio` lies outside (0, 1].
 
     Example:
       >>> print(f"{expected_overlap(256, 2304, ('l1', 'l2'), ratio=8 / 256):.2f}")

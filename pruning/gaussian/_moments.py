@@ -76,8 +76,8 @@ def amoroso_moment(
       order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: β is 0, or the order is not an integer. For such a real order, the moment for a ≠
-        0 has no closed form.
+      ValueError: β is 0, or the order is not an integer. For an order that is not an integer and a
+        ≠ 0, the moment has no closed form.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
@@ -151,7 +151,8 @@ def _gamma_moment(
     equal parts, so a power overflows only if the result overflows.
     """
     converges = ~jnp.asarray(x + step <= 0)  # the comparison is true for NaN, so NaN remains NaN
-    large = jnp.asarray(step > 100)  # computed by logarithms, which lose some digits
+    # for these steps, the result is computed by logarithms, which lose some digits
+    large = jnp.asarray(step > 100)
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0
     for i in range(10):

@@ -18,7 +18,7 @@ from pruning.gaussian._moments import chi_defect
 class RatioVariances(NamedTuple):
     """The variances of a ratio of two norms and of its inverse.
 
-    Before, each norm is divided by its mean.
+    Before the ratio is computed, each norm is divided by its mean.
     """
 
     direct: float

@@ -58,8 +58,8 @@ def prune(
         `evaluation(model)` with `resize=True`.
 
     Raises:
-      TypeError: The same as for `pruning.prune`, or `resize` was given.
-      ValueError: The same as for `pruning.prune`.
+      TypeError: `pruning.prune` would raise a TypeError, or `resize` was given.
+      ValueError: `pruning.prune` would raise a ValueError.
 
     Example:
       >>> import jax.numpy as jnp

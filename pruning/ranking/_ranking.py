@@ -56,7 +56,7 @@ def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
 def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n"]:
     """A mask of the ⌊ratio · n⌋ lowest scores, whose filters are pruned.
 
-    Ties are broken as in `order`.
+    Equal scores are ordered as in `order`.
 
     Args:
       ratio: The fraction to prune, in (0, 1]. At least one filter must be pruned.
@@ -193,7 +193,7 @@ def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, floa
     """The mean and variance of the overlap of two independent rankings, which is hypergeometric.
 
     With n filters and m = ⌊ratio · n⌋, the mean is m/n and the variance (1 − m/n)(n − m)/(n (n −
-    1)). Both are computed on the host from Python numbers.
+    1)). The mean and the variance are computed on the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)

@@ -18,7 +18,7 @@ from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._ks import against_samples
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-SHAPES = (0.1, 16.0)  # the range in which shapes are fitted
+SHAPES = (0.1, 16.0)  # smallest and largest shape that can be fitted
 
 
 class GeneralizedGaussian(NamedTuple):
@@ -146,7 +146,7 @@ def _fit_shape_jvp(
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
     """The score: β² times the derivative of the mean log-likelihood by β, at the best scale."""
     weights = jax.nn.softmax(shape * logs)
-    slope = jnp.sum(weights * logs)  # the derivative of log m
+    slope = jnp.sum(weights * logs)  # derivative by the shape of log m
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
     return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
 
@@ -168,7 +168,7 @@ def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, "
 def _sample(
     key: Key[Array, ""], *, shape: tuple[int, ...], dtype: jnp.dtype, exponent: Float[Array, ""]
 ) -> Float[Array, " n"]:
-    """Random elements at scale 1.
+    """Random elements of the generalized Gaussian distribution with scale 1.
 
     |x|^exponent has the Gamma distribution of shape 1/exponent.
     """

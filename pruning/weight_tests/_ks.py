@@ -212,7 +212,7 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
     """The tail probability of Kolmogorov's distribution.
 
-    Of two theta series, the one that converges faster is used.
+    The function uses the theta series that converges faster.
     """
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)

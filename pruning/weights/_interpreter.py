@@ -131,7 +131,8 @@ class Interpreter:
                 self.stack.append(function)
             case Function(call):
                 sizes = [len(a) for a in arguments if isinstance(a, Sized)]
-                self.spend(len(arguments) + sum(sizes))  # a call may copy its arguments
+                # counted because a call may copy its arguments
+                self.spend(len(arguments) + sum(sizes))
                 self.stack.append(call(*arguments))
             case _:
                 raise WeightsError(f"a pickle must not call a {type(function).__name__}")

@@ -124,7 +124,7 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
 def _weights_group(h5py: Any, root: Any) -> Any:
     """The group that contains the layers; soft and external links are ignored.
 
-    The reason is that such a link can open another file.
+    The reason is that a soft or external link can open another file.
     """
     name, links = b"model_weights", root.id.links
     if not links.exists(name):

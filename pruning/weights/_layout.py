@@ -50,7 +50,7 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of Keras's batch norm statistics.
 
-    They are the last two of three or four numbered vectors.
+    The statistics are the last two of three or four numbered vectors.
     """
     layers: dict[str, list[str]] = {}
     for name in arrays:

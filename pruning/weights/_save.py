@@ -120,6 +120,6 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _first(names: list[str]) -> str:
-    """The first of several names, and the number of the others."""
+    """The first of several names, and the number of further names."""
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{others}" if names else "none"

@@ -24,4 +24,4 @@ PAPERS = Papers({"unitization": _UNITIZATION, "cwda": _CWDA, "bn-decomposed": _B
 ALL: tuple[Claim, ...] = tuple(claim for claims in PAPERS.values() for claim in claims)
 """The claims of all three papers."""
 OWN: dict[str, tuple[Claim, ...]] = {"jaxnorm": _OWN}
-"""Claims of the library itself, in addition to those of the papers."""
+"""Claims that the library itself adds to the claims of the papers."""

@@ -118,7 +118,7 @@ def run(main: Callable[..., None], **ending_options: str) -> None:
 
 
 def check_start() -> None:
-    """Before imports and computation, check for causes of later failures.
+    """Check for causes of later failures, before imports and computation.
 
     Raises:
       InputError: A library whose version is recorded in results is not installed. Or the address

@@ -25,7 +25,7 @@ Kind = TypeVar("Kind", dict, list)
 LOCK = ".in-use"
 WIDTH = 100  # maximum length of a line that holds more than one record, in characters
 CURVE = 9  # shortest length of a list of numbers that is drawn as a curve and not quoted
-# some network file systems raise these errors
+# errors that some network file systems raise when a file is locked
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 

@@ -27,7 +27,7 @@ BETWEEN_LINES = 60.0  # seconds
 class Stages:
     """A progress bar whose unit is the training of one epoch.
 
-    It also measures the seconds of every stage.
+    The bar also measures the seconds of every stage.
     """
 
     def __init__(self, progress: Progress, units: float):
@@ -73,7 +73,7 @@ class TrainingView:
         self.log = stages.log
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Move the bar by the steps that were finished."""
+        """Move the bar by the number of steps that were finished."""
         self.stages.reach(self.earlier + steps / self.steps_per_epoch)
 
 

@@ -23,10 +23,10 @@ from experiments.options import (
 )
 
 IN_MEMORY = ("digits", "mnist", "fashion_mnist", "cifar10", "cifar100")
-STREAMED = ("imagenet2012",)  # too large for memory
+STREAMED = ("imagenet2012",)  # data sets that are too large for memory
 
-MAX_DEPTH = 2000  # tracing takes minutes
-DENSE = ("mlp", "mlp_relu_first")  # models without a depth
+MAX_DEPTH = 2000  # deeper networks are refused, because tracing them would take minutes
+DENSE = ("mlp", "mlp_relu_first")  # models whose names contain no depth
 
 Normalization = Literal["batch_norm", "unitized", "bounded", "group_norm", "none"]
 Schedule = Literal["drops", "cosine", "linear"]
@@ -59,8 +59,8 @@ class Recipe:
         such as sgd, adamw or lion.
       momentum: The momentum of nesterov and of those optimizers of Optax that have one; 0 is plain
         gradient descent.
-      weight_decay: The weight decay of the kernels w. If the optimizer has no such option,
-        weight_decay · w is added to the gradient.
+      weight_decay: The weight decay of the kernels w. If the optimizer has no option for weight
+        decay, weight_decay · w is added to the gradient.
       label_smoothing: The share of the target that is spread evenly over all classes.
       augment: Whether training images are padded by 4, cropped at random and flipped at random.
       precision: The precision of the computation; parameters, statistics and loss are always
@@ -138,7 +138,7 @@ _MNIST = replace(
 # For pruning: He et al. (2016a), and Simonyan and Zisserman (2015) with batch norm.
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
-# Section 4.3: only scale augmentation, and pre-activation blocks.
+# In section 4.3, the only augmentation is scale augmentation, and blocks are pre-activation blocks.
 _IMAGENET = replace(
     _CIFAR,
     dataset="imagenet2012",

@@ -1,4 +1,4 @@
-"""Escapes texts for a terminal or a page, so that a name from a file cannot control either.
+"""Escapes texts for a terminal or a page, so that a name from a file cannot control them.
 
 Only this module escapes texts. Commands print by `say`, `show_table` and `console` of
 `experiments.cli`, and by the bars of `experiments.progress`; pages use `html`.

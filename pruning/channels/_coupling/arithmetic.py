@@ -1,4 +1,4 @@
-"""Maps the channel ids of operands to those of results, for primitives that compute new elements.
+"""Maps channel ids of operands to channel ids of results, for primitives that compute elements.
 
 After removal, a sum over channels lacks some terms, so each missing term must be zero, or all terms
 must be equal. The rule of a sum records this requirement. If the rule cannot say which parameters
@@ -38,7 +38,7 @@ def never(*_: Any) -> None:
 def same(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
     """The parameters that make the result zero, as the primitive's function `axes` found them.
 
-    This function is for primitives that only move elements.
+    This rule is for primitives that only move elements.
     """
     return result.zero
 

@@ -50,7 +50,7 @@ class ChannelIds(NamedTuple):
       chosen: Whether data choose the array among weights, as a router chooses an expert's kernel.
       constant: Whether the array is computed from constants only, like a table of angles, or from
         random bits.
-      uniform: The parameters that must be zero to make elements equal, as tuples like those of
+      uniform: The parameters that must be zero to make elements equal, as tuples like the tuples of
         `zero`. If one parameter of each tuple is zero, the elements at all removable channels of an
         axis are equal.
       drawn: The equations that drew the random bits from which the array is computed, outermost

@@ -18,7 +18,7 @@ class Parameters(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a group of channels lies in one array.
+    """The place of a group's channels in one array.
 
     Attributes:
       path: The names on the way from the root of the tree to the array, with `/` between them.

@@ -1,4 +1,4 @@
-"""Says how primitives that only move elements map the channel ids of operands to those of results.
+"""Maps channel ids of operands to channel ids of results, for primitives that only move elements.
 
 A function `axes(eqn, sets, *values)` gets the channel ids of the operands and returns those of the
 results: see `rules`. A function `smaller(eqn, remain, values, results)` returns the parameters of

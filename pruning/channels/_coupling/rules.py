@@ -35,7 +35,8 @@ class Rule(NamedTuple):
       axes: A function `axes(eqn, sets, *values)` that returns the channel ids of the results.
         `axes` unites the ids of channels that must be removed together, and pins the ids of axes
         that cannot be cut.
-      zero: A function that says where results are zero: at zeros of the operands, or nowhere.
+      zero: A function that returns the parameters that make a result zero, given the parameters
+        that make operands zero.
       uniform: Whether the results are equal along channels if all operands are equal along these
         channels.
       nonzero: When the result is never zero. The value "always" needs no condition, "all" needs all

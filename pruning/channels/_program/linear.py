@@ -1,7 +1,7 @@
 """Writes a convolution or a product with a kernel as one matrix product for each group of channels.
 
 For each group, the outputs (groups, rows, outputs) are the product of the inputs (groups, rows,
-inputs) and the matrix of the kernel (groups, inputs, outputs). This matrix has the elements of the
+inputs) and the matrix of the kernel (groups, inputs, outputs). The matrix has the elements of the
 kernel in another order. Padding, strides, dilation and grouping are applied to the inputs before
 the product.
 """

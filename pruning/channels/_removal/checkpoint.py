@@ -64,7 +64,7 @@ class Pruned(NamedTuple):
 class _Fixed:
     """The fields of a `Pruned` that are not arrays.
 
-    Two instances are equal if their `parts` are the same objects.
+    Two objects of this class are equal if their `parts` are the same objects.
     """
 
     def __init__(self, parts: tuple[Any, ...]):
@@ -135,10 +135,10 @@ def load_pruned(
       apply: The function that was pruned. Without `apply`, the result has the arrays and the kept
         channels, but cannot run.
       like: A tree of arrays or shapes with the structure of the result, such as
-        `nnx.state(nnx.eval_shape(build))`. Its widths are the saved widths or the widths before
-        pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`, a tree
-        with other containers becomes nested dictionaries, whose keys are the names on the path from
-        the root to each array.
+        `nnx.state(nnx.eval_shape(build))`. The widths of `like` are the saved widths or the widths
+        before pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`,
+        a tree with other containers becomes nested dictionaries, whose keys are the names on the
+        path from the root to each array.
 
     Raises:
       ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the

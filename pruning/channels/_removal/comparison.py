@@ -1,8 +1,8 @@
 """Checks whether the programs of a network at two widths are equal except for shapes.
 
 A program may depend on a shape: for example, a model may skip a projection if two shapes are equal,
-or use a gain that depends on a width. In such cases the smaller network runs, but computes another
-function.
+or use a gain that depends on a width. If a program depends on a shape in this way, the smaller
+network runs, but computes another function.
 """
 
 from collections.abc import Sequence

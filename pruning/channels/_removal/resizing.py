@@ -250,7 +250,7 @@ class Resizing:
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
         """The sum of the removed channels, which are all equal.
 
-        This sum is a part of a sum over channels.
+        The removed channels' sum is a part of a sum over channels.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]

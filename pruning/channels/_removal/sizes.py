@@ -79,7 +79,7 @@ class Sizes:
 def first(array: Leaf, shape: Shape) -> Leaf:
     """The first `shape[k]` indices along each axis k.
 
-    These indices are enough for a constant along free axes.
+    The first indices are enough for a constant along free axes.
     """
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 

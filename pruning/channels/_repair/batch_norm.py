@@ -48,17 +48,17 @@ ANOTHER = (
 
 
 def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, Arrays]:
-    """Fold batch norms into other arrays.
+    """Fold the batch norms of a model into other arrays.
 
     The function returns a function without batch norms, and the arrays of this function. A batch
     norm with running statistics scales and shifts the outputs of a kernel; the scale and the shift
     are computed from parameters. `fold_batch_norms` multiplies the kernel by the scale, and adds
     all shifts of a kernel, including its bias, to one vector. The kernel and the norm may be in
     different modules or calls, with transpositions and changes of dtype between them. Grouped,
-    depthwise and transposed convolutions are folded too
-    too. Four kinds of norms cannot be folded: a norm before its kernel, a norm after a
-    nonlinearity, a norm whose input is also read elsewhere, and a norm inside a loop or a branch.
-    The outputs of the network do not change, up to rounding in the dtype of the kernels.
+    depthwise and transposed convolutions are folded too Four kinds of norms cannot be folded: a
+    norm before its kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere,
+    and a norm inside a loop or a branch. The outputs of the network do not change, up to rounding
+    in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.

@@ -1,7 +1,7 @@
 """Finds chains of scales and shifts that follow a convolution or product, such as batch norm.
 
 A chain begins with a product of activations and a kernel. Each further equation of the chain
-multiplies each channel by a number or adds a number to each channel. These numbers must be computed
+multiplies each channel by a number or adds a number to each channel. Such numbers must be computed
 only from parameters and constants.
 """
 

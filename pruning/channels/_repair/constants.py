@@ -76,8 +76,9 @@ def fold_constants(
       changed.
 
     Raises:
-      ValueError: The same as for `remove_channels`, or `apply` cannot be traced at these arguments.
-      TypeError: The same as for `remove_channels`.
+      ValueError: `remove_channels` would raise an error, or `apply` cannot be traced at these
+        arguments.
+      TypeError: `remove_channels` would raise a TypeError.
 
     Example:
       >>> from pruning import coupled_channels

@@ -1,4 +1,4 @@
-"""Finds the factors by which a network multiplies a kernel's outputs, such as those of batch norm.
+"""Finds the factors by which a network multiplies a kernel's outputs, such as batch norm's factors.
 
 Up to the next nonlinearity or sum of activations, the network turns the outputs y of a kernel into
 gain ⊙ (y + before) + after. Here `before` consists of parameters such as a running mean. The gain

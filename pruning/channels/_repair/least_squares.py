@@ -84,7 +84,7 @@ def least_squares(
         more than once, or is computed from other parameters. Second moments are not finite, or
         there are too few rows for a `ridge` of zero. `apply` cannot be traced at these arguments.
         `remove_channels` would raise an error.
-      TypeError: The same as for `remove_channels`.
+      TypeError: `remove_channels` would raise a TypeError.
 
     Example:
       >>> from pruning import coupled_channels
@@ -119,7 +119,7 @@ def rescale(
 
     Arguments and errors are as for `least_squares`. Each output of a kernel is multiplied by the
     number a that minimizes Σ (a w·x̃ − y)², where w·x̃ is the output of the smaller network and y
-    that of the whole network.
+    is the output of the whole network.
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 
@@ -232,7 +232,7 @@ class Repair:
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)
-        except np.linalg.LinAlgError as error:  # the error raised here is also a ValueError
+        except np.linalg.LinAlgError as error:  # the error raised in its place is also a ValueError
             raise ValueError(
                 f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
                 f"few for the {kernel.shape[1]} inputs of {path}"

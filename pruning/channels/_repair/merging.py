@@ -69,7 +69,7 @@ def merge_channels(
         finite. A plan has another shape, negative or infinite numbers, or a row or a column of
         zeros. The groups were not read from `params`. `apply` cannot be traced at these arguments.
         `remove_channels` would raise an error.
-      TypeError: The same as for `remove_channels`.
+      TypeError: `remove_channels` would raise a TypeError.
 
     Example:
       >>> from pruning import coupled_channels
@@ -197,7 +197,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """Parameter `i`, where scales are multiplied by the signs of gains.
+        """The array of parameter `i`, in which scales are multiplied by the signs of gains.
 
         The filters take over these signs.
         """

@@ -47,7 +47,7 @@ def select_within(
     whole network. Suppose that the cost is a sum over groups, and that each further channel of a
     group saves no more than the channel before. Then the loss exceeds the smallest possible loss by
     at most the loss of the last step, Dantzig (1957). If layers connect two groups, the cost is not
-    such a sum, and the bound does not hold.
+    a sum over groups, and the bound does not hold.
 
     The choice is computed on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only a logarithmic number of times. So `cost` may be slow, for example because it
@@ -126,8 +126,9 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
 class Step(NamedTuple):
     """A step that makes a group narrower.
 
-    Steps are ordered by their loss divided by their saving. `number` is the number of the step
-    among the steps of its group. `widths` and `price` are the widths and the price after the step.
+    Steps are ordered by the quotient of their loss and their saving. `number` is the number of the
+    step among the steps of its group. `widths` and `price` are the widths and the price after the
+    step.
     """
 
     rate: float

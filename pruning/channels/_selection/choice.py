@@ -202,7 +202,7 @@ def select_globally(
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
     """The scores of each group, divided by the mean of their absolute values.
 
-    Channels that were removed earlier do not count.
+    Channels that were removed earlier do not count in the mean.
     """
 
     def relative(vector: Array) -> Array:
@@ -259,7 +259,7 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 
 
 def match_names(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
-    """For each group, those of the names whose layers make channels of the group.
+    """For each group, the given names whose layers make channels of the group.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.

@@ -95,7 +95,7 @@ def swap_channels(
     `reconstruction_scores`.
 
     Raises:
-      ValueError: The same as for `reconstruction_scores` and `remove_channels`.
+      ValueError: `reconstruction_scores` or `remove_channels` would raise an error.
 
     Example:
       >>> from pruning import coupled_channels

@@ -33,7 +33,7 @@ def circle(n: int) -> Float[Array, "n 2"]:
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
     """Whether the weights w of one Gaussian neuron lie in a cell.
 
-    The cells are those of the circle, the thinnest cell of three samples, and "as needed".
+    There are three cells: one of the circle, the thinnest cell of three samples, and "as needed".
 
     "As needed" means that w, together with two rows of rank 2, gives three samples rank 3.
     """

@@ -1,4 +1,4 @@
-"""Figures 2, 5 and 6, and the discussion."""
+"""Claims on Figures 2, 5 and 6, and on the discussion."""
 
 import math
 import statistics

@@ -136,7 +136,7 @@ def _() -> Values:
 def invariant_batch(n: int) -> Array:
     """An invariant representation in float64.
 
-    NumPy makes it, so no operations are compiled one by one.
+    The arrays are made by NumPy, so no operation is compiled.
     """
     x = np.zeros((n, 3))
     x[0, 0], x[1:, 1] = 1, 1 / (n - 1)

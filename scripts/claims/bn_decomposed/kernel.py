@@ -24,7 +24,7 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """Products of the activities of a batch, with and without recentring.
+    """The products of the activities of a batch in pairs, with and without recentring.
 
     The products are ReLU(w xᵢ) ReLU(w xⱼ), and 2 ReLU(w x)²/‖x‖².
     """

@@ -1,4 +1,4 @@
-"""Theorem 14: one layer near the invariant representation, and the stability of the latter."""
+"""Theorem 14: one layer near the invariant representation, and the stability of this batch."""
 
 import math
 from functools import partial

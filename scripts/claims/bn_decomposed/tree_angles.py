@@ -129,7 +129,7 @@ def printed_end_bounds(n: int) -> EndBounds:
 
 
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
-    """The largest norm of inner samples over that of the better end, and the smallest angle.
+    """The largest norm ratio of inner samples to the better end, and the smallest angle.
 
     The angle is between an inner sample and the better end.
     """

@@ -83,7 +83,7 @@ def _() -> Cases:
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
     """The share of certain neurons in layer 9 that have samples i and j in one cluster.
 
-    These neurons separate one of 6 samples from the 5 others.
+    The neurons that count separate one of 6 samples from the 5 others.
     """
     x = jnp.asarray(np.sort(generator(key).normal(size=6)))
     rows = np.asarray(geometry.tree.neurons(x, depth=9)).T
@@ -134,7 +134,7 @@ def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
 def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
     """The Gram matrix of the neurons' descendants over the factor of Eqs. 45 to 54, and the sums.
 
-    The neurons and the sums are those of `unbalanced_rows`.
+    `unbalanced_rows` makes the neurons and the sums.
     """
     rows, s1, s2 = unbalanced_rows(key)
     y = _descendants(rows)

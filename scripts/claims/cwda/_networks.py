@@ -1,4 +1,4 @@
-"""Sentences with results of our trained networks and the paper's numbers.
+"""Sentences that compare results of our trained networks with the paper's numbers.
 
 The layers of one network are not independent runs. So the number in brackets is the standard
 deviation over layers, not the standard error of a mean.

@@ -83,7 +83,7 @@ KS_WEIGHTS = 100
 def plain_ks(key: Key[Array, ""]) -> Statistics:
     """Whether √n D exceeds 1.358.
 
-    In one case the mean and scale are known, in the other both are estimated.
+    The mean and scale are known in the first case, and estimated in the second case.
     """
     x = normal(key, KS_WEIGHTS)
 

@@ -202,7 +202,7 @@ def _() -> Values:
 def variances_of_ratios(found: Any) -> str:
     """dims × Var(l1/l2) in each layer, and the same for Gaussian filters.
 
-    Before, l1 and l2 are scaled to mean 1.
+    Before the variance is computed, l1 and l2 are scaled to mean 1.
     """
     variances = []
     for layer in found["layers"]:

@@ -59,7 +59,7 @@ def _shared(layer: str) -> list[int]:
 def _normal_overlap(rho: float, ratio: float) -> float:
     """The share of a variable's `ratio` lowest draws that are also lowest for another variable.
 
-    Both variables are normal and correlated.
+    The two variables are normal and correlated.
     """
     z = scipy.stats.norm.ppf(ratio)
 

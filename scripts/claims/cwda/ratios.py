@@ -38,7 +38,7 @@ def l1_mean() -> float:
 def norm_ratios(key: Key[Array, ""]) -> Statistics:
     """The ratios l1/l2 and l2/l1 of one filter, and l1/l2 of different filters.
 
-    Norms are scaled to mean 1, except in a second l2/l1.
+    All norms are scaled to mean 1, except in a second l2/l1.
     """
     v = normal(key, 500, 2, RATIO_DIMS)
     l1 = jnp.abs(v[:, 0]).sum(1) / l1_mean()

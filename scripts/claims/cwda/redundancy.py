@@ -137,7 +137,7 @@ def alike_by_trained_width(found: Any) -> str:
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        # divided by the value for Gaussian filters
+        # the excess is the distance from the value for Gaussian filters
         excess = found["settings"][name]["after"]["spearman"]
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")
@@ -162,8 +162,8 @@ FIGURE_5 = claim(
 def largest_eigenvalue() -> float:
     """The mean largest eigenvalue of the covariance of N filters.
 
-    The mean is that of Tracy and Widom's distribution. The center of this distribution is the edge
-    of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν = d − 1.
+    The mean is the mean of Tracy and Widom's distribution. The center of this distribution is the
+    edge of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν = d − 1.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)

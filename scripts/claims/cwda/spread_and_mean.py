@@ -162,10 +162,10 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
     """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
 
     The hypothesis is that the mean is small. The paper takes it as support for the hypothesis if
-    the test does not reject. However, such a result proves nothing, because a test on few weights
-    never rejects. The margin has the wrong unit, because S is the variance. For weights of standard
-    deviation 0.02 and a margin of 0.05, the allowed mean is 0.001 standard deviations. So at μ = 0
-    and n = 2000, the test of size 5% rejects in 9.1% of the cases, not in 0.
+    the test does not reject. However, a test that does not reject proves nothing, because a test on
+    few weights never rejects. The margin has the wrong unit, because S is the variance. For weights
+    of standard deviation 0.02 and a margin of 0.05, the allowed mean is 0.001 standard deviations.
+    So at μ = 0 and n = 2000, the test of size 5% rejects in 9.1% of the cases, not in 0.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)

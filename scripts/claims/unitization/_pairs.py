@@ -36,7 +36,7 @@ def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]:
     """A point at R and a point at −R along one feature, for each R.
 
-    These pairs attain the bounds.
+    Such pairs attain the bounds.
     """
     x = np.zeros((len(lengths), 1, FEATURES))
     x[:, 0, feature] = lengths

@@ -32,7 +32,7 @@ claim = partial(Claim, "Unitization")
 
 HEIGHT, WIDTH, CHANNELS = 8, 8, 16
 SIZE = HEIGHT * WIDTH * CHANNELS
-# added to every pixel in one set of images and subtracted in the other, in standard deviations
+# in standard deviations: added to every pixel in one set of images, and subtracted in the other set
 SHIFT = 1.0
 
 

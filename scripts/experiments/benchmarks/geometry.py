@@ -33,7 +33,7 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """Random networks with each random generator.
+    """Random networks, with weights drawn by each random generator.
 
     They are compared with drawing all weights and one matrix product for each layer. The last rows
     compare the generators by the time that only drawing the weights takes.

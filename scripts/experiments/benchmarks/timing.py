@@ -21,10 +21,11 @@ class Pair(NamedTuple):
       ours: A call of our program.
       peer: A call of the other library's program.
       copy: A call that copies the data.
-      memory: The temporary bytes of our program, divided by those of the other program.
+      memory: The temporary bytes of our program, divided by the temporary bytes of the other
+        program.
       runs: The largest number of runs, for a program whose call takes seconds.
       like: The name of a set of pairs that differ only in size. The table shows the mean ratio of
-        each such set.
+        each set of pairs that differ only in size.
     """
 
     name: str

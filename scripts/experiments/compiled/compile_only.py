@@ -113,7 +113,7 @@ def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
 class Measured(NamedTuple):
     bytes: float  # HBM traffic
     temporary: int  # bytes of temporary memory
-    arguments_and_results: int  # bytes of the collectives
+    arguments_and_results: int  # bytes of the arguments and the results of the program
     kernels: int
     notable: Counter
     unknown_loops: int

@@ -34,14 +34,14 @@ MOMENTUM = 0.99
 
 Mode = Literal["training", "inference"]
 Shape = tuple[int, ...]
-Running = tuple[Array, Array]  # mean and variance
+Running = tuple[Array, Array]  # the running mean and variance
 Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]]
 
 
 class Limits(NamedTuple):
     """Limits of the HBM traffic relative to Flax's layer, and of extra temporary memory in n.
 
-    None stands for no limit.
+    An entry of None means that there is no limit.
     """
 
     traffic: float | None = None

@@ -24,7 +24,7 @@ class Chip(NamedTuple):
     """Published figures of a chip."""
 
     flops: float  # floating-point operations per second in bfloat16
-    hbm_bandwidth: float  # bytes per second
+    hbm_bandwidth: float  # bytes per second that move between HBM and the chip
     hbm: float  # bytes
     interconnect: float  # bytes per second that a chip sends over all its links, one way
 
@@ -176,7 +176,8 @@ def with_prefix(number: float) -> str:
     """A number with three digits and the prefix of its unit, such as 1.54 T or 27.8 µ."""
     if not number > 0:
         return f"{number:g} "
-    number = float(f"{number:.3g}")  # rounded first, because 999.9 is 1 k
+    # rounded before the prefix is chosen, because 999.9 is written as 1 k
+    number = float(f"{number:.3g}")
     power = min(max(math.floor(math.log10(number) / 3), -3), 4)
     return f"{number / 1000.0**power:.3g} {'nµm kMGT'[power + 3].strip()}"
 

@@ -1,9 +1,9 @@
 """Parses the text of a compiled program, XLA's HLO, and counts the bytes of its shapes.
 
-A program is a dictionary from each computation to its list of instructions. Shapes are kept as
-text, such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element
-type, the dimensions and the layout. The layout has the order of the dimensions (the fastest first),
-the tiles, and the memory space; S(1) is a TPU's vector memory.
+A program is a dictionary from each computation to its list of instructions. Shapes remain text,
+such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element type,
+the dimensions and the layout. The layout has the order of the dimensions (the fastest first), the
+tiles, and the memory space; S(1) is a TPU's vector memory.
 """
 
 import math
@@ -163,7 +163,7 @@ def arrays(shape: str) -> list[tuple[str, list[int], str]]:
 def padded_elements(dims: list[int], layout: str) -> int:
     """The number of elements of an array in memory.
 
-    Its dimensions are rounded up to whole tiles of the layout.
+    The dimensions of the array are rounded up to whole tiles of the layout.
     """
     order, _, rest = layout.strip("{}").partition(":")
     tile = TILE.search(rest)

@@ -1,6 +1,6 @@
 """Image data sets in tensorflow-datasets' format.
 
-They are read without TensorFlow, and never downloaded.
+The data sets are read without TensorFlow, and never downloaded.
 """
 
 import contextlib
@@ -89,7 +89,7 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
         folder, in which the digits are prepared at the first call. Files from a bucket are copied
         to the cache.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
-        are standardized; by default those of the training images.
+        are standardized; by default the moments of the training images.
 
     Raises:
       InputError: The name is unknown, or the folder does not hold the data set.
@@ -225,7 +225,8 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, 
 
     With `encoded`, images are not decoded.
     """
-    logging.getLogger("absl").setLevel(logging.ERROR)  # tfds would recommend OpenCV
+    # otherwise tensorflow-datasets would log a recommendation of OpenCV
+    logging.getLogger("absl").setLevel(logging.ERROR)
     decoders = {"image": tfds.decode.SkipDecoding()} if encoded else None
     with _readable(version):
         builder: Any = tfds.builder_from_directory(version)

@@ -73,7 +73,7 @@ class InMemoryLoader:
     def batch(self, arrays: tuple[Array, ...], step: Int[Array, ""], size: int) -> Batch:
         """The batch of one step, selected from the result of `device_batch`.
 
-        JAX traces this function.
+        This function is traced by JAX.
         """
         x, y, order = arrays
         index = jax.lax.dynamic_slice(order, (step * size,), (size,))

@@ -15,7 +15,7 @@ from experiments.data.imagenet import Records
 from experiments.recipes import Recipe
 
 STEPS = 20  # number of noise images in an epoch
-JPEG_SHAPE = (375, 500, 3)  # the most frequent shape in ImageNet
+JPEG_SHAPE = (375, 500, 3)  # the most frequent shape of an image in ImageNet
 NOTE = "Random images and labels: times mean something, accuracies do not."
 
 

@@ -117,7 +117,7 @@ def choose(
 ) -> Chosen:
     """Score the units of every layer, and keep the best `counts` of each kind.
 
-    Layers are removed by their influence, or at random.
+    Layers are removed by their influence on the stream, or at random.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()

@@ -150,7 +150,7 @@ def repair_layer(
 ) -> tuple[Layer, Stream, Stream]:
     """A fitted layer, and the streams after it.
 
-    x is the stream of the whole decoder, and y that of the smaller one.
+    x is the stream of the whole decoder, and y is the stream of the smaller decoder.
     """
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
@@ -173,7 +173,7 @@ def repair_layer(
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
     """The down projections of the experts.
 
-    Each is fitted to the error that the other experts leave.
+    Each projection is fitted to the error that the other experts leave.
 
     Args:
       after: The stream of the whole decoder after the layer.

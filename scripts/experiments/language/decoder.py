@@ -73,7 +73,8 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
     if not model.traits.gpt2:
         q, k = rotate(q, at), rotate(k, at)
-    q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)  # matrix of queries by keys
+    # grouped so that a matrix has queries as rows and keys as columns
+    q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)
     scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
     )
@@ -110,8 +111,8 @@ def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t expe
     """The weights of the experts for every token; zero for experts to which the token is not sent.
 
     The function takes a softmax over all experts and then keeps the largest weights. Shazeer et al.
-    (2017) take the softmax over the largest experts. Both agree if the weights are divided by their
-    sum.
+    (2017) take the softmax over the largest experts. Both methods agree if the weights are divided
+    by their sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)

@@ -2,7 +2,7 @@
 
 Names, shapes and the layout on disk follow `checkpoint_conversion/utils/param_mapping.py` and
 `common/checkpointing.py` of MaxText at commit e591f30c, for layers that are scanned along axis 1.
-We read MaxText's sources but did not run MaxText.
+We only read MaxText's sources; we did not run MaxText.
 """
 
 import json
@@ -72,7 +72,7 @@ def write(folder: Path, out: Path) -> None:
       out: The folder to write, which must be new.
 
     Raises:
-      InputError: The same as for `check`.
+      InputError: `check` refuses the model.
     """
     check(folder)
     config, model = choice.read_model(folder)

@@ -69,7 +69,7 @@ class Part(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Tensors of one shape, stacked along a new first axis."""
+    """Several tensors of one shape, stacked along a new first axis."""
 
     tensors: tuple[Tensor, ...]
 

@@ -83,12 +83,13 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
     """The numbers of units of the smaller model.
 
     Raises:
-      InputError: The numbers equal those of the whole model, or cannot be met.
+      InputError: The numbers are the numbers of the whole model, or cannot be met.
     """
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)
     else:
-        from experiments.language import compiled_budget  # needs the compilers
+        # imported only if a budget is in bytes, because it needs the compilers
+        from experiments.language import compiled_budget
 
         counts = compiled_budget.choose(folder, wanted, tokens)
     if counts == removal.counts(model.architecture):

@@ -60,7 +60,7 @@ AXES: dict[str, tuple[str, ...]] = {
 }
 NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm.weight" in name]
 SCALED_HEADS = [f"self_attn.{x}_proj.{kind}" for x in "qk" for kind in ("weight", "bias")]
-IGNORED = ("rotary_emb.inv_freq",)  # computed from the configuration
+IGNORED = ("rotary_emb.inv_freq",)  # not parameters: they are computed from the configuration
 
 
 class Counts(NamedTuple):

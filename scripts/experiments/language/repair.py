@@ -32,7 +32,7 @@ def solve(
 ) -> Float[np.ndarray, "outputs n"]:
     """The kernel for the ridge whose fit to `train` has the smallest error on `held_out`.
 
-    Ridges are multiples of the mean of Σ x̃².
+    The ridges are multiples of the mean of Σ x̃².
     """
     start = kernel.T.astype(np.float64)
 

@@ -77,7 +77,7 @@ def norm_names(model: Architecture) -> tuple[str, str]:
 
 
 def batches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Parts of each array with some sequences at a time."""
+    """Parts of each array, with some sequences at a time."""
     for start in range(0, len(arrays[0]), BATCH):
         yield tuple(array[start : start + BATCH] for array in arrays)
 

@@ -100,7 +100,7 @@ def layer_of(params: Mapping[str, Any], layer: int) -> Params:
 def forward(
     model: Architecture, params: Params, tokens: Int[Array, "b t"]
 ) -> Float[Array, "b t w"]:
-    """Logits of the next token."""
+    """The logits of the next token."""
     places = params.get("model.embed_positions.weight")
     x = decoder.embed(model, params["model.embed_tokens.weight"], tokens, places)
     for i in range(model.layers):

@@ -61,9 +61,9 @@ def batch(n: int, name: str) -> dict[str, Any]:
 
 
 def networks(function: Callable) -> dict[str, Any]:
-    """Random networks of finite width, after all layers.
+    """Random networks of finite width, after each network's last layer.
 
-    The first sample starts four times as long as the others. The result has the values of
+    The first sample starts four times as long as all other samples. The result has the values of
     `odd_point` as means over networks, with standard errors.
     """
     rng = np.random.default_rng(0)

@@ -19,7 +19,7 @@ import pruning
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05  # significance level of every test, and of the bound on the distance
 MEAN_MARGIN = 0.05  # margin of the test of equivalence, in standard deviations
-BAND = (0.025, 0.975)  # quantiles that bound the band of Gaussian layers
+BAND = (0.025, 0.975)  # quantiles between which the band of Gaussian layers lies
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",

@@ -94,7 +94,7 @@ def first_devices(count: int | None) -> Sequence[Any]:
 def measure(
     selected: Sequence[Claim], precision: float, seed: int, devices: Sequence[Any], path: Path
 ) -> dict[str, Measurement]:
-    """Measure all numbers that the claims read, except those of an earlier run in `path`."""
+    """Measure all numbers that the claims read, except numbers of an earlier run in `path`."""
     finished = Finished(path, [precision, seed])
     measured = {name: Measurement(**fields) for name, fields in finished.parts.items()}
     missing = claims.sources(selected).keys() - measured.keys()

@@ -1,8 +1,8 @@
 """Figure 2 of Nachum et al.: accuracy and rank of four kinds of networks, by depth.
 
-Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm. One starts from
-PyTorch's default weights, the other from He et al.'s weights. Two kinds have batch norm. The
-authors train networks with batch norm by Adam and all others by SGD. Our fourth kind,
+Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm. One kind starts
+from PyTorch's default weights, the other kind from He et al.'s weights. Two kinds have batch norm.
+The authors train networks with batch norm by Adam and all others by SGD. Our fourth kind,
 "batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer for the first
 batch, before training. Accuracies are measured on 1,000 training samples, after training. Deep
 networks learn with He's initialization and with batch norm. With PyTorch's initialization, their
@@ -87,7 +87,7 @@ def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, 
 
 
 def loss(params: Params, x: Array, y: Int[Array, " n"], start: str) -> Float[Array, ""]:
-    """Mean cross entropy."""
+    """The mean cross entropy of the logits."""
     logits, _ = forward(params, x, start)
     return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
 

@@ -36,7 +36,7 @@ def momentum(schedule: Callable[[int], optax.Schedule]) -> Callable[..., Any]:
 
 
 def l2(strength: float) -> Callable[[list[Array]], Any]:
-    """Half of the strength times the sum of the squared weights."""
+    """Half of `strength` times the sum of the squared weights."""
     return lambda kernels: strength / 2 * sum(jnp.square(w).sum() for w in kernels)
 
 

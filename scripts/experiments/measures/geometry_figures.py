@@ -214,7 +214,7 @@ def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pa
 def _infinite_width(name: str, n: int) -> float:
     """The median angle of n orthogonal samples of equal norm after several layers.
 
-    There are `LAYER` layers of infinite width.
+    The number of layers of infinite width is `LAYER`.
     """
 
     def step(_: int, g: Array) -> Array:

@@ -205,7 +205,7 @@ def _rank(
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
     """The similarity of each pair of criteria, and the filters that remain.
 
-    Filters are given for each criterion and each ratio.
+    The filters are given for each criterion and each ratio.
     """
     keep = {
         name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}
@@ -215,7 +215,7 @@ def _rank(
 
 
 def conv_kernels(params: nnx.State) -> Kernels:
-    """Kernels of the convolutions, by the name of their layer."""
+    """The kernels of the convolutions, by the name of their layer."""
     return {
         ".".join(map(str, path[:-1])): leaf[...]
         for path, leaf in nnx.to_flat_state(params)

@@ -44,9 +44,9 @@ class Moment(NamedTuple):
     """The mean E φ(u) φ(v) of two Gaussian variables, and its derivatives by their covariances."""
 
     value: Number
-    by_first: Number  # derivative by the variance of u
-    by_second: Number  # derivative by the variance of v
-    by_both: Number  # derivative by the covariance
+    by_first: Number  # derivative of the mean by the variance of u
+    by_second: Number  # derivative of the mean by the variance of v
+    by_both: Number  # derivative of the mean by the covariance
 
     @property
     def by_common(self) -> Number:

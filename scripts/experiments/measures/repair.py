@@ -76,8 +76,8 @@ def mean_of(values: np.ndarray) -> Mean:
 
     The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. This
     sum is not below the variance of the mean on average, because both terms include the noise of
-    single results. The degrees of freedom are those of Welch and Satterthwaite. With one draw, the
-    standard error is over blocks only.
+    single results. The degrees of freedom are computed by the formula of Welch and Satterthwaite.
+    With one draw, the standard error is over blocks only.
     """
     parts = [
         (means.var(ddof=1) / means.size, means.size - 1)

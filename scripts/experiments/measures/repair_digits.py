@@ -54,8 +54,8 @@ def init(key: jax.Array, name: str) -> Tree:
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
     """The outputs, and the tree with the statistics of the batch.
 
-    With `fresh`, the outputs are normalized by these statistics, and otherwise by those of the
-    given tree.
+    With `fresh`, the outputs are normalized by these statistics, and otherwise by the statistics in
+    the given tree.
     """
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):

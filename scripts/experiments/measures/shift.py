@@ -128,7 +128,7 @@ def train_all(
     comparisons.
 
     Args:
-      recipe: Recipe of one network; `Run.recipe` gives the others.
+      recipe: The recipe of one network; `Run.recipe` gives the recipes of all others.
       images: The data set.
       schedules: Some of `SCHEDULES`.
       orders: Some of `ORDERS`.

@@ -56,7 +56,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """Conclusions from the numbers, in sentences."""
+    """The conclusions from the numbers, in sentences."""
     largest = {
         name: list(row["batches"].values())[-1] for name, row in results["activations"].items()
     }

@@ -73,7 +73,7 @@ def _summary(results: dict) -> str:
 
 
 def conclusion(results: dict) -> Iterator[str]:
-    """Conclusions from the numbers, in sentences."""
+    """The conclusions from the numbers, in sentences."""
     layers = results["layers"]
     if not layers:
         return

@@ -23,7 +23,7 @@ A computation decides every entry: `python scripts/check_theorems.py --claim "Th
 the statements with that name. [The page of all statements](results/theorems/results.json) includes
 the true ones. `python scripts/check_theorems.py --errata docs/errata.md` writes this file.
 """
-# the letters that abbreviate the papers
+# the letter that abbreviates each paper
 LETTERS = {
     "Unitization": "W is the earth mover distance between the outputs X and Y of a layer at two "
     "iterations. A layer has d features and the parameter α. E is a mean and ‖·‖ a norm.",

@@ -50,7 +50,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def findings(results: dict[str, Any]) -> Iterator[str]:
-    """Conclusions from the numbers, in sentences."""
+    """The conclusions from the numbers, in sentences."""
     for name, found in results["networks"].items():
         parts = [
             f"{MODELS[model]} {row['error']:.3f} ± {row['stderr']:.3f} "

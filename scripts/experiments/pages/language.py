@@ -70,7 +70,7 @@ def counts(results: dict[str, Any]) -> str:
     rows = [
         [name, f"{n:,}", f"{after[name]:,}"]
         for name, n in before.items()
-        if name != "experts" or n > 1  # experts of a mixture of experts
+        if name != "experts" or n > 1  # experts are shown only for a mixture of experts
     ]
     rows.append(["queries", *(f"{results['heads'][name]:,}" for name in ("whole", "pruned"))])
     rows.append(["parameters", *(f"{results['parameters'][n]:,}" for n in ("whole", "pruned"))])

@@ -97,7 +97,7 @@ def paragraphs(*sentences: str) -> str:
 def figure(
     panels: Sequence[str], caption: str, legend: Iterable[Series] = (), columns: str = "two"
 ) -> str:
-    """Panels in columns if the page is wide, and one below the other on a phone."""
+    """Panels in columns if the page is wide, and in one column on a phone."""
     keys = "".join(swatch(series) for series in legend)
     return (
         f'<figure><div class="legend">{keys}</div><div class="panels {columns}">{"".join(panels)}'

@@ -1,6 +1,6 @@
 """The page of pruned networks: accuracies by criterion and stage, and costs.
 
-Costs are given before and after pruning.
+The costs are given before and after pruning.
 """
 
 from collections.abc import Sequence
@@ -152,7 +152,8 @@ def _accuracy(results: dict) -> str:
         "criterion, averaged over networks."
     )
     options = results["options"]
-    if (repair := options.get("repair", "none")) != "none":  # missing in earlier results
+    # earlier versions' results lack this entry
+    if (repair := options.get("repair", "none")) != "none":
         explanation += (
             f" Pruned: repaired by {repair.replace('_', ' ')} on {options['repair_images']:,} "
             "training images at most, without a gradient step, in place of folding."

@@ -76,7 +76,7 @@ def _projection_plot(network: dict) -> str:
 
 
 def _norm_ratio_plot(network: dict) -> str:
-    """The norm of the longest point divided by the mean norm of the others, layer by layer."""
+    """The norm of the longest point, divided by the mean norm of all others, layer by layer."""
 
     def paint(axes: Axes) -> None:
         ratios = floats(network["norm_ratio"])

@@ -1,6 +1,6 @@
 """The label, colour and marker of each normalization and criterion.
 
-They are the same on every page.
+All pages use the same labels, colours and markers.
 """
 
 from collections.abc import Iterable

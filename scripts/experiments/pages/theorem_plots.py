@@ -136,7 +136,7 @@ def _spreads() -> Numbers:
 
 
 def _growth() -> Numbers:
-    """Distances in the cluster of an invariant batch of 10 samples.
+    """The distances in the cluster of an invariant batch of 10 samples.
 
     The weights have the variance of Theorem 13.
     """

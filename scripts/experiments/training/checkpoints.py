@@ -121,7 +121,9 @@ class Checkpoints:
             )
 
     def restore(self, like: Tree, log: Callable[[str], None]) -> tuple[Tree, Any]:
-        """The newest undamaged state and its notes; without such a state, `like` and None.
+        """The newest undamaged state and its notes.
+
+        If there is no undamaged state, the result is `like` and None.
 
         Args:
           like: A state of the same structure, shapes and shardings.

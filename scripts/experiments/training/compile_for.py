@@ -35,7 +35,8 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
         a plugin cannot compile the step, or the batch does not divide.
     """
-    found = environment()  # Divisibility is checked here, because compilation takes minutes.
+    # called first, because it raises if a library is missing, and compilation takes minutes
+    found = environment()
     try:
         available = compile_only_devices(topology)
     except ValueError as error:

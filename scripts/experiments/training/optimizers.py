@@ -1,4 +1,4 @@
-"""Optimizers and learning rates of recipes: the papers' optimizers, and those of Optax by name."""
+"""Optimizers and learning rates of recipes, for the papers' optimizers and for Optax's."""
 
 import inspect
 from collections import Counter

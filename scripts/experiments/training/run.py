@@ -44,7 +44,7 @@ class Bar:
 def seed_groups(
     recipe: Recipe, seeds: int, vmap_seeds: Literal["auto", "yes", "no"]
 ) -> list[Seeds]:
-    """Groups of seeds.
+    """Divide the seeds into groups.
 
     The seeds of one group are trained together by vmap, and the groups are trained in turn. On a
     CPU, training five mlps by vmap halves the time. Training five residual networks by vmap takes

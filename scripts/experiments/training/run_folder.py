@@ -98,7 +98,7 @@ def has_trained(out: Path) -> Path | None:
 
 
 def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse settings that differ from those in the folder.
+    """Refuse settings that differ from the settings in the folder.
 
     The error names the first different setting.
 

@@ -1,4 +1,4 @@
-"""Training as one compiled program, for small networks outside the recipes.
+"""Trains small networks outside the recipes, as one compiled program.
 
 `Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
 Python after every few steps. The experiments that use this module choose all three, and one of

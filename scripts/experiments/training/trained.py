@@ -1,4 +1,4 @@
-"""Networks that scripts/train.py has trained; reading them needs no training data."""
+"""Reads networks that scripts/train.py has trained, without reading training data."""
 
 import dataclasses
 import hashlib

@@ -31,7 +31,7 @@ from experiments.training.optimizers import make_optimizer
 from experiments.training.step import State, rematerialize, train_step
 
 STEPS_IN_SCAN, STEPS_IN_LOOP = 100, 10
-MIN_SHARDED_SIZE = 2**12  # number of elements of an array
+MIN_SHARDED_SIZE = 2**12  # arrays with fewer elements are not sharded
 MAX_STEPS = 2**31  # steps are counted by int32
 
 Seeds = tuple[int, ...]
