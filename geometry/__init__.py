@@ -6,7 +6,7 @@ Each topic has a namespace with all functions of the topic:
 
 - `networks`: batches in random networks, and neurons that fire for one sample.
 - `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.
-- `tree`: the recentering tree, at any depth and in its limit.
+- `tree`: the recentering tree at any depth, and its limit of infinite depth.
 - `odd_points`: odd points and invariant representations, at finite and infinite width.
 - `cells`: cells, which are sets of Gaussian neurons that are active on the same samples, and γ.
 - `ranks`: ranks of a batch, and how many neurons give a batch full rank.

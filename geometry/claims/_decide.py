@@ -53,7 +53,7 @@ def check_all(
 
     With the same key, the numbers of a claim do not depend on which other claims are checked.
     Holm's correction covers all given claims. The function cannot be traced, because its results
-    are Python numbers. Arguments and errors are as for `measure`.
+    are Python numbers. Arguments and errors are the same as for `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))

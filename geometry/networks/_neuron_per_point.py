@@ -81,8 +81,8 @@ def point_initializers(
     """Initializers of the kernel and bias of an `nnx.Linear` with k inputs, by `neuron_per_point`.
 
     If the layer has more neurons than `x` has samples, the other neurons have He's initialization
-    and bias 0. If the layer has fewer neurons, `key` chooses the samples that get a neuron. Use the
-    two initializers as `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
+    and bias 0. If the layer has fewer neurons, `key` chooses the samples that get a neuron. To use
+    the two initializers, build `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
 
     Args:
       key: The key that chooses the samples; the layer's own keys draw the weights of the other
@@ -156,7 +156,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
     The direction 0 is feasible.
     """
-    # imported here, because this import takes longer than that of the rest of the package
+    # imported here, because this import takes longer than all other imports of the package
     import scipy.optimize
 
     n, k = x.shape

@@ -182,7 +182,7 @@ def _layer(n: int, state: OddState) -> OddState:
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
-    # imported here, because the import takes longer than the rest of the package
+    # imported here, because this import takes longer than all other imports of the package
     import scipy.optimize
 
     def step(values: np.ndarray) -> list[float]:

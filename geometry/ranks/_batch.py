@@ -19,7 +19,7 @@ from jaxnorm.internal import replicate, safe_sqrt
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
-    """The number of singular values above max(n, d) · ε times the largest one.
+    """The number of singular values above max(n, d) · ε times the largest singular value.
 
     Here ε is the rounding unit of the dtype. `numpy.linalg.matrix_rank` and Figure 2 of Nachum et
     al. count in the same way. The function uses the singular values of `x` itself. A Gram matrix

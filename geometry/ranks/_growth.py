@@ -206,7 +206,7 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     rows = whole_number(rows, "rows")
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    # imported here, because this import takes longer than that of the rest of the package
+    # imported here, because this import takes longer than all other imports of the package
     import scipy.stats
 
     return float(scipy.stats.binom.sf(n - 1, rows, gamma))

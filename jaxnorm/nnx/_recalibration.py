@@ -97,7 +97,7 @@ def _last_statistics(
 ) -> tuple[list[BatchStatistics], Any]:
     """The last statistics and sample count of every batch norm, and the model's state.
 
-    The state is the one after the batch.
+    The state is the model's state after the batch.
     """
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)

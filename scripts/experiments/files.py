@@ -106,7 +106,7 @@ def read_json(path: Path, kind: type[Kind]) -> Kind | None:
     """The contents of a JSON file; None if the file does not exist.
 
     Raises:
-      InputError: The file cannot be read, or is not JSON of this kind.
+      InputError: The file cannot be read, or its JSON is not of the expected type.
     """
     content = read_bytes(path)
     if content is None:

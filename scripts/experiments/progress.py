@@ -54,7 +54,7 @@ class Stages:
         self.progress.advance(self.task, units)
 
     def reach(self, units: float) -> None:
-        """Move the bar to `units` finished units."""
+        """Move the bar to the position of `units` finished units of work."""
         self.progress.update(self.task, completed=units)
 
     def log(self, line: str) -> None:

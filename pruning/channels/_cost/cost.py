@@ -147,7 +147,7 @@ def _timing(apply: Apply, params: Tree, inputs: Sequence[Tree], size: int) -> Ti
 def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[float]:
     """The median time of a call of each program, in milliseconds.
 
-    The programs are called in turn, `runs` times each.
+    Calls of the programs alternate until each program has run `runs` times.
 
     Raises:
       ValueError: The arguments of the programs are shapes without values, so no program can run.

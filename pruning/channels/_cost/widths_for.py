@@ -110,9 +110,9 @@ def widths_for(
       widths: The widths to compare, in any order, such as `range(8, group.size + 1, 8)`.
       measure: A function of the compiled programs: `milliseconds`, `partial(milliseconds,
         runs=30)`, `compiled_cycles`, `compiled_flops`, `compiled_bytes`, or another function.
-      margin: The smallest saving that is worth having, as a fraction. A width is marked if it costs
-        at least this fraction less than the next wider marked width. Choose a fraction above the
-        scatter of the measured times, such as 0.02.
+      margin: The smallest saving that is worth having, as a fraction. A width is marked if its cost
+        is below (1 − `margin`) times the cost of the next wider marked width. Choose a fraction
+        above the scatter of the measured times, such as 0.02.
 
     Returns:
       One `WidthCost` for each width, in ascending order of the widths.

@@ -138,10 +138,9 @@ def fixed_channels(
     `coupled_channels`, norms, constants and random bits do not prevent removal. A `shard_map` that
     splits channels over devices also prevents removal. To remove channels that a `shard_map`
     splits, read the groups from the same network without `shard_map`. In the result, `line` is the
-    line of the model's code that calls the primitive.
-    Channels of inputs and of outputs come last in the list: their `primitive` is `input` or
-    `output`, and their `line` is a path in the tree. Arguments and errors are as for
-    `coupled_channels`.
+    line of the model's code that calls the primitive. Channels of inputs and of outputs come last
+    in the list: their `primitive` is `input` or `output`, and their `line` is a path in the tree.
+    Arguments and errors are the same as for `coupled_channels`.
 
     Example:
       >>> import jax

@@ -28,7 +28,7 @@ class Gain(NamedTuple):
       kernel: The kernel that made the outputs; None for a value that is computed from parameters.
       array: The value itself, if it is computed from parameters. Otherwise, the factors that
         multiplied the outputs of the kernel, in the shape of the outputs.
-      deviation: What `array` would be if every running variance under a square root were one. So
+      deviation: What `array` would be if every running variance under a square root were 1. So
         `deviation` is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted, before the first factor.
       leaves: The parameters from which `array` is computed.

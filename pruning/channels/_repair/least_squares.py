@@ -68,7 +68,7 @@ def least_squares(
     second moments of inputs and outputs are computed on the devices that hold the batches. For all
     batches at once, memory holds the activations of both networks that later equations need.
 
-    The arguments `apply`, `params`, `groups` and `keep` are as for `fold_constants`.
+    The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
     Args:
       batches: The other arguments of `apply`, one tuple for each batch; all batches have the same
@@ -117,9 +117,9 @@ def rescale(
 ) -> Tree:
     """Fit one scale and one shift for each output of the kernels that read removed channels.
 
-    Arguments and errors are as for `least_squares`. Each output of a kernel is multiplied by the
-    number a that minimizes Σ (a w·x̃ − y)², where w·x̃ is the output of the smaller network and y
-    is the output of the whole network.
+    Arguments and errors are the same as for `least_squares`. Each output of a kernel is multiplied
+    by the number a that minimizes Σ (a w·x̃ − y)², where w·x̃ is the output of the smaller network
+    and y is the output of the whole network.
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 

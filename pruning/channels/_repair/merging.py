@@ -51,7 +51,7 @@ def merge_channels(
     merged filters' outputs. Merged filters are scaled such that, for white inputs, the variance of
     their outputs is the mean of the running variances. Equal channels are merged without loss.
 
-    The arguments `apply`, `params`, `groups` and `keep` are as for `fold_constants`.
+    The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
     Args:
       inputs: The other arguments of `apply`; only their shapes matter.

@@ -65,7 +65,7 @@ def sensitivity(
 
 
 def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Tree], Float[Array, ""]]:
-    """Make a function that measures the relative change of the outputs for a tree.
+    """Make a function of a tree that measures the relative change of the outputs.
 
     The change is ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 

@@ -95,7 +95,7 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Layers of the map of any activation, compared with layers in closed form.
+    """Times of layers of any activation as maps of angles, compared with layers in closed form.
 
     Also, layers of the map for a batch.
     """

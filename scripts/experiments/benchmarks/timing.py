@@ -73,7 +73,7 @@ def alternately(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The seconds of `runs` calls of each program.
 
-    The programs are called in turn, after three warm-up calls.
+    Calls of the programs alternate, after three warm-up calls of each program.
     """
     seconds = np.empty((runs + 3, 2))
     for i, j in np.ndindex(seconds.shape):

@@ -179,7 +179,7 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """The norm of the decoder's family, with the parameters of this name."""
+    """The norm of the decoder's family, with the parameters that have the given name."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])

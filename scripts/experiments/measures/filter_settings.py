@@ -37,7 +37,7 @@ def random_relu(key: Key[Array, ""], h: Array) -> Array:
 
 
 def drop(key: Key[Array, ""], h: Array) -> Array:
-    """ReLU, with dropout of a fifth of the values in training; this replaces Dropact."""
+    """ReLU, with dropout of a fifth of the values in training, in place of the paper's Dropact."""
     return jnp.where(jax.random.bernoulli(key, 0.8, h.shape), jax.nn.relu(h) / 0.8, 0)
 
 

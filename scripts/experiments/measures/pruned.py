@@ -213,7 +213,7 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
-    """The repair for `prune`, if there is one.
+    """The repair that `prune` uses, if one was chosen.
 
     The repair uses batches of equal size of the training images `x`.
     """

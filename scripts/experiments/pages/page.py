@@ -16,8 +16,7 @@ from experiments import files, storage
 from experiments.pages.plots import Series, swatch
 from experiments.texts import html
 
-# Settings of a recipe that apply only to streamed images, and settings that apply only to group
-# norm.
+# Some settings of a recipe are shown only for streamed images, and others only for group norm.
 STREAMED, GROUPED = {"crop", "scales", "test_scales"}, {"norm_groups", "norm_channels"}
 
 

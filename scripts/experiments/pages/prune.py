@@ -259,7 +259,8 @@ def _sensitivity(results: dict) -> str:
 
     def paint(axes: Axes) -> None:
         for i, (layer, accuracies) in enumerate(rows.items()):
-            shade = i / max(1, len(rows) - 1)  # colours from the first layer to the last
+            # the colours of the layers, from the first layer to the last
+            shade = i / max(1, len(rows) - 1)
             colour = tuple((1 - shade) * a + shade * b for a, b in zip(FIRST, LAST, strict=True))
             axes.plot(ratios, 100 * np.array(accuracies), color=colour, lw=1.2, label=layer)
         axes.axhline(100 * results["accuracy"]["trained"]["values"][0], color=MUTED, lw=1)

@@ -68,7 +68,7 @@ def badge(claim: dict) -> str:
 def groups(claim: dict) -> list[str]:
     """The groups of `GROUPS` to which the numbered objects of a claim belong.
 
-    If the claim has no object of this kind, the group is `TEXT`.
+    If the claim has no numbered object of a known kind, the group is `TEXT`.
     """
     kinds = {name.partition(" ")[0] for name in claim["objects"]}
     return [group for group, members in GROUPS.items() if kinds & set(members)] or [TEXT]
