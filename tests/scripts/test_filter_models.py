@@ -58,3 +58,17 @@ def test_the_command_writes_its_page(tmp_path):
     assert set(results["networks"]["net.safetensors"]["models"]) == set(filter_models.MODELS)
     text = (tmp_path / "out" / "index.html").read_text()
     assert "Do three numbers of a layer" in text
+
+
+def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
+    """Filters are drawn with replacement: for normal pairs, σ is (1 − ρ²) √(1 + ρ²/2) / √n."""
+    rng = np.random.default_rng(3)
+    sizes = rng.lognormal(0, 0.02, (400, 1))  # the spread of scales is that of the norms
+    found = filter_models.layer(
+        (sizes * rng.standard_normal((400, 30))).astype(np.float32), np.random.default_rng(4)
+    )["measured"]
+    low, high = found["interval"]
+    assert low < found["spearman"] < high
+    rho = 2 * np.sin(np.pi / 6 * found["spearman"])
+    width = 2 * 1.96 * (1 - rho**2) * np.sqrt(1 + rho**2 / 2) / np.sqrt(400)
+    assert high - low == pytest.approx(width, rel=0.35)

@@ -1,6 +1,7 @@
 """Which units of a language model remain, and the kernels that are solved for the others."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import jax.numpy as jnp
@@ -235,6 +236,30 @@ def test_the_least_experts_are_removed_and_the_others_take_over(family, tmp_path
         assert arrays["model.layers.1.mlp.experts.up_proj.weight"].shape[0] == 2
         distance.append(np.square(outputs(plan.small, arrays, text) - wanted).mean())
     assert distance[0] < 0.9 * distance[1]
+
+
+@pytest.mark.parametrize(
+    ("score", "has_text", "expected"),
+    [
+        ("magnitude", True, [1, 2]),
+        ("magnitude", False, [1, 2]),
+        ("wanda", True, [0, 3]),
+        ("wanda", False, [1, 2]),
+    ],
+)
+def test_experts_of_the_largest_weights_remain_by_magnitude_and_the_most_used_on_text(
+    score, has_text, expected
+):
+    """The experts with the largest weights are those that the text uses least."""
+    name = next(n for n, axes in scores.AXES.items() if "experts" in axes)
+    shape = [4 if axis == "experts" else 3 for axis in scores.AXES[name]]
+    weight = np.ones(shape)
+    np.moveaxis(weight, scores.AXES[name].index("experts"), 0)[[1, 2]] = 5.0
+    used: Any = SimpleNamespace(experts=np.array([9.0, 1.0, 2.0, 7.0]))
+    model: Any = SimpleNamespace(experts=4)
+    seen = used if has_text else None
+    found = choice.of_experts(model, {name: weight}, seen, 2, score, None)
+    assert found.tolist() == expected
 
 
 def first_expert_is_weak(weights):

@@ -49,7 +49,7 @@ def test_a_report_has_the_rates_of_its_recipe_and_the_range_of_alpha():
     recipe = Recipe(epochs=4, learning_rate=0.1, drops=(0.25, 0.75), drop_factor=5.0)
 
     def history(accuracy):
-        accuracies = np.array([0.1, 0.2, 0.3, accuracy])
+        accuracies = np.array([0.1, 0.2, 0.9, accuracy])  # the last epoch counts, not the best
         return paired_runs.History(np.arange(4.0), accuracies, np.zeros(0), np.zeros(0))
 
     alpha = nnx.State({"norm": nnx.State({"alpha": nnx.Param(jnp.array([0.2, 1.5, -0.5, 0.9]))})})

@@ -1,10 +1,11 @@
 """The text of measured results: whole, short, and the same when it is written again."""
 
 import json
+import os
 
 import numpy as np
 
-from experiments import files
+from experiments import cli, files
 
 RESULTS = {
     "seconds": 12.5,
@@ -58,3 +59,20 @@ def test_a_record_is_one_line_and_what_is_short_too():
 def test_written_again_the_text_is_the_same():
     text = files.results_text(RESULTS)
     assert files.results_text(json.loads(text)) == text
+
+
+def test_what_a_killed_command_left_of_a_file_is_replaced(tmp_path):
+    path = tmp_path / "results.json"
+    (tmp_path / ".results.json.part").write_text("half of a fi")
+    files.write(path, "whole")
+    assert path.read_text() == "whole"
+    assert [p.name for p in tmp_path.iterdir()] == ["results.json"]
+
+
+def test_an_environment_counts_the_cores_that_the_process_may_use():
+    allowed = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(allowed)})
+        assert cli.environment()["cores"] == 1
+    finally:
+        os.sched_setaffinity(0, allowed)

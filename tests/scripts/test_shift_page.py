@@ -1,5 +1,7 @@
 """The page of moments and shift: what its findings, panels, tables and sentences show."""
 
+import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -156,3 +158,19 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5
+
+
+def test_each_drop_has_a_row_of_its_own_ratios(results):
+    earlier = results["findings"]["drops"]
+    later = [d | {"epoch": 7, "ratio": d["ratio"] | {"mean": 3 + k}} for k, d in enumerate(earlier)]
+    page = shift_page._shift(
+        results | {"findings": results["findings"] | {"drops": [*earlier, *later]}}
+    )
+    table = page.split("<table")[1].split("</table>")[0]
+    rows = {tuple(re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)) for row in table.split("<tr")}
+    for drops, epoch in ((earlier, "5"), (later, "7")):
+        of_groups = {row[0]: row[2:] for row in rows if row[1:2] == (epoch,)}
+        for kind, place in zip(shift_page.KINDS, itertools.count()):
+            for drop in (d for d in drops if d["kind"] == kind):
+                shown = of_groups[shift_page._group(drop)][place]
+                assert shown == shift_page._measured(drop["ratio"])
