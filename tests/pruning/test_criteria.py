@@ -339,3 +339,22 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
     for name, square in expected.items():
         cv2 = np.var(found[name], axis=1, ddof=1) / np.mean(found[name], axis=1) ** 2
         assert abs(cv2.mean() / square - 1) < 4 * cv2.std() / layers**0.5 / square + 0.02
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
+    """Filters of unequal lengths to one side of x: directions minus their mean differ in length."""
+    rng = np.random.default_rng(seed)
+    filters = rng.normal(3, 1, (5, 2)) * rng.lognormal(0, 2, (5, 1))
+    x = filters[0] + rng.normal(0, 0.5, 2)
+
+    def total(point):
+        return np.linalg.norm(point - filters, axis=1).sum()
+
+    best = total(np.asarray(geometric_median(filters)))
+    gap = float(optimality_gap(x, filters))
+    assert 1 - best / total(x) <= gap + 1e-12 <= 1 + 1e-12
+    directions = (x - filters) / np.linalg.norm(x - filters, axis=1, keepdims=True)
+    y = directions - directions.mean(0)
+    y = y / max(1, np.linalg.norm(y, axis=1).max())
+    assert gap == pytest.approx(1 - (y * (x - filters)).sum() / total(x), abs=1e-12)
