@@ -765,3 +765,16 @@ def test_a_checkpoint_of_other_widths_is_not_resumed(tmp_path):
         prune(centred, wider, x, **options)
     with pytest.raises(ValueError, match="like must have the arrays that were saved; e is"):
         prune(centred, params | {"e": np.ones(1)}, x, **options)
+
+
+@pytest.mark.parametrize("shape", [(6, 1), (1, 6), (5,), ()])
+def test_scores_of_another_shape_are_refused(shape):
+    params = {"a": np.ones((3, 6)), "b": np.ones((6, 2))}
+    with pytest.raises(ValueError, match=r"one number for each of the 6 channels of a; it returns"):
+        prune(
+            lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"],
+            params,
+            np.ones((1, 3)),
+            ratios=[0.5],
+            score=lambda params, groups: [np.zeros(shape)],
+        )

@@ -383,3 +383,17 @@ def test_each_storage_of_pytorch_has_its_own_type(tmp_path):
         expected = numbers.astype(jax.numpy.dtype(dtype))[4:24].reshape(5, 4)
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
+
+
+def test_a_wrapper_is_taken_from_the_beginning_of_a_name_only():
+    kernel = np.ones((3, 3, 1, 2), np.float32)
+    names = ("module.a.kernel", "submodule.b.kernel", "c.module.d.kernel")
+    assert set(load(dict.fromkeys(names, kernel))) == {"a", "submodule.b", "c.module.d"}
+
+
+def test_the_ending_of_a_name_may_have_capital_letters(tmp_path):
+    kernel = np.arange(18, dtype=np.float32).reshape(3, 3, 1, 2)
+    np.savez(tmp_path / "net.npz", kernel=kernel)
+    (tmp_path / "net.npz").rename(tmp_path / "NET.NPZ")
+    (found,) = load(tmp_path / "NET.NPZ").values()
+    np.testing.assert_array_equal(found, kernel)

@@ -131,3 +131,16 @@ def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
     loaded = weights.load(tmp_path / "a.safetensors", dense=True)
     assert set(loaded) == {*names[:4], "layers.0", "layers.1"}
     np.testing.assert_array_equal(loaded["layers.1"], 2 * numbers)
+
+
+@pytest.mark.parametrize(
+    ("saved", "like", "said"),
+    [
+        ({"a": np.ones(3)}, {"a": np.ones(3), "b": np.ones(2)}, "the file: .*; only in like: b"),
+        ({"a": np.ones(3), "b": np.ones(2)}, {"b": np.ones(2)}, "the file: a; only in like: "),
+    ],
+)
+def test_a_file_and_a_tree_of_unlike_names_are_refused(saved, like, said, tmp_path):
+    weights.save(tmp_path / "net.safetensors", saved)
+    with pytest.raises(weights.WeightsError, match=said):
+        weights.restore(tmp_path / "net.safetensors", like)
