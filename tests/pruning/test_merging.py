@@ -442,3 +442,21 @@ def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
         np.testing.assert_array_equal(plan.sum(1), 1)
         found = {tuple(np.flatnonzero(column).tolist()) for column in plan.T}
         assert found == ward(features, count)
+
+
+def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
+    """Of one kernel it would be the shift before a gain, and its mean would be weighted by that."""
+
+    def apply(p, x):
+        first = jax.nn.relu((x @ p["a"] + p["b"][None]) / jnp.sqrt(p["v"])[None] * p["g"][None])
+        return first @ p["c"] + jax.nn.relu(x @ p["d"] + p["b"][None]) @ p["e"]
+
+    rng, x = np.random.default_rng(5), (np.ones((2, 3)),)
+    shapes = {"a": (3, 4), "b": (4,), "c": (4, 2), "d": (3, 4), "e": (4, 2)}
+    params = {key: rng.normal(1, 2, shape) for key, shape in shapes.items()}
+    params |= {key: rng.uniform(0.5, 3, 4) for key in ("g", "v")}
+    (group,) = pruning.coupled_channels(apply, params, *x)
+    plan = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [1.0, 0.0]])
+    small = merged(apply, params, [group], [np.arange(4) < 2], x, plan=lambda features, keep: plan)
+    weights = plan / plan.sum(0, keepdims=True)
+    np.testing.assert_allclose(small["b"], params["b"] @ weights)

@@ -778,3 +778,16 @@ def test_scores_of_another_shape_are_refused(shape):
             ratios=[0.5],
             score=lambda params, groups: [np.zeros(shape)],
         )
+
+
+def test_a_program_that_holds_nan_is_the_same_program_after_a_removal():
+    def apply(p, x):
+        h = x @ p["a"]
+        return jnp.tanh(jnp.where(h > -1e9, h, jnp.nan)) @ p["b"]
+
+    rng = np.random.default_rng(7)
+    params = {"a": rng.normal(1, 2, (3, 6)), "b": rng.normal(1, 2, (6, 2))}
+    x = rng.normal(3, 2, (5, 3))
+    step = prune(apply, params, x, ratios=[0.5])
+    assert step.params["a"].shape == (3, 3)
+    assert np.isfinite(step.apply(step.params, x)).all()
