@@ -362,6 +362,34 @@ def test_numbers_that_cannot_be_met_are_refused(family, wanted, message, tmp_pat
         budget.choose(model.architecture, model.tensors, wanted)
 
 
+def test_a_budget_that_is_the_size_of_a_model_takes_this_model(tmp_path):
+    model = model_of(tmp_path / "model", "gpt2", n_inner=16)
+    whole = removal.counts(model.architecture)
+    smaller = whole._replace(intermediate=11)
+    limit = removal.parameters(model.architecture, model.tensors, smaller)
+    found = budget.choose(model.architecture, model.tensors, Wanted(budget=limit, round_to=1))
+    assert found == smaller
+    smallest = whole._replace(intermediate=1)
+    limit = removal.parameters(model.architecture, model.tensors, smallest)
+    wanted = Wanted(budget=limit, round_to=1)
+    assert budget.choose(model.architecture, model.tensors, wanted) == smallest
+
+
+def test_the_scores_of_the_stream_are_sums_over_its_readers_times_norms():
+    """Norms over tokens, and not their squares; each reader has those of the norm before it."""
+    q, up = np.array([[1.0, -2.0], [3.0, 0.0]]), np.array([[0.5, 4.0]])
+    p = {"self_attn.q_proj.weight": q, "mlp.up_proj.weight": up}
+    squares = {
+        "input_layernorm": np.array([9.0, 16.0]),
+        "post_attention_layernorm": np.array([4.0, 25.0]),
+    }
+    seen: Any = SimpleNamespace(squares=squares)
+    model: Any = SimpleNamespace(hidden=2)
+    np.testing.assert_allclose(choice.hidden_scores(model, p, seen, "activation"), [5, 9])
+    expected = [3 * (1 + 3) + 2 * 0.5, 4 * 2 + 5 * 4]
+    np.testing.assert_allclose(choice.hidden_scores(model, p, seen, "wanda"), expected)
+
+
 @pytest.mark.parametrize("family", ["gpt2", "mixtral", "qwen3_moe"])
 def test_a_budget_takes_what_the_family_can_have_fewer_of(family, tmp_path):
     name = {"mixtral": "num_local_experts", "qwen3_moe": "num_experts"}.get(family, "n_inner")

@@ -421,3 +421,28 @@ def test_a_pruned_language_model_has_shares_and_errors():
     ]
     layers = cells_of(language_page.layers(results))[1:]
     assert layers == [["0", "0, 1", "0.2500"], ["1", "removed", "0.0000"], ["2", "0", "0.5000"]]
+
+
+def test_a_layer_of_a_mixture_that_is_removed_has_a_word_in_every_column():
+    results = {
+        "remaining": {"layers": [0], "groups": [[0, 2], [1]], "experts": [[3], [0, 5]]},
+        "influences": [0.25, 0.125],
+        "counts": {"whole": {"experts": 8}},
+    }
+    assert cells_of(language_page.layers(results))[1:] == [
+        ["0", "0, 2", "3", "0.2500"],
+        ["1", "removed", "removed", "0.1250"],
+    ]
+
+
+def test_distances_and_rates_are_drawn_from_the_first_epoch(drawn):
+    rates = [0.5, 0.5, 0.05]
+    curves = [[3.0, 2.0, 1.0], [3.5, 2.5, 0.5]]
+    distances = {"batch_norm": curves, "unitized": curves}
+    training_page.distance_plots(
+        {"training": {"learning_rate": rates, "drops": [3]}, "distances": distances}
+    )
+    lines = [line for axes in drawn.values() for line in axes.get_lines() if len(x_of(line)) == 3]
+    assert len(lines) == 3
+    for line in lines:
+        np.testing.assert_array_equal(x_of(line), [1, 2, 3])

@@ -138,3 +138,27 @@ def _cells(page):
 
     for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page):
         yield from (name, value)
+
+
+def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
+    lines: list[Any] = []
+
+    def panels(paint, titles, **_):
+        for stage in titles:
+            axes = Figure().add_subplot()
+            paint(axes, stage)
+            lines.append([np.asarray(line.get_ydata()) for line in axes.get_lines()])
+        return []
+
+    monkeypatch.setattr(prune_page, "panels", panels)
+    rng, results = np.random.default_rng(0), pruned_networks()
+    stages, criteria = results["accuracy"]["spread"], prune_page.CRITERIA
+    runs = [
+        {c: [dict.fromkeys(stages, rng.uniform()) for _ in range(2)] for c in criteria}
+        for _ in range(3)
+    ]
+    prune_page._steps(results | {"accuracy": results["accuracy"] | {"steps": runs}})
+    for stage, found in zip(results["accuracy"]["spread"], lines, strict=True):
+        for curve, criterion in zip(found, criteria, strict=True):
+            values = [[100 * row[stage] for row in run[criterion]] for run in runs]
+            np.testing.assert_allclose(curve, np.mean(values, 0))

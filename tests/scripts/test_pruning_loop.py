@@ -1,5 +1,7 @@
 """The loop that prunes, recalibrates and fine-tunes: which network each accuracy is of."""
 
+import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -259,3 +261,31 @@ def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
                     )
                     value = own["masked"][criterion][str(ratio)]["values"][seed]
                     assert value == pytest.approx(left, rel=1e-4)
+
+
+@pytest.mark.parametrize("fold", [True, False])
+def test_constants_are_folded_only_if_the_plan_says_so(fold, tmp_path):
+    """A channel that is always 1 is removed: its constant is in the next bias, or lost."""
+    network: Any = network_of()
+    network.apply = lambda p, x: (
+        jax.nn.relu(x @ p["a"]["kernel"] + p["a"]["bias"][None]) @ p["b"]["kernel"]
+        + p["b"]["bias"][None]
+    )
+    kernel = np.where(np.arange(8) < 4, 0.0, 3.0) * network.tree["a"]["kernel"]
+    network.tree["a"] = {"kernel": kernel, "bias": np.ones(8)}
+    network.accuracy = lambda tree: float(tree["b"]["bias"][0])
+    (row,) = pruned.prune_by(network, "l2", Plan(ratio=0.5, fold=fold), tmp_path / "x")
+    lost = network.tree["b"]["kernel"][:4, 0].sum()
+    assert row["pruned"] == pytest.approx(lost if fold else 0, rel=1e-6)
+
+
+def test_the_size_of_a_checkpoint_is_that_of_all_its_files(tmp_path):
+    network: Any = network_of()
+    folder = tmp_path / "x"
+    pruned.prune_by(network, "l2", Plan(ratio=0.5), folder)
+    found = pruned.costs(network, folder, (1,))
+    sizes = [
+        Path(place, name).stat().st_size for place, _, names in os.walk(folder) for name in names
+    ]
+    assert found["checkpoint"] == sum(sizes)
+    assert any(path.is_dir() for path in folder.iterdir())

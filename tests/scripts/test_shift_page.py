@@ -174,3 +174,14 @@ def test_each_drop_has_a_row_of_its_own_ratios(results):
             for drop in (d for d in drops if d["kind"] == kind):
                 shown = of_groups[shift_page._group(drop)][place]
                 assert shown == shift_page._measured(drop["ratio"])
+
+
+def test_a_sentence_of_each_drop_is_of_the_whole_set_and_rates_are_those_of_phases(results):
+    drops = [line for line in shift_page.sentences(results) if "drop before epoch" in line]
+    whole = [d for d in results["findings"]["drops"] if d["kind"] == "whole set"]
+    assert [shift_page._measured(d["ratio"]) in line for d, line in zip(whole, drops, strict=True)]
+    rates = [0.5, 0.25, 0.1, 0.05, 0.025, 0.01, 0.004, 0.002]
+    page = shift_page._rate(results | {"learning_rate": rates})
+    phases = dict.fromkeys(tuple(r["phase"]) for r in results["findings"]["per_rate"])
+    shown = re.findall(r"rate ([0-9.]+)", page.split("<table")[1].split("</tr>")[0])
+    assert list(map(float, shown)) == [rates[first] for first, _ in phases]

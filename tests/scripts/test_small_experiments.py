@@ -288,3 +288,38 @@ def test_networks_on_digits_see_whole_batches_in_an_order_of_each_epoch(monkeypa
 def test_images_that_repair_are_eight_equal_parts():
     found = repair_digits.parts(np.arange(27))
     assert [part.tolist() for (part,) in found] == [list(range(3 * i, 3 * i + 3)) for i in range(8)]
+
+
+def test_every_seed_of_networks_on_digits_begins_with_its_own_weights(monkeypatch):
+    begun: list[Any] = []
+    monkeypatch.setattr(repair_digits, "SEEDS", 3)
+    monkeypatch.setattr(repair_digits, "RATIOS", ())
+    monkeypatch.setattr(repair_digits, "train", lambda tree, *_: begun.append(tree) or tree)
+    with jax.numpy_rank_promotion("allow"):
+        repair_digits.run(lambda found: None)
+    leaves = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in begun]
+    assert len(leaves) == 3 * len(repair_digits.WIDTHS)
+    assert len({leaf.tobytes() for leaf in leaves}) == len(leaves)
+
+
+def test_errors_of_a_recalibration_are_those_of_the_difference(monkeypatch):
+    rows = {"as trained": [1, 1, 0, 0], "fresh": [1, 0, 0, 0], "half": [0, 0, 1, 1]}
+    trees = {"crops": "fresh", "means": "half", "variances": "half", "stem": "as trained"}
+    monkeypatch.setattr(recalibration, "network", lambda weights: ("graph", "as trained"))
+    monkeypatch.setattr(recalibration, "images", lambda *_: (np.zeros((8, 2)), None))
+    monkeypatch.setattr(recalibration, "augment", lambda rng, x: x)
+    monkeypatch.setattr(recalibration, "recalibrated", lambda *_: "fresh")
+    monkeypatch.setattr(
+        recalibration,
+        "mix_statistics",
+        lambda graph, tree, fresh, mix: trees.get(mix.__name__, "half"),
+    )
+    monkeypatch.setattr(recalibration, "correct", lambda graph, tree, test: np.array(rows[tree]))
+    monkeypatch.setattr(recalibration, "norms", lambda model: [])
+    monkeypatch.setattr(recalibration.nnx, "merge", lambda *_: None)
+    found = recalibration.run("weights", "data", 8, 4)
+    errors = found["standard error of the difference"]
+    assert found["accuracy"]["recalibrated"] == 0.25
+    assert errors["as trained"] == errors["stem alone"] == 0
+    assert errors["recalibrated"] == pytest.approx(np.std([0, -1, 0, 0], ddof=1) / 2)
+    assert errors["means alone"] == pytest.approx(np.std([-1, -1, 1, 1], ddof=1) / 2)

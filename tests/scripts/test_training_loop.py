@@ -312,3 +312,15 @@ def test_a_network_with_one_number_that_is_not_finite_is_not():
     said = r"the last good checkpoint is of step 3; lower --learning-rate, with another --out$"
     with pytest.raises(InputError, match=said):
         check_finite("loss", np.array([1.0, np.nan]), 4, given)
+
+
+def test_another_folder_of_the_same_name_gets_no_checkpoint(tmp_path):
+    folder = tmp_path / "c"
+    with Checkpoints(folder) as saved:
+        saved.save(1, {"w": jnp.arange(3.0)}, [])
+        saved.manager.wait_until_finished()
+        folder.rename(tmp_path / "moved")
+        folder.mkdir()
+        with pytest.raises(InputError, match="the folder of a run must remain until the run ends"):
+            saved.save(2, {"w": jnp.arange(3.0)}, [])
+        assert not list(folder.iterdir())
