@@ -432,3 +432,11 @@ def test_every_file_of_numbers_is_of_a_clean_commit_and_shown_whole():
         assert f"--only {subject_of(path)} " in found["command"]
         for title in found["groups"]:
             assert f"**{title[0].upper()}{title[1:]}**" in shown
+
+
+@pytest.mark.parametrize("dtype", bench.DTYPES)
+def test_layers_are_timed_in_the_dtype_that_is_asked_for(dtype, monkeypatch):
+    asked = []
+    monkeypatch.setattr(layers, "groups", lambda dtype: asked.append(jnp.dtype(dtype)) or {})
+    bench.choose(bench.Options(only="layers", dtype=dtype))
+    assert asked == [jnp.dtype(dtype)]

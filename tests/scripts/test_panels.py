@@ -162,3 +162,10 @@ def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
         for curve, criterion in zip(found, criteria, strict=True):
             values = [[100 * row[stage] for row in run[criterion]] for run in runs]
             np.testing.assert_allclose(curve, np.mean(values, 0))
+
+
+def test_the_label_of_a_figure_is_no_html():
+    page = plots._inline('<svg viewBox="0 0 1 1"></svg>', name="x", label='<b onload="a">&')
+    escaped = "&lt;b onload=&quot;a&quot;&gt;&amp;"
+    assert f'aria-label="{escaped}"' in page
+    assert f"<title>{escaped}</title>" in page
