@@ -86,9 +86,9 @@ def unitize(
     """Unitize as in the paper's training, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
     No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
-    the earth mover distance of two such outputs has no bound either. Eqs. 8 and 9 give norms below
-    1/alpha. The zero vector gives zero, even with `eps=0`. The function requires that ‖x‖² does not
-    overflow (|x| < 1e19 in float32) and, with `eps=0`, does not underflow.
+    the earth mover distance between two sets of results has no bound either. Eqs. 8 and 9 give
+    norms below 1/alpha. The zero vector gives zero, even with `eps=0`. The function requires that
+    ‖x‖² does not overflow (|x| < 1e19 in float32) and, with `eps=0`, does not underflow.
 
     Args:
       x: Vectors along `axis`.

@@ -167,7 +167,7 @@ def _slot_children(
 def _two_valued_children(sums: FloatExp) -> FloatExp:
     """The heights of two-valued children after a layer: the old heights times p/n or (n − p)/n.
 
-    The products by p and n − p are exact.
+    Multiplication by p or n − p is exact.
     """
     total = sums.mantissa.sum(0)
     square = jnp.square(_index(len(total))).astype(total.dtype)

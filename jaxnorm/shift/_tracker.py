@@ -23,12 +23,12 @@ Layers = Mapping[str, Float[Array, "n *features"]]
 class LayerShift(NamedTuple):
     """The shift of one layer's outputs, in the unit of the outputs."""
 
-    exact: float  # W₁ of all channels together
+    exact: float  # the earth mover distance W₁ of all channels together
     lower: float  # the distance of the means, which is a lower bound
     upper: float  # the mean displacement of an output, which is an upper bound
     # W₁ between two halves of the later outputs, which is the value without any shift
     baseline: float
-    channels: Float[np.ndarray, " c"]  # W₁ of each channel
+    channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel
 
 
 @host_only("emd_1d, mean_lower_bound and paired_upper_bound")

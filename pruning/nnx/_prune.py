@@ -45,7 +45,7 @@ def prune(
     arrays. Call `model.train()` on the smaller model before you train it.
 
     Args:
-      model: A model in any mode; the function prunes its evaluation.
+      model: A model in any mode; the function prunes the model in evaluation mode.
       inputs: The inputs of the model, such as a few images.
       recalibrate: A function that is called after each removal and changes the smaller model in
         place, such as `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.

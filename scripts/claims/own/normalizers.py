@@ -78,7 +78,7 @@ def unitized(scale: Array, bias: Array, alpha: Array) -> Layer:
 
 
 def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
-    """Scale, bias, alpha and offset of a layer, with one number of each for each feature."""
+    """Scale, bias, alpha and offset of a layer; each of them has one number for each feature."""
     rng = generator(key)
     scale, bias, offset = map(jnp.asarray, rng.normal(size=(3, FEATURES)))
     return scale, bias, jnp.asarray(rng.uniform(0.1, 0.9, FEATURES)), offset

@@ -110,7 +110,7 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """The fields that have no effect, given the other fields.
+    """The fields that have no effect because of the values of other fields.
 
     The fields crop and scales have their own line.
     """
