@@ -1,6 +1,7 @@
 """NumPy's arrays are of float64, which JAX has only if it is asked for: they count as float32."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from jaxnorm import linen
 from jaxnorm import nnx as layers
 from tests.support.public_functions import NUMERICAL
 
-X = np.random.default_rng(5).normal(3, 2, (6, 4))
+X: Any = np.random.default_rng(5).normal(3, 2, (6, 4))
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +56,7 @@ def test_a_layer_takes_them_without_a_warning(name, training):
 
 def test_the_hull_is_that_of_the_float64_samples():
     """In float32 the last sample lies on the line between its neighbours."""
-    x = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 3e-8]]) + 100 * np.array([1, 0])
+    x: Any = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 3e-8]]) + 100 * np.array([1, 0])
     x[:, 1] += 5
     assert hull_vertices(x).all()
     kernel, bias = neuron_per_point(X)

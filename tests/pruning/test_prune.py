@@ -776,7 +776,7 @@ def test_scores_of_another_shape_are_refused(shape):
             params,
             np.ones((1, 3)),
             ratios=[0.5],
-            score=lambda params, groups: [np.zeros(shape)],
+            score=lambda params, groups: [jnp.zeros(shape)],
         )
 
 

@@ -1,5 +1,6 @@
 """Small networks outside of the recipes: layers, steps and statistics, in NumPy."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -317,7 +318,7 @@ def test_errors_of_a_recalibration_are_those_of_the_difference(monkeypatch):
     monkeypatch.setattr(recalibration, "correct", lambda graph, tree, test: np.array(rows[tree]))
     monkeypatch.setattr(recalibration, "norms", lambda model: [])
     monkeypatch.setattr(recalibration.nnx, "merge", lambda *_: None)
-    found = recalibration.run("weights", "data", 8, 4)
+    found = recalibration.run(Path("weights"), Path("data"), 8, 4)
     errors = found["standard error of the difference"]
     assert found["accuracy"]["recalibrated"] == 0.25
     assert errors["as trained"] == errors["stem alone"] == 0
