@@ -282,8 +282,8 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
     standard deviation, where ε is the rounding unit of the dtype. In float32 the error of a
     variance is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶
-    standard deviations; `batch_statistics` of the union has no such error. For larger means, merge
-    in float64 or subtract a common number from all samples first.
+    standard deviations. `batch_statistics` of the union has no error of this kind. For larger
+    means, merge in float64 or subtract a common number from all samples first.
 
     Raises:
       TypeError: `a` or `b` is not a `BatchStatistics`.

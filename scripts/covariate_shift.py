@@ -4,16 +4,16 @@
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 200   # hours
 
 The paper's dense network (ten layers of 100 units, one layer of 8 units) is trained with batch norm
-and with unitized batch norm from the same weights, normalized before the ReLU or after it. The
-learning rate is either constant, or divided by 5 at 30, 60 and 80 % of the epochs. If the shift
-falls, only a constant rate shows whether the layer causes the fall or a smaller rate does. After
-every epoch, the command measures how far the outputs of two layers have shifted for test images,
-and the moments of their outputs for training images. Outputs are normalized in three ways: by
-statistics of the whole training set, by running averages, and by the statistics of each batch. For
-running averages and batch statistics, the page also shows the same measurement with frozen weights,
-which gives the noise. OUT/index.html shows the results, and OUT/results.json has every number.
-OUT/runs has the finished networks. An interrupted run resumes after the last finished network. The
-command downloads nothing.
+and with unitized batch norm, from the same weights. The normalization is before the ReLU or after
+it. The learning rate is either constant, or divided by 5 at 30, 60 and 80 % of the epochs. If the
+shift falls, only a constant rate shows whether the layer causes the fall or a smaller rate does.
+After every epoch, the command measures how far the outputs of two layers have shifted for test
+images, and the moments of their outputs for training images. Outputs are normalized in three ways:
+by statistics of the whole training set, by running averages, and by the statistics of each batch.
+For running averages and batch statistics, the page also shows the same measurement with frozen
+weights, which gives the noise. OUT/index.html shows the results, and OUT/results.json has every
+number. OUT/runs has the finished networks. An interrupted run resumes after the last finished
+network. The command downloads nothing.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -84,9 +84,9 @@ def measure(
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
-      ValueError: A claim has neither a check nor a reason; `precision` is not in (0, 2], because
-        larger values may miss a wrong number; or there are both several threads and several
-        devices, because programs could then wait for each other.
+      ValueError: A claim has neither a check nor a reason. `precision` is not in (0, 2], because
+        larger values may miss a wrong number. There are both several threads and several devices,
+        because programs could then wait for each other.
     """
     check_key(key)
     check_numeric(precision, "precision")

@@ -72,10 +72,10 @@ def monte_carlo(
     Raises:
       TypeError: `draw` is not a function or returns no array, `key` is not a random key, or a
         number of draws is not an `int`.
-      ValueError: `samples` is below 2; `batch_size` is below 1; `draws_per_key` does not divide
-        `samples` or is not the number of draws that `draw` returns; `target_stderr` is not
-        positive, or is given although the key or a parameter is traced; or there are several
-        `devices` that are not those of the mesh of `jax.set_mesh`.
+      ValueError: `samples` is below 2, or `batch_size` is below 1. `draws_per_key` does not divide
+        `samples`, or is not the number of draws that `draw` returns. `target_stderr` is not
+        positive, or is given although the key or a parameter is traced. There are several
+        `devices`, but `jax.set_mesh` has set a mesh of other devices.
 
     Example:
       >>> import jax

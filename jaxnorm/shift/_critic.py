@@ -31,10 +31,11 @@ def emd_critic(
 ) -> Float[Array, ""]:
     """Mean difference of a clipped critic's values on the test samples: Algorithm 3.
 
-    The critic is as in appendix B.1: 3×3 convolutions of 64, 64, 128 and 128 channels with strides
-    2, 1, 2 and 1, each followed by ReLU, then a dense layer and a sigmoid, with He initialization.
-    Every step changes the parameters along the gradient on a minibatch, and clips them to ±`clip`.
-    The paper names no optimizer. This function uses RMSProp, which is usual for Wasserstein GANs.
+    The critic is the network of appendix B.1. It has 3×3 convolutions of 64, 64, 128 and 128
+    channels with strides 2, 1, 2 and 1, each followed by ReLU. A dense layer and a sigmoid follow,
+    and weights have He initialization. Every step changes the parameters along the gradient on a
+    minibatch, and clips them to ±`clip`. The paper names no optimizer. This function uses RMSProp,
+    which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
     distance. The Lipschitz constant of the clipped critic is not known, and training does not reach

@@ -160,8 +160,8 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
     is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and L are
     NaN. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest
-    possible constant. For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A
-    and C are diagonal, C is within [0, 1), and w is a unit vector; the norm of C (I − C) w is at
+    possible constant. For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ). Here Γ, A
+    and C are diagonal, C is within [0, 1), and w is a unit vector. The norm of C (I − C) w is at
     most 1/4.
 
     Args:

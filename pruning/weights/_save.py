@@ -34,8 +34,8 @@ def save(path: str | Path, source: Any) -> None:
         parameters and running statistics are saved. Leaves that are not arrays are left out.
 
     Raises:
-      WeightsError: `path` does not end in .safetensors, there is no array, two arrays have the same
-        name, or a dtype is not one of float64, float32, float16, bfloat16, int64, int32, uint32,
+      WeightsError: `path` does not end in .safetensors. There is no array, or two arrays have the
+        same name. A dtype is not one of float64, float32, float16, bfloat16, int64, int32, uint32,
         uint8 and bool.
 
     Example:

@@ -55,7 +55,7 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     are computed from parameters. `fold_batch_norms` multiplies the kernel by the scale, and adds
     all shifts of a kernel, including its bias, to one vector. The kernel and the norm may be in
     different modules or calls, with transpositions and changes of dtype between them. Grouped,
-    depthwise and transposed convolutions are folded too Four kinds of norms cannot be folded: a
+    depthwise and transposed convolutions are folded too. Four kinds of norms cannot be folded: a
     norm before its kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere,
     and a norm inside a loop or a branch. The outputs of the network do not change, up to rounding
     in the dtype of the kernels.
