@@ -41,7 +41,8 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-# beyond 12, Hermite functions times the square root of the density are below 1e-15
+# the functions are cut off at 12, beyond which Hermite functions times the square root of the
+# density are below 1e-15
 _RADIUS = 12.0
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 

@@ -277,7 +277,7 @@ def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
 
 
 def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) -> Stability:
-    """The eigenvalues of a layer's map, for each kind of deviation of the n − 1 samples.
+    """The eigenvalues of a layer's map: how fast each kind of deviation of the n − 1 samples grows.
 
     The first kind of deviations is x cᵢ of variances, y cᵢ of covariances with the odd sample, and
     w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps the first kind to itself. The

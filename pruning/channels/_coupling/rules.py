@@ -4,8 +4,8 @@ A row says which axes of operands and results correspond, where results are zero
 channels, and which operands must not be zero. The row also gives the parameters of the primitive at
 smaller shapes, and says if the primitive is a product with a kernel, a sum or a scale. To add a
 primitive, add its row to the table; `tests/pruning/test_rows.py` compares rows with computed
-numbers. The channels of all operands of a primitive without a row cannot be removed. The module
-`control_flow` handles calls, branches and loops.
+numbers. If a primitive has no row in the table, no channel of its operands can be removed. The
+module `control_flow` handles calls, branches and loops.
 """
 
 from collections.abc import Callable, Sequence

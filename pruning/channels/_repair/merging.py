@@ -47,9 +47,9 @@ def merge_channels(
     filter is divided by its length, and multiplied by its gain and by the running standard
     deviation. Without a running variance, the filter is only multiplied by its gain. If the inputs
     of the layer are white, the differences of the scaled filters equal the differences of the
-    inputs of the nonlinearity. The running means of merged channels become the running means of the
-    merged filters' outputs. Merged filters are scaled such that, for white inputs, the variance of
-    their outputs is the mean of the running variances. Equal channels are merged without loss.
+    inputs of the nonlinearity. After the merge, each running mean is the running mean of a merged
+    filter's outputs. Merged filters are scaled such that, for white inputs, the variance of their
+    outputs is the mean of the running variances. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
