@@ -53,17 +53,13 @@ def save(
     *,
     arrays: Mapping[str, Any],
     notes: Mapping[str, Any],
-    force: bool = False,
 ) -> None:
-    """Write named trees of arrays and named notes as one step.
-
-    With `force`, the step is written whatever its number is.
-    """
+    """Write named trees of arrays and named notes as one step, the highest of the folder."""
     import orbax.checkpoint as ocp
 
     items = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
     items |= {name: ocp.args.JsonSave(note) for name, note in notes.items()}
-    steps.save(step, args=ocp.args.Composite(**items), force=force)
+    steps.save(step, args=ocp.args.Composite(**items))
 
 
 def restore(

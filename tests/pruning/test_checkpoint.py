@@ -51,15 +51,15 @@ def test_a_tree_of_other_nodes_is_read_as_dictionaries_or_like_a_tree(tmp_path, 
         load_pruned(tmp_path, like=turned)
 
 
-def test_a_network_without_groups_and_the_number_of_its_step_are_read(tmp_path):
+def test_the_network_that_was_saved_last_is_read_whatever_its_step(tmp_path):
     params = {
         "a": [np.arange(6.0).reshape(2, 3), np.array([1, 2], "int8")],
         "b": (np.ones((1, 4)), None),
     }
-    for step, factor in ((2, 1), (7, 3)):
+    for step, factor in ((2, 1), (7, 4), (7, 5), (1, 3)):
         pruned = Pruned(jax.tree.map(lambda p, k=factor: k * p, params), (), (), jnp.sum)
         save_pruned(tmp_path, pruned, step=step)
-    assert [path.name for path in tmp_path.iterdir()] == ["7"]
+    assert len(list(tmp_path.iterdir())) == 1
     loaded = load_pruned(tmp_path, jnp.sum)
     assert (loaded.groups, loaded.keep, loaded.kept_indices()) == ((), (), {})
     assert jax.tree.structure(loaded.params) == jax.tree.structure(params)

@@ -92,7 +92,7 @@ def save_pruned(
     Args:
       checkpoint_dir: Folder of the checkpoint; it is created if it does not exist.
       pruned: A result of `prune`, or another `Pruned`.
-      step: The number of pruning steps so far; the folder keeps only the latest step.
+      step: The number of pruning steps so far.
       ratios: The schedule of ratios or budgets of the run. `prune` resumes only if it is called
         with the same schedule.
 
@@ -120,9 +120,10 @@ def save_pruned(
         "resized": isinstance(pruned.apply, Resized),
     }
     with _manager(Path(checkpoint_dir)) as manager:
-        checkpoints.save(
-            manager, step, arrays={"arrays": leaves}, notes={"pruning": metadata}, force=True
-        )
+        # Orbax keeps the highest number, so a checkpoint of any step gets a higher one than the
+        # earlier checkpoint, which is removed when the new one is complete.
+        number = (manager.latest_step() or 0) + 1
+        checkpoints.save(manager, number, arrays={"arrays": leaves}, notes={"pruning": metadata})
 
 
 def load_pruned(
