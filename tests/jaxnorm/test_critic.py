@@ -6,10 +6,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from flax import linen
 
 from jaxnorm.shift import _critic as critics
+from jaxnorm.shift import _pairs as pairs
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, mean_lower_bound
 from tests.support.jitted import jitted
 
@@ -207,3 +209,22 @@ def test_both_critics_see_minibatches_of_their_own(key, monkeypatch):
     emd_lower_bound(key, *x, steps=1, batch_size=2)
     assert len(used) == len(set(used)) == 2
     assert tuple(np.asarray(jax.random.key_data(key))) not in used
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_critic_is_trained_on_all_pairs_alike(seed):
+    """A linear critic by plain gradients: its parameters count how often each pair was drawn."""
+    count, steps, batch = 5, 200, 4
+    found = pairs.train(
+        lambda w, z: z @ w,
+        jnp.zeros(count),
+        jax.random.key(seed),
+        pairs.Pairs(jnp.eye(count), -2 * jnp.eye(count)),
+        project=lambda w: w,
+        optimizer=optax.sgd(batch / 3),
+        steps=steps,
+        batch_size=batch,
+    )
+    np.testing.assert_allclose(found.sum(), steps * batch, rtol=1e-6)
+    expected = steps * batch / count
+    np.testing.assert_allclose(found, expected, atol=4.5 * np.sqrt(expected))

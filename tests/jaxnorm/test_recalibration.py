@@ -102,3 +102,22 @@ def test_options_of_the_plan_are_those_of_the_layers():
     """An option of the layers that recalibration might keep has a value here."""
     left_out = {"dtype", "epsilon", "use_scale", "use_bias"}
     assert set(numpy_layers.COMMON) - left_out == set(FACTORS) - {"masked"}
+
+
+def test_the_random_keys_of_a_model_go_on_from_batch_to_batch():
+    """Two equal batches under dropout: the second has masks of its own."""
+
+    class Network(nnx.Module):
+        def __init__(self):
+            self.dropout = nnx.Dropout(0.5, deterministic=False, rngs=nnx.Rngs(3))
+            self.norm = jaxnorm.nnx.BatchNorm(4, use_running_average=False, rngs=nnx.Rngs(0))
+
+        def __call__(self, x):
+            return self.norm(self.dropout(x))
+
+    x = jnp.asarray(np.random.default_rng(5).normal(3, 2, (6, 4)), "float32")
+    model, reference = Network(), Network()
+    seen = np.concatenate([reference.dropout(x) for _ in range(3)])
+    recalibrate(model, [x] * 3)
+    np.testing.assert_allclose(model.norm.mean[...], seen.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(model.norm.var[...], seen.var(0), rtol=1e-5)

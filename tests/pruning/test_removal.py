@@ -670,3 +670,24 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
         NEED_VALUES[name](mlp, shapes, groups, keep, x)
     with pytest.raises(TypeError, match=r"^channel_scores needs arrays with values"):
         pruning.prune(mlp, shapes, x, ratios=[0.5])
+
+
+def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
+    """In front of a divisor, the kernel's rows are zero; its columns are zero for the later sum."""
+
+    def apply(p, x):
+        first = (jnp.tanh(x @ p["a"]) + p["c"][None]) / p["d"][None]
+        y = jax.nn.relu(first @ p["b"])
+        return jnp.tanh(y @ p["b"].T) @ p["e"] + y @ p["g"]
+
+    rng = np.random.default_rng(12)
+    shapes = {"a": (3, 6), "c": 6, "d": 6, "b": (6, 5), "e": (6, 2), "g": (5, 2)}
+    params = {name: rng.uniform(0.5, 2, shape) for name, shape in shapes.items()}
+    x = rng.normal(1, 2, (4, 3))
+    groups = coupled_channels(apply, params, x)
+    assert sorted(group.size for group in groups) == [5, 6]
+    keep = [np.arange(group.size) % 2 > 0 for group in groups]
+    np.testing.assert_allclose(
+        apply(remove_channels(params, groups, keep), x),
+        apply(mask_channels(params, groups, keep), x),
+    )
