@@ -88,8 +88,9 @@ def read_tree(path: Path) -> Any:
     with warnings.catch_warnings():
         # Orbax warns if shardings are unknown; here arrays are read to the host.
         warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
+        disabled = logging.root.manager.disable
+        logging.disable(max(disabled, logging.WARNING))
         try:
             return ocp.PyTreeCheckpointer().restore(path.resolve())
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(disabled)

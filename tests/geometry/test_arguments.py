@@ -215,8 +215,8 @@ SEED: Any = 0
             ValueError,
             "gain must fit a float",
         ),
-        (lambda: geometry.mean_field.cosine_step(HUGE), ValueError, "x must fit a float"),
-        (lambda: geometry.mean_field.rms_cosine_step(HUGE), ValueError, "x must fit a float"),
+        (lambda: geometry.mean_field.cosine_step(HUGE), ValueError, "cosine must fit a float"),
+        (lambda: geometry.mean_field.rms_cosine_step(HUGE), ValueError, "cosine must fit a float"),
         (lambda: geometry.odd_points.escape_step(HUGE), ValueError, "norm_ratio must be finite"),
         (lambda: geometry.rank_tail_bound(5, HUGE, 0.1), ValueError, "alpha must be above 1"),
         (

@@ -721,3 +721,17 @@ def test_functions_by_numpy_in_every_pair_of_options(name):
         np.testing.assert_allclose(y, call.y, rtol=1e-9, atol=1e-9)
         for part, expected in zip(found, call[-3:], strict=True):
             np.testing.assert_allclose(part, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_batch_renorm_with_given_statistics_is_batch_norm_whatever_the_running_ones():
+    rng = np.random.default_rng(4)
+    x = jnp.asarray(rng.normal(3, 2, (6, 4)))
+    given, running = (
+        jaxnorm.BatchStatistics(jnp.asarray(rng.normal(m, 1, 4)), jnp.full(4, v), jnp.asarray(9.0))
+        for m, v in ((2.0, 5.0), (-4.0, 0.3))
+    )
+    scale, bias = jnp.asarray(rng.normal(1, 2, (2, 4)))
+    y, statistics = jaxnorm.batch_renorm(x, scale, bias, given, running=running)
+    expected, _ = jaxnorm.batch_norm(x, scale, bias, given)
+    np.testing.assert_allclose(y, expected, rtol=1e-12)
+    np.testing.assert_array_equal(statistics.mean, given.mean)

@@ -110,3 +110,9 @@ def test_the_steepest_unitized_layer_of_several_alphas_is_below_its_bound():
         bound = float(shift.unitized_bounds(alpha, scale).lipschitz)
         worst = max(worst, np.linalg.norm(slopes, 2, axis=(1, 2)).max() / bound)
     assert worst <= 1
+
+
+def test_unequal_alphas_have_five_fourths_of_the_largest_slope():
+    alpha, scale = jnp.array([0.2, 0.7, 0.5]), jnp.array([3.0, 1.0, -1.0])
+    np.testing.assert_allclose(shift.unitized_bounds(alpha, scale).lipschitz, 1.25 * 3 / 0.8)
+    np.testing.assert_allclose(shift.unitized_bounds(0.2, scale).lipschitz, 3 / 0.8)

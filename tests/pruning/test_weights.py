@@ -1,6 +1,7 @@
 """Weights out of files: what was saved is read, and nothing that a file holds can do harm."""
 
 import io
+import logging
 import random
 import struct
 import warnings
@@ -81,6 +82,18 @@ def test_npz_and_msgpack_keep_flaxs_layout_and_their_order(tmp_path):
     np.testing.assert_array_equal(found["z"], KERNEL)
     found = load(written(tmp_path, "c.msgpack", files()["c.msgpack"]))
     np.testing.assert_array_equal(found["conv1"], KERNEL)
+
+
+@pytest.mark.parametrize("disabled", [logging.NOTSET, logging.INFO, logging.ERROR])
+def test_logging_is_as_before_after_a_folder_is_read(disabled, tmp_path):
+    ocp.PyTreeCheckpointer().save(tmp_path / "run", {"k": np.ones((3, 3, 1, 2), np.float32)})
+    before = logging.root.manager.disable
+    logging.disable(disabled)
+    try:
+        load(tmp_path / "run")
+        assert logging.root.manager.disable == disabled
+    finally:
+        logging.disable(before)
 
 
 def test_orbax_folders_and_folders_of_steps(tmp_path):
