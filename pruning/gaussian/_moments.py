@@ -95,7 +95,9 @@ def amoroso_moment(
         )
         return jnp.where(alpha + order / beta <= 0, sign**order * jnp.inf, total)
     if not (isinstance(a, float) and a == 0):
-        raise ValueError(f"order must be a whole number, at least 0, unless a is 0; got {order}")
+        raise ValueError(
+            f"order must be a whole number, at least 0, unless the location a is 0; got {order}"
+        )
     return _gamma_moment(theta, order, alpha, order / beta)
 
 

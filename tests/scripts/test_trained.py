@@ -284,6 +284,6 @@ def test_a_run_whose_rate_falls_over_its_epochs_says_how_to_go_on(falls, tmp_pat
     recipe, images = replace(SMALL, **falls), random_images()
     run_folder.prepare(tmp_path, recipe, images, vmapped_seeds=1)
     (tmp_path / "checkpoints-0" / "4").mkdir(parents=True)
-    said = r"--epochs must remain 3, because .* falls .*; got 4: .* use --init-from .* a new --out"
+    said = r"--epochs must remain 3, because .* ends there; got 4: .* use --init-from .* --out"
     with pytest.raises(InputError, match=said):
         run_folder.prepare(tmp_path, replace(recipe, epochs=4), images, vmapped_seeds=1)

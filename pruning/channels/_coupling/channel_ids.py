@@ -77,12 +77,13 @@ class Pinned(NamedTuple):
     """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
     The last of `equations` pins the ids; the calls, branches and loops around it come first,
-    outermost first. `axes` holds the numbers of the parameters' axes that have pinned ids. `new`
-    holds the numbers of `axes` with ids that no equation of this kind pinned before. `normed` says
-    that the ids are pinned only because the model itself would run with fewer channels; `resized`
-    can remove these channels. A normed equation either sums over activations, as a norm does, or
-    has a constant that varies along the channels. With fewer channels, a norm would divide by
-    another width. If an input or output of the program pins the ids, `name` is its name and path.
+    outermost first. `axes` holds the indices of the parameters' axes that have pinned ids. `new`
+    holds the indices of those axes with ids that no equation of this kind pinned before. `normed`
+    says that the ids are pinned only because the model itself would run with fewer channels;
+    `resized` can remove these channels. A normed equation either sums over activations, as a norm
+    does, or has a constant that varies along the channels. With fewer channels, a norm would divide
+    by another width. If an input or output of the program pins the ids, `name` is its name and
+    path.
     """
 
     equations: tuple[Equation, ...]

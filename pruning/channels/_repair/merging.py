@@ -44,8 +44,9 @@ def merge_channels(
     """Merge removed channels of `params` into similar channels; call this before `remove_channels`.
 
     Channels are compared by their filters and biases. If a running variance follows a filter, the
-    filter is divided by its length, and multiplied by its gain and by the running standard
-    deviation. Without a running variance, the filter is only multiplied by its gain. If the inputs
+    filter is divided by its Euclidean norm, and multiplied by the gain of the batch norm and by the
+    running standard deviation. Without a running variance, the filter is only multiplied by the
+    gain that follows it. If the inputs
     of the layer are white, the differences of the scaled filters equal the differences of the
     inputs of the nonlinearity. After the merge, each running mean is the running mean of a merged
     filter's outputs. Merged filters are scaled such that, for white inputs, the variance of their

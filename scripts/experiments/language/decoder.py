@@ -65,7 +65,7 @@ def embed(
 
 
 def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Array, "*b t heads"]:
-    """The input of attention's output projection, which joins the heads of every position."""
+    """The outputs of all heads at every position: the input of attention's output projection."""
     h = normalize(model, p, "input_layernorm", x)
     q, k, v = (heads(model, linear(p, f"self_attn.{name}_proj", h)) for name in "qkv")
     if model.traits.head_norms:

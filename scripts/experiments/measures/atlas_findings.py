@@ -1,8 +1,9 @@
 """Correlations between the shift and the training results of runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. The mean of each comparison is subtracted from the logarithms of shifts and of losses.
-Therefore tasks and seeds cause no correlation; the remaining differences are between normalizers.
+batches. Within a comparison, the mean over its networks is subtracted from the logarithms of their
+shifts and losses. Therefore tasks and seeds cause no correlation; the remaining differences are
+between normalizers.
 """
 
 from collections import defaultdict

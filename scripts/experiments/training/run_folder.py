@@ -73,8 +73,8 @@ def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str
     same = dataclasses.asdict(dataclasses.replace(recipe, epochs=before))
     if not is_constant(recipe) and agree(same, existing):
         raise InputError(
-            f"--epochs must remain {before}, because the learning rate of the run in {out} falls "
-            f"over these epochs; got {recipe.epochs}: to train its weights further, use "
+            f"--epochs must remain {before}, because the schedule of learning rates of the run in "
+            f"{out} ends there; got {recipe.epochs}: to train the weights of this run further, use "
             f"--init-from {out} and a new --out"
         )
     return {"epochs": recipe.epochs}
