@@ -324,9 +324,7 @@ def test_a_checkpoint_shares_no_buffer_with_the_state(tmp_path, monkeypatch):
     """The next step writes into the state's buffers while the checkpoint is being written."""
     state, written = [jnp.arange(5.0), jnp.zeros((2, 3))], []
     with checkpoints.Checkpoints(tmp_path) as saved:
-        monkeypatch.setattr(
-            saved.manager, "save", lambda _, args, force: written.extend(args.state.item)
-        )
+        monkeypatch.setattr(saved.manager, "save", lambda _, args: written.extend(args.state.item))
         saved.save(1, state)
     for ours, theirs in zip(written, state, strict=True):
         assert ours.unsafe_buffer_pointer() != theirs.unsafe_buffer_pointer()
