@@ -228,3 +228,20 @@ def test_a_critic_is_trained_on_all_pairs_alike(seed):
     np.testing.assert_allclose(found.sum(), steps * batch, rtol=1e-6)
     expected = steps * batch / count
     np.testing.assert_allclose(found, expected, atol=4.5 * np.sqrt(expected))
+
+
+def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
+    """The best of three critics on the test samples would make the bound too large."""
+
+    def bound(*differences):
+        found = iter(jnp.array(d) for d in differences)
+        monkeypatch.setattr(pairs.Pairs, "difference", lambda *_: next(found))
+        x, y, u, v = samples(jax.random.key(0), jnp.ones(3), n=9)
+        return emd_lower_bound(jax.random.key(1), x, y, u, v, steps=1, batch_size=2)
+
+    expected = bound([1.0, 1.0, 1.0], [0.5, 0.5, 0.5])
+    assert expected > 0
+    for place in range(3):
+        of_train, of_test = np.eye(3)[place] + 2, 5 - 4.5 * np.eye(3)[place]
+        np.testing.assert_allclose(bound(of_train, of_test), expected)
+    assert bound([1.0, 3.0, 2.0], [5.0, -0.5, 4.0]) == 0
