@@ -14,6 +14,7 @@ from experiments.pages import plots, sentences, train
 from experiments.pages import repair as repair_page
 from experiments.pages import shift as shift_page
 from experiments.pages.plots import SERIES, Series
+from tests.support.drawn_panels import record_panels
 
 NBSP = "\N{NO-BREAK SPACE}"
 STYLE = Series("a", SERIES[3], "s")
@@ -183,15 +184,7 @@ def shift_run(seed, scale, **group):
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
     """Means over layers are 2 and 6, and over seeds 4 times (1, 2, 3, 4)."""
-    drawn: dict[str, Any] = {}
-
-    def panels(paint, titles, **_):
-        for key in titles:
-            drawn[key] = Figure().add_subplot()
-            paint(drawn[key], key)
-        return []
-
-    monkeypatch.setattr(shift_page, "panels", panels)
+    drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
     results = {

@@ -18,6 +18,7 @@ from experiments.pages import geometry_plots
 from experiments.pages import language as language_page
 from experiments.pages import reproduce_criteria as criteria_page
 from experiments.pages import reproduce_training as training_page
+from tests.support.drawn_panels import record_panels
 
 NBSP = "\N{NO-BREAK SPACE}"
 
@@ -32,24 +33,10 @@ def cells_of(text) -> list[list[str]]:
 @pytest.fixture
 def drawn(monkeypatch):
     """The axes of all panels by their key."""
-    found: dict[Any, Any] = {}
-
-    def panels(paint, titles, **_):
-        for key in titles:
-            found[key] = Figure().add_subplot()
-            paint(found[key], key)
-        return []
-
-    for module in (
-        atlas_page,
-        models_page,
-        settings_page,
-        geometry_plots,
-        criteria_page,
-        training_page,
-    ):
-        monkeypatch.setattr(module, "panels", panels)
-    return found
+    return record_panels(
+        monkeypatch,
+        *(atlas_page, models_page, settings_page, geometry_plots, criteria_page, training_page),
+    )
 
 
 def x_of(line) -> Any:

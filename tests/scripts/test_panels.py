@@ -11,6 +11,7 @@ from experiments.pages import analysis as analysis_page
 from experiments.pages import plots
 from experiments.pages import prune as prune_page
 from experiments.pages import reproduce_criteria as criteria_page
+from tests.support.drawn_panels import record_panels
 from tests.support.made_up_results import PRUNED, pruned_networks
 
 
@@ -141,16 +142,7 @@ def _cells(page):
 
 
 def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
-    lines: list[Any] = []
-
-    def panels(paint, titles, **_):
-        for stage in titles:
-            axes = Figure().add_subplot()
-            paint(axes, stage)
-            lines.append([np.asarray(line.get_ydata()) for line in axes.get_lines()])
-        return []
-
-    monkeypatch.setattr(prune_page, "panels", panels)
+    drawn = record_panels(monkeypatch, prune_page)
     rng, results = np.random.default_rng(0), pruned_networks()
     stages, criteria = results["accuracy"]["spread"], prune_page.CRITERIA
     runs = [
@@ -158,10 +150,11 @@ def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
         for _ in range(3)
     ]
     prune_page._steps(results | {"accuracy": results["accuracy"] | {"steps": runs}})
-    for stage, found in zip(results["accuracy"]["spread"], lines, strict=True):
-        for curve, criterion in zip(found, criteria, strict=True):
+    assert list(drawn) == list(stages)
+    for stage, axes in drawn.items():
+        for line, criterion in zip(axes.get_lines(), criteria, strict=True):
             values = [[100 * row[stage] for row in run[criterion]] for run in runs]
-            np.testing.assert_allclose(curve, np.mean(values, 0))
+            np.testing.assert_allclose(line.get_ydata(), np.mean(values, 0))
 
 
 def test_the_label_of_a_figure_is_no_html():

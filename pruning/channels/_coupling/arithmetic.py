@@ -254,8 +254,6 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
     chosen = [(value, axis) for value, axis in zero if value.chosen]
     if not weights and len(chosen) == 1:  # of two chosen factors, either may be the weight
         weights = chosen
-    if weights:
-        sets.zeroed += [sets.requirement_of(*weight, weight=True) for weight in weights]
-    else:
-        sets.zeroed += [sets.requirement_of(*factor) for factor in zero[:1]]
+    factors, found = weights or zero[:1], bool(weights)
+    sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]
     sets.union(a[1], b[1])
