@@ -15,10 +15,9 @@ from jaxnorm.internal import (
     show,
 )
 
-# The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element; bfloat16 rounds
-# by 0.004.
-_ASYMMETRY = 0.01
-_ROUNDED = 0.01  # a cosine may exceed 1 by this much because of rounding, as in bfloat16
+# The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element, and the largest
+# allowed excess of a cosine over 1; bfloat16 rounds by 0.004.
+_ROUNDING = 0.01
 
 
 def as_samples(
@@ -66,10 +65,10 @@ def as_vector(x: Float[Array, " n"]) -> Float[Array, " n"]:
 def as_cosine(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`x` in at least float32, with NaN for elements outside [−1, 1].
 
-    Elements that exceed the interval only by rounding are not NaN.
+    An excess of at most 0.01 counts as rounding.
     """
     rho = promote_to_float32(x)
-    return jnp.where(jnp.abs(rho) > 1 + _ROUNDED, jnp.nan, rho)
+    return jnp.where(jnp.abs(rho) > 1 + _ROUNDING, jnp.nan, rho)
 
 
 def whole_number(n: Any, name: str) -> int:
@@ -97,7 +96,7 @@ def _check_symmetric(gram: Float[Array, "n n"]) -> None:
         return
     with jax.ensure_compile_time_eval():
         g = replicate(jnp.asarray(gram))
-        asymmetric = bool(jnp.abs(g - g.T).max() > _ASYMMETRY * jnp.abs(g).max())
+        asymmetric = bool(jnp.abs(g - g.T).max() > _ROUNDING * jnp.abs(g).max())
         lowest = float(jnp.diagonal(g).min())
     if asymmetric:
         raise ValueError("gram must be symmetric; for a batch x, pass its Gram matrix gram(x)")

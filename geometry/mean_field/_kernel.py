@@ -96,9 +96,9 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    The function κ holds at infinite width. The argument ρ is a number or an array in [−1, 1], and
-    outside this interval the result is NaN. The slope of κ is 0 at −1 and 1 at 1. After t layers,
-    angles between samples are about 3π/t.
+    The function κ holds at infinite width. The argument ρ is a number or an array in [−1, 1]. If ρ
+    is outside this interval by more than 0.01, which rounding does not explain, the result is NaN.
+    The slope of κ is 0 at −1 and 1 at 1. After t layers, angles between samples are about 3π/t.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
@@ -109,6 +109,7 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
 
 
 def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """`cosine_step` of an array that needs no check; elements beyond 1 stay as they are."""
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)
     value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi

@@ -77,7 +77,7 @@ class KernelMap:
     tail: Float[Array, ""]
 
     def __call__(self, cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The value κ of each cosine; NaN for numbers outside [−1, 1]."""
+        """The value κ of each cosine; NaN for numbers that exceed [−1, 1] by more than 0.01."""
         cosine = floating(cosine, "cosine")
         rho = within(as_cosine(cosine).astype(self.powers.dtype))
 

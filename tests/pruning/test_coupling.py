@@ -368,3 +368,17 @@ def test_adapters_of_a_scanned_residual_stream_read_and_write_on_their_own_axes(
     made = {(p.path, p.axis) for p in stream.positions if not p.incoming}
     assert incoming == {("layers/w", 1), ("layers/low", 1), ("w", 0)}
     assert made == {("in", 1), ("layers/w", 2), ("layers/up", 2)}
+
+
+def test_a_product_with_a_table_that_data_choose_rows_of_is_no_weight():
+    """Queries and keys: the kernels of both make the channels over which attention sums."""
+    shapes = {"q": (4, 6), "table": (5, 3), "k": (3, 6)}
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+
+    def apply(p, x):
+        keys = p["table"][x.argmax(1) % 5] @ p["k"]
+        return jnp.einsum("bi,bi->b", x @ p["q"], keys)
+
+    groups = coupled_channels(apply, params, np.ones((2, 4)))
+    found = {(p.path, p.axis): p.incoming for group in groups for p in group.positions}
+    assert found == {("q", 1): False, ("k", 1): False, ("table", 1): False, ("k", 0): True}

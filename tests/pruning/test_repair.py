@@ -552,3 +552,18 @@ def test_of_a_kernel_that_is_a_sum_one_term_is_repaired_as_the_whole_kernel_is(n
         repaired(network(TERMS[name]), params),
         expected,
     )
+
+
+def test_a_term_that_another_product_reads_too_is_refused():
+    rng = np.random.default_rng(11)
+    shapes = {"in": (4, 6), "w": (6, 3), "v": (6, 3)}
+    params = {key: rng.normal(1, 2, shape) for key, shape in shapes.items()}
+    batches = [(rng.normal(3, 2, (30, 4)),) for _ in range(2)]
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["in"])
+        return h @ (p["w"] + p["v"]) + jnp.tanh(h @ p["v"])
+
+    groups = pruning.coupled_channels(apply, params, *batches[0])
+    with pytest.raises(ValueError, match=r"must be read once, .* this is not true of v$"):
+        least_squares(apply, params, groups, [np.arange(6) < 4], batches)
