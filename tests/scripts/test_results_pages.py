@@ -1,30 +1,81 @@
 """The pages of docs/results: drawn from their numbers, and complete."""
 
+import hashlib
 import re
 from functools import cache
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
-from experiments.pages import gallery
+from experiments.pages import gallery, plots
+from tests.support.recorded import assert_as_recorded
+
+CELL = re.compile(r"(?s)<(?:td|th|dd|dt)[^>]*>(.*?)</(?:td|th|dd|dt)>")
+LETTERS = str.maketrans("0123456789", "ghijklmnop")
+FIGURES = []  # what the figures of the page being drawn show
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    """A page by its name, drawn once."""
-    return cache(gallery.draw)
+    """A page by its name, drawn once, and what its figures show."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(plots, "Figure", RecordedFigure)
+        yield cache(draw)
+
+
+class RecordedFigure(Figure):
+    """A figure that notes what its axes show when it is written."""
+
+    def savefig(self, *args, **kwargs):
+        FIGURES.extend(map(shown, self.axes))
+        super().savefig(*args, **kwargs)
+
+
+def draw(name):
+    FIGURES.clear()
+    return gallery.draw(name), list(FIGURES)
+
+
+def shown(axes):
+    """The title, scales, colours, texts and data of the lines, bars, points and bands of axes."""
+    data = [np.asarray(line.get_xydata(), float) for line in axes.lines]
+    data += [bar.get_patch_transform().transform(bar.get_path().vertices) for bar in axes.patches]
+    data += [np.asarray(points.get_offsets(), float) for points in axes.collections]
+    data += [path.vertices for each in axes.collections for path in each.get_paths()]
+    numbers = [f"{number:.6g}" for array in data for number in np.ravel(array)]
+    words = [text.get_text() for text in axes.texts] + [line.get_color() for line in axes.lines]
+    words += [axes.get_title("left"), axes.get_xscale(), axes.get_yscale()]
+    return f"{words}{numbers}"
+
+
+def numbers(text):
+    """The cells of tables in a part of a page, and the words with a digit."""
+    words = re.sub(r"<[^>]*>", " ", text).split()
+    return f"{CELL.findall(text)}{[word for word in words if re.search('[0-9]', word)]}"
+
+
+def digest(text):
+    """Letters that another text would hardly have."""
+    return hashlib.sha256(text.encode()).hexdigest().translate(LETTERS)[:10]
 
 
 @pytest.mark.parametrize("name", gallery.PAGES)
 def test_a_page_is_drawn_of_its_numbers(name, drawn):
-    text = drawn(name)
+    text, figures = drawn(name)
     assert gallery.numbers(name)["command"] in text.replace("&#x27;", "'")
     assert "<script" not in text
     assert not re.search(r"<(?:td|dd)[^>]*>\s*(nan|None|inf)\s*<", text)
+    top, *sections = re.sub(r"(?s)<(style|svg).*?</\1>", "", text).split("<section id=")
+    parts = {"top": top} | {section.split('"')[1]: section for section in sections}
+    found: dict = {part: digest(numbers(text)) for part, text in parts.items()}
+    found["figures"] = [digest(figure) for figure in figures]
+    assert_as_recorded(f"pages/{name.replace('/', '-')}", found)
 
 
 def test_every_page_has_a_title_of_its_own_and_says_what_criteria_it_names(drawn):
-    titles = [re.search("<title>(.*?)</title>", drawn(name))[1] for name in gallery.PAGES]  # pyright: ignore[reportOptionalSubscript]
+    titles = [re.search("<title>(.*?)</title>", drawn(name)[0])[1] for name in gallery.PAGES]  # pyright: ignore[reportOptionalSubscript]
     alike = {title for title in titles if titles.count(title) > 1}
     assert all("Pruned networks" in title for title in alike)
     for name in ("report", "resnet20", "prune/digits", "settings", "repair"):
-        assert "Fermat is its distance to the geometric median of all filters; GM" in drawn(name)
+        assert "Fermat is its distance to the geometric median of all filters; GM" in drawn(name)[0]

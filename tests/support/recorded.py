@@ -1,0 +1,69 @@
+"""Results of small runs, recorded in `tests/recorded`, so that no number changes unseen.
+
+A recorded result says what the code gave, not that it is right: tests by hand say that. After a
+change that is meant, `RECORD=1 pytest TEST` writes the record anew; look at the difference.
+"""
+
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from experiments import files
+
+FOLDER = Path(__file__).parents[1] / "recorded"
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+
+
+def assert_as_recorded(name: str, result: Any, *, rtol: float = 1e-4, atol: float = 1e-7) -> None:
+    """Compare a result of plain types or arrays with its record, numbers within tolerances.
+
+    Numbers within texts have the same tolerances, or one unit of their last digit.
+    """
+    path = FOLDER / f"{name}.json"
+    if os.environ.get("RECORD"):
+        files.write(path, files.results_text({"result": result}))
+    expected = json.loads(path.read_text(encoding="utf-8"))["result"]
+    found = difference(files.plain(result), expected, rtol, atol)
+    assert not found, f"{path.name}: {found}"
+
+
+def difference(new: Any, old: Any, rtol: float, atol: float) -> str:
+    """Where two values of plain types first differ, and how; "" if they do not."""
+    same, pairs = True, []
+    match new, old:
+        case dict(), dict() if list(new) == list(old):
+            pairs = [(key, new[key], old[key]) for key in new]
+        case list(), list() if len(new) == len(old):
+            pairs = [(place, *pair) for place, pair in enumerate(zip(new, old, strict=True))]
+        case str(), str():
+            same = _same_text(new, old, rtol, atol)
+        case (bool() | None, _) | (_, bool() | None):
+            same = new is old
+        case int() | float(), int() | float():
+            same = math.isclose(new, old, rel_tol=rtol, abs_tol=atol)
+        case _:
+            same = False
+    for key, new_value, old_value in pairs:
+        if found := difference(new_value, old_value, rtol, atol):
+            return f"[{key!r}]{'' if found.startswith('[') else ' '}{found}"
+    return "" if same else f"is {new!r}, was {old!r}"
+
+
+def _same_text(new: str, old: str, rtol: float, atol: float) -> bool:
+    if NUMBER.split(new) != NUMBER.split(old):
+        return False
+    pairs = zip(NUMBER.findall(new), NUMBER.findall(old), strict=True)
+    return all(
+        math.isclose(float(a), float(b), rel_tol=rtol, abs_tol=max(atol, 1.01 * _last_unit(b)))
+        for a, b in pairs
+    )
+
+
+def _last_unit(number: str) -> float:
+    """One unit of the last digit of a number with a point; 0 for an integer."""
+    mantissa, _, exponent = number.partition("e")
+    _, point, fraction = mantissa.partition(".")
+    return 10.0 ** (int(exponent or 0) - len(fraction)) if point else 0.0

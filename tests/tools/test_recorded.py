@@ -1,0 +1,40 @@
+"""The comparison of a result with its record."""
+
+import pytest
+
+from tests.support import recorded
+
+OLD = {"a": [1.0, 2.0], "text": "loss 0.51 after 3 epochs", "flag": True, "none": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"a": [1.00001, 2.0]},
+        {"text": "loss 0.52 after 3 epochs"},  # one unit of its last digit
+        {"a": [1, 2.0]},
+    ],
+)
+def test_rounding_is_no_difference(change):
+    assert not recorded.difference(OLD | change, OLD, 1e-4, 1e-7)
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        ({"a": [1.0, 2.1]}, "['a'][1] is 2.1, was 2.0"),
+        ({"a": [1.0]}, "['a'] is [1.0], was [1.0, 2.0]"),
+        ({"a": [True, 2.0]}, "['a'][0] is True, was 1.0"),
+        ({"text": "loss 0.53 after 3 epochs"}, "['text'] is 'loss 0.53"),
+        ({"text": "loss 0.51 after 4 epochs"}, "['text'] is 'loss 0.51 after 4"),
+        ({"text": "gain 0.51 after 3 epochs"}, "['text'] is 'gain"),
+        ({"flag": 1}, "['flag'] is 1, was True"),
+        ({"none": 0.0}, "['none'] is 0.0, was None"),
+    ],
+)
+def test_a_difference_is_named_with_its_place(change, place):
+    assert recorded.difference(OLD | change, OLD, 1e-4, 1e-7).startswith(place)
+
+
+def test_another_order_of_names_is_a_difference():
+    assert recorded.difference({"b": 1, "a": 2}, {"a": 2, "b": 1}, 1e-4, 1e-7)
