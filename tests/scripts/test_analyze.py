@@ -12,6 +12,7 @@ from experiments import cli
 from experiments.cli import InputError
 from experiments.measures import analysis
 from experiments.pages import analysis as analysis_page
+from tests.support.recorded import assert_as_recorded, condense
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +38,11 @@ def network(tmp_path_factory):
 
 
 def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
-    analyze.main(network, out=tmp_path, gaussian_layers=20)
+    analyze.main(network, out=tmp_path, gaussian_layers=20, ratio=0.3)
     page = (tmp_path / "index.html").read_text()
     results = json.loads((tmp_path / "results.json").read_text())
     printed = capsys.readouterr().out
+    assert_as_recorded("runs/analyze", condense(results), rtol=1e-3, atol=1e-5)
     normal, scaled = results["layers"]
     assert set(normal["fails"]) <= {"mean"}  # too few weights to support a mean near 0
     assert {"homogeneity", "spherical"} <= set(scaled["fails"])

@@ -15,6 +15,7 @@ import atlas as command
 from experiments.measures import atlas, atlas_findings
 from experiments.pages import atlas as atlas_page
 from jaxnorm import models
+from tests.support.recorded import assert_as_recorded, condense
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 
@@ -52,6 +53,9 @@ def float32():
 )
 def test_a_distance_is_below_what_is_certain_of_it(normalizer):
     lines = measured(normalizer)
+    if normalizer in ("batch norm", "DyT"):
+        name = f"runs/atlas_{normalizer.replace(' ', '_')}"
+        assert_as_recorded(name, condense(lines), rtol=5e-3, atol=1e-4)
     assert len(lines) == 2
     for layer in (layer for line in lines for layer in line["layers"].values()):
         assert 0 < layer["epoch"] <= layer["moment_bound"] * (1 + 1e-5)

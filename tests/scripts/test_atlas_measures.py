@@ -11,6 +11,7 @@ import pytest
 from flax import nnx
 
 from experiments.measures import atlas, atlas_findings
+from tests.support.recorded import assert_as_recorded, condense
 
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
@@ -248,6 +249,31 @@ def run(epochs):
             for layers, loss in epochs
         ],
     }
+
+
+MEASURED = ("spread", "epoch", "step", "baseline", "floor", "moment_bound", "certificate")
+
+
+def test_findings_of_random_runs_are_as_recorded():
+    """Two tasks, three normalizers and three seeds, and a task without its last normalizer."""
+    rng, runs = np.random.default_rng(0), []
+    whole = itertools.product("tu", range(3), "abc")
+    for task, seed, name in [*whole, ("v", 0, "a"), ("v", 0, "b")]:
+        epochs = [
+            {
+                "loss": rng.uniform(1, 2, 4),
+                "test_loss": rng.uniform(1, 2),
+                "accuracy": rng.uniform(),
+                "layers": {
+                    layer: dict(zip(MEASURED, rng.uniform(1, 9, len(MEASURED)), strict=True))
+                    | ({"certificate": None} if name == "b" else {})
+                    for layer in ("norms.0", "norms.1")
+                },
+            }
+            for _ in range(2)
+        ]
+        runs.append({"task": task, "normalizer": name, "seed": seed, "epochs": epochs})
+    assert_as_recorded("runs/atlas_findings", condense(atlas_findings.findings(runs)))
 
 
 def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():

@@ -7,7 +7,8 @@ import pytest
 
 import filter_models as command
 from experiments.measures import filter_models
-from pruning import weights
+from pruning import CRITERIA, weights
+from tests.support.recorded import assert_as_recorded, condense
 
 
 def test_gaussian_filters_of_one_scale_are_predicted_by_all_models():
@@ -49,13 +50,24 @@ def test_differences_that_are_those_of_overlaps_are_explained_wholly():
 
 def test_the_command_writes_its_page(tmp_path):
     rng = np.random.default_rng(1)
-    path = tmp_path / "net.safetensors"
-    weights.save(
-        path, {f"layer{i}": rng.standard_normal((3, 3, 4, 8), np.float32) for i in range(2)}
-    )
-    command.main((path,), out=tmp_path / "out")
+    path, pruned = tmp_path / "net.safetensors", tmp_path / "pruned"
+    kernels = {
+        name: (rng.standard_t(5, shape) * rng.lognormal(0, 0.3, shape[-1])).astype(np.float32)
+        for name, shape in {"a": (3, 3, 2, 12), "b": (1, 1, 30, 20)}.items()
+    }
+    weights.save(path, kernels)
+    accuracies = {
+        name: {
+            stage: {"values": rng.uniform(0.5 + 0.1 * i, 0.7 + 0.1 * i, 4).tolist()}
+            for stage in filter_models.STAGES
+        }
+        for i, name in enumerate((*CRITERIA, "random"))
+    }
+    pruned.mkdir()
+    (pruned / "results.json").write_text(json.dumps({"accuracy": {"by criterion": accuracies}}))
+    command.main((path,), (pruned,), out=tmp_path / "out")
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert set(results["networks"]["net.safetensors"]["models"]) == set(filter_models.MODELS)
+    assert_as_recorded("runs/filter_models", condense(results), rtol=2e-3, atol=1e-5)
     text = (tmp_path / "out" / "index.html").read_text()
     assert "Do three numbers of a layer" in text
 

@@ -14,10 +14,12 @@ from flax import nnx
 import geometry
 from experiments.data import datasets
 from experiments.measures import networks, odd_point, report
-from experiments.recipes import Recipe
+from experiments.recipes import Recipe, replace
 from experiments.training import paired_runs
 from experiments.training.networks import graphs
 from tests.support.other_values import with_one_other_value
+from tests.support.recorded import assert_as_recorded, condense
+from tests.support.small_runs import random_images
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,32 @@ def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network)
     np.testing.assert_array_equal(networks.conv_kernels(state.params)["stem"], before)
 
 
+@jax.enable_x64(False)
+@jax.numpy_dtype_promotion("standard")
+def test_all_networks_of_a_report_are_as_recorded():
+    """Two untrained networks of each normalization, with histories of random numbers."""
+    rng, names = np.random.default_rng(0), ("batch_norm", "unitized")
+    recipe = Recipe(model="preact8", epochs=5, learning_rate=0.2, drops=(0.3, 0.7))
+    programs = {
+        name: paired_runs.program(replace(recipe, normalization=name), random_images())
+        for name in names
+    }
+    states = {name: [programs[name].init_state(seed) for seed in (1, 2)] for name in names}
+    shapes = (5,), (5,), (6, 4, 3), (5, 3)  # losses, accuracies, moments and distances of epochs
+    histories = {
+        name: [paired_runs.History(*(rng.normal(i, 1, s) for s in shapes)) for i in range(2)]
+        for name in names
+    }
+    found = {
+        "training": networks.training(states, histories, recipe),
+        "moments": networks.moments(histories),
+        "distances": networks.distances(histories),
+        "criteria": networks.criteria(states, programs, lambda: None),
+        "histograms": networks.histograms(states["unitized"][1]),
+    }
+    assert_as_recorded("runs/networks", condense(found), rtol=2e-3, atol=1e-5)
+
+
 def test_every_pair_of_criteria_and_every_masked_network_of_a_report_is_measured(network):
     """The accuracy is made up: the share of the filters of all convolutions that are left."""
     states, done = [network[0]] * 2, []
@@ -143,6 +171,14 @@ def test_the_plane_of_the_odd_point_is_that_of_the_largest_variance():
     scaled = spread * (5, 2, 0.5)
     found = odd_point._principal_plane(scaled @ axes[:3] + 9)
     np.testing.assert_allclose(np.abs(found), np.abs(scaled[:, :2]), atol=1e-9)
+
+
+def test_odd_points_are_as_recorded(monkeypatch):
+    for name, size in {"POINTS": 9, "WIDTH": 12, "DEPTH": 6, "TREE_POINTS": 5}.items():
+        monkeypatch.setattr(odd_point, name, size)
+    found = odd_point.odd_point(3)
+    found["network"]["projection"] = np.abs(found["network"]["projection"])
+    assert_as_recorded("runs/odd_point", condense(found), rtol=2e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize(

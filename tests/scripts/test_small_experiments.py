@@ -10,8 +10,10 @@ import numpy as np
 import optax
 import pytest
 
+import pruning
 import repair
 from experiments.cli import InputError
+from experiments.data import datasets
 from experiments.measures import (
     filter_tests,
     filter_training,
@@ -21,6 +23,7 @@ from experiments.measures import (
 )
 from experiments.measures.filter_training import Setting
 from experiments.training.scan import scan_steps
+from tests.support.recorded import assert_as_recorded, condense
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 
@@ -291,16 +294,24 @@ def test_images_that_repair_are_eight_equal_parts():
     assert [part.tolist() for (part,) in found] == [list(range(3 * i, 3 * i + 3)) for i in range(8)]
 
 
-def test_every_seed_of_networks_on_digits_begins_with_its_own_weights(monkeypatch):
-    begun: list[Any] = []
-    monkeypatch.setattr(repair_digits, "SEEDS", 3)
-    monkeypatch.setattr(repair_digits, "RATIOS", ())
-    monkeypatch.setattr(repair_digits, "train", lambda tree, *_: begun.append(tree) or tree)
-    with jax.numpy_rank_promotion("allow"):
-        repair_digits.run(lambda found: None)
-    leaves = [np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)]) for tree in begun]
-    assert len(leaves) == 3 * len(repair_digits.WIDTHS)
-    assert len({leaf.tobytes() for leaf in leaves}) == len(leaves)
+@jax.numpy_rank_promotion("allow")
+def test_repaired_networks_on_digits_are_as_recorded(monkeypatch):
+    """Two seeds of a small network, of which two ratios are removed by two criteria."""
+    widths = {"perceptron": (64, 9, 12)}
+    constants = {"SEEDS": 2, "EPOCHS": 9, "RATIOS": (0.3, 0.5), "WIDTHS": widths}
+    for name, value in constants.items():
+        monkeypatch.setattr(repair_digits, name, value)
+    whole, few = datasets.load("digits"), {}
+    for name in ("x", "y"):
+        images = getattr(whole, f"{name}_train")
+        few |= {f"{name}_train": images[:200], f"{name}_test": images[200:]}
+    monkeypatch.setattr(datasets, "load", {"digits": whole._replace(**few)}.get)
+    criteria = {name: pruning.CRITERIA[name] for name in ("l1", "gm")}
+    monkeypatch.setattr(pruning, "CRITERIA", criteria)
+    saved: list[Any] = []
+    repair_digits.run(lambda found: saved.append(condense(found)))
+    assert len(saved) == 2  # after each network
+    assert_as_recorded("runs/repair_digits", saved[-1], rtol=0.01)
 
 
 def test_errors_of_a_recalibration_are_those_of_the_difference(monkeypatch):

@@ -1,5 +1,6 @@
 """The comparison of a result with its record."""
 
+import numpy as np
 import pytest
 
 from tests.support import recorded
@@ -38,3 +39,20 @@ def test_a_difference_is_named_with_its_place(change, place):
 
 def test_another_order_of_names_is_a_difference():
     assert recorded.difference({"b": 1, "a": 2}, {"a": 2, "b": 1}, 1e-4, 1e-7)
+
+
+def test_a_condensed_result_has_no_times_and_the_moments_of_long_arrays():
+    x = np.random.default_rng(0).normal(3, 2, (4, 10))
+    found = recorded.condense(
+        {"rows": [{"seconds": 1.0, "name": "a", "x": x, "own": 1}], "few": [1.0, 2.0]}, "own"
+    )
+    (row,) = found.pop("rows")
+    assert found == {"few": [1.0, 2.0]}
+    assert row.keys() == {"name", "x"}
+    assert row["x"]["shape"] == [4, 10]
+    weights = np.cos([[1 + 10 * i + j for j in range(10)] for i in range(4)])
+    expected = [x.mean(), x.std(), ((x - x.mean()) * weights).mean()]
+    np.testing.assert_allclose(row["x"]["moments"], expected)
+    other = recorded.condense({"x": x[:, ::-1]})["x"]["moments"]
+    assert recorded.difference(other[:2], expected[:2], 1e-9, 0) == ""
+    assert recorded.difference(other, expected, 1e-2, 1e-3)
