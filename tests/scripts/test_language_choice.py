@@ -1,8 +1,9 @@
 """Which units of a language model remain, and the kernels that are solved for the others."""
 
+import itertools
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +28,7 @@ from experiments.language.choice import Text
 from experiments.language.removal import Counts
 from experiments.language.repair import Equations
 from tests.support import language_models, smaller_language_models
+from tests.support.recorded import assert_as_recorded
 
 
 @pytest.fixture(autouse=True)
@@ -117,6 +119,48 @@ def test_a_solution_without_a_ridge_is_that_of_least_squares():
     np.testing.assert_allclose(repair.solution(start, equations, 1e13), start, atol=1e-9)
     by_hand = repair.solution(np.array([[1.0]]), Equations(np.eye(1) * 3, np.eye(1) * 9), 1.0)
     np.testing.assert_allclose(by_hand, [[2.0]])  # (9 + 3 · 1) / (3 + 3)
+
+
+CHOSEN: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 4, "num_attention_heads": 8}
+CHOSEN |= {"num_key_value_heads": 4, "num_local_experts": 6, "num_experts_per_tok": 2}
+
+
+@pytest.mark.parametrize("family", ["qwen3", "mixtral"])
+def test_the_units_that_every_score_chooses_are_as_recorded(family, tmp_path):
+    model = model_of(tmp_path / "model", family, **CHOSEN)
+    numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 3000)
+    text = Text(*tokens.divide(numbers, 16, 16, 4, 5))
+    whole = removal.counts(model.architecture)
+    counts = whole._replace(layers=3, groups=2, hidden=15, experts=max(1, whole.experts - 2))
+    counts = counts if family == "mixtral" else counts._replace(intermediate=7)
+    found = {}
+    for score in get_args(scores.Score):
+        for given in (text, None) if score in ("magnitude", "random") else (text,):
+            chosen = choice.choose(model, counts, score, given, 4, lambda _: None)
+            lists = {
+                name: np.array(part).tolist() for name, part in chosen.selection._asdict().items()
+            }
+            found[f"{score}, {'text' if given else 'no text'}"] = lists
+            if score == "wanda":
+                found |= {"influences": chosen.influences, "perplexity": chosen.perplexity}
+    assert_as_recorded(f"runs/choice_{family}", found, rtol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["qwen3", "llama", "gpt2", "mixtral"])
+def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
+    sizes = CHOSEN | {"intermediate_size": 50, "n_inner": 50}
+    model = model_of(tmp_path / "model", family, **sizes)
+    tensors, kinds = model.tensors, model.architecture.traits.units
+    whole = removal.counts(model.architecture)
+    size = removal.parameters(model.architecture, tensors, whole)
+    found = {"whole": [*whole, size]}
+    for share, round_to, units in itertools.product((0.9, 0.75), (1, 8), {kinds, kinds[-1:]}):
+        wanted = Wanted(budget=int(share * size), units=units, round_to=round_to)
+        for layers in (None, 3):
+            counts = budget.choose(model.architecture, tensors, replace(wanted, layers=layers))
+            own = f"{share} {round_to} {layers} {' '.join(units)}"
+            found[own] = [*counts, removal.parameters(model.architecture, tensors, counts)]
+    assert_as_recorded(f"runs/budget_{family}", dict(sorted(found.items())))
 
 
 def copies(weights):

@@ -16,6 +16,7 @@ from experiments.cli import InputError
 from experiments.language import tokens
 from prune_lm import Amounts, Options
 from tests.support import language_models, smaller_language_models
+from tests.support.recorded import assert_as_recorded, condense
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,15 @@ def options(folder, text_file, out, **changes: Any):
     return replace(small, **changes)
 
 
+def assert_recorded(name, out):
+    """Compare the results, the configuration and the weights of a smaller model with a record."""
+    config, weights = language_models.read(out)
+    results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    arrays = {name: condense(weights[name].ravel())["moments"] for name in sorted(weights)}
+    found = {"results": condense(results, "peak_gib"), "config": config, "weights": arrays}
+    assert_as_recorded(f"runs/prune_lm_{name}", found, rtol=5e-3, atol=1e-4)
+
+
 def names(out):
     return {path.name for path in out.iterdir()} if out.is_dir() else set()
 
@@ -60,6 +70,7 @@ def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_
         "results.json",
     }
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert_recorded("qwen3", out)
     config, weights = language_models.read(out)
     whole = sum(a.size for a in language_models.read(folder)[1].values())
     small = sum(a.size for a in weights.values())
@@ -94,6 +105,7 @@ def test_experts_and_gpt2_are_pruned_repaired_and_shown(family, text, tmp_path, 
     model, out = language_models.write(tmp_path / "model", config, weights), tmp_path / "out"
     amounts = Amounts(experts=3) if family == "mixtral" else Amounts(intermediate=16)
     prune_lm.main(options(model, text, out, amounts=amounts))
+    assert_recorded(family, out)
     config, weights = language_models.read(out)
     page = (out / "index.html").read_text(encoding="utf-8")
     assert ("experts that remain" in page) == (family == "mixtral")
@@ -121,6 +133,7 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
         out = tmp_path / score
         given = options(folder, None, out, amounts=amounts, score=score, repair="none")
         prune_lm.main(given)
+        assert_recorded(score, out)
         config, _ = language_models.read(out)
         assert (config["num_attention_heads"], config["hidden_size"]) == (4, 12)
         assert config["num_hidden_layers"] == (layers or whole["num_hidden_layers"])
