@@ -84,3 +84,20 @@ def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
     rho = 2 * np.sin(np.pi / 6 * found["spearman"])
     width = 2 * 1.96 * (1 - rho**2) * np.sqrt(1 + rho**2 / 2) / np.sqrt(400)
     assert high - low == pytest.approx(width, rel=0.35)
+
+
+def test_a_model_is_right_about_a_layer_that_lies_in_its_interval():
+    """Predicted intervals hold the first and third layer, measured ones those of no prediction."""
+    layers = {
+        str(i): {
+            "measured": {"spearman": measured, "interval": [0.0, 1.0]},
+            "predicted": {"two": {"spearman": expected, "interval": interval}},
+        }
+        for i, (measured, expected, interval) in enumerate(
+            [(0.5, 0.6, [0.5, 0.7]), (0.8, 0.6, [0.5, 0.7]), (0.4, 0.8, [0.3, 0.9])]
+        )
+    }
+    found = filter_models._errors(layers, "two")
+    assert (found["within"], found["layers"]) == (2, 3)
+    assert found["error"] == pytest.approx(0.7 / 3)
+    assert found["stderr"] == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1) / 3**0.5)

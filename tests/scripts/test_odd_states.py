@@ -1,10 +1,12 @@
 """The page of odd states of eight activations."""
 
 import numpy as np
+import pytest
 
 from experiments.measures import activation_states
 from experiments.pages import activation_states as states_page
 from geometry.odd_points import cluster_spread, odd_state
+from tests.support.recorded import assert_as_recorded, condense
 
 
 def test_a_batch_of_relu_has_the_odd_state_in_closed_form():
@@ -12,6 +14,24 @@ def test_a_batch_of_relu_has_the_odd_state_in_closed_form():
     assert found["odd"] is not None
     np.testing.assert_allclose(list(found["odd"]["state"].values()), odd_state(10), rtol=1e-9)
     assert found["expansion"] == cluster_spread(10, *activation_states.ACTIVATIONS["ReLU"])
+
+
+def test_the_states_of_an_activation_are_as_recorded(monkeypatch):
+    monkeypatch.setattr(activation_states, "SIZES", (7,))
+    monkeypatch.setattr(activation_states, "networks", lambda function: None)
+    found = condense(activation_states.measure("leaky ReLU, slope 0.1"), "depth_scale")
+    assert_as_recorded("runs/odd_states", found, rtol=1e-3, atol=1e-5)
+
+
+def test_networks_have_the_means_and_errors_of_their_draws(monkeypatch):
+    ends = iter([[1.0, 10.0, 7.0], [2.0, 30.0, 7.0], [6.0, 20.0, 7.0]])
+    monkeypatch.setattr(activation_states, "DRAWS", 3)
+    monkeypatch.setattr(activation_states, "_network", lambda *_: next(ends))
+    found = activation_states.networks(np.tanh)
+    assert found["norm_ratio"]["mean"] == 3
+    assert found["norm_ratio"]["stderr"] == pytest.approx((7 / 3) ** 0.5)
+    assert found["angle"] == {"mean": 20, "stderr": pytest.approx(10 / 3**0.5)}
+    assert found["spread"] == {"mean": 7, "stderr": 0}
 
 
 def test_kinds_of_states_are_named():

@@ -26,6 +26,7 @@ from prune import Options
 from tests.support.made_up_results import PRUNED as VALUES
 from tests.support.made_up_results import pruned_networks
 from tests.support.other_values import with_one_other_value
+from tests.support.recorded import assert_as_recorded, condense
 from tests.support.small_runs import random_images
 
 
@@ -151,26 +152,61 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
         Plan(budget=1.6, steps=2)
 
 
+def made_up_networks(images, seeds, **functions: Any):
+    """Networks of two dense layers, whose functions of trees are made up."""
+    rng = np.random.default_rng(0)
+    for seed in range(seeds):
+        kernels = rng.normal(size=(4, 6)), rng.normal(size=(6, 2))
+        yield SimpleNamespace(
+            seed=seed,
+            images=images,
+            tree={name: {"kernel": w} for name, w in zip("ab", kernels, strict=True)},
+            apply=lambda p, x: jax.nn.relu(x @ p["a"]["kernel"]) @ p["b"]["kernel"],
+            **functions,
+        )
+
+
+def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
+    tmp_path, monkeypatch
+):
+    """An accuracy is the norm of all weights; recalibration and fine-tuning change all weights."""
+    functions = {
+        "accuracy": lambda tree: sum(float((w["kernel"] ** 2).sum()) for w in tree.values()),
+        "recalibrated": lambda tree: jax.tree.map(lambda w: 1.1 * w, tree),
+        "fine_tuned": lambda tree: jax.tree.map(lambda w: w + 0.1, tree),
+    }
+    monkeypatch.setattr(
+        pruned,
+        "trained_networks",
+        lambda images, recipe, epochs, seeds, *_: [*made_up_networks(images, seeds, **functions)],
+    )
+    images = random_images()._replace(x_test=np.ones((9, 4)))
+    stages: Any = SimpleNamespace(describe=lambda text: None, advance=lambda count: None)
+    options: dict[str, Any] = {"seeds": 3, "batch_sizes": (), "stages": stages}
+    plan = Plan(ratio=0.6, steps=2, fine_tune=3, curve="linear", min_channels=2)
+    found = pruned.measure(
+        images, Recipe(), plan, run=tmp_path / "run", out=tmp_path, sensitivity=True, **options
+    )
+    assert_as_recorded("runs/prune", condense(found, "checkpoint"))
+
+
 def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_path, monkeypatch):
     """Networks of two dense layers; the accuracy is made up of how many channels are left."""
 
     def trained_networks(images, recipe, epochs, seeds, run, stages):
         asked.append((recipe, epochs, seeds, run))
-        rng = np.random.default_rng(0)
-        for seed in range(seeds):
-            kernels = rng.normal(size=(4, 6)), rng.normal(size=(6, 2))
-            yield SimpleNamespace(
-                seed=seed,
-                images=images,
-                tree={name: {"kernel": w} for name, w in zip("ab", kernels, strict=True)},
-                apply=lambda p, x: jax.nn.relu(x @ p["a"]["kernel"]) @ p["b"]["kernel"],
+        return list(
+            made_up_networks(
+                images,
+                seeds,
                 accuracy=lambda tree: np.asarray(tree["a"]["kernel"]).any(0).sum() / 10,
                 recalibrated=lambda tree: tree,
                 fine_tuned=lambda tree: tree,
             )
+        )
 
     asked, steps = [], []
-    monkeypatch.setattr(pruned, "trained_networks", lambda *args: list(trained_networks(*args)))
+    monkeypatch.setattr(pruned, "trained_networks", trained_networks)
     stages: Any = SimpleNamespace(describe=steps.append, advance=steps.append)
     images = random_images()._replace(x_test=np.ones((9, 4)))
     recipe, plan = Recipe(), Plan(ratio=0.5, steps=2, fine_tune=3)
