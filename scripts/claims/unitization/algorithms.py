@@ -38,8 +38,8 @@ SHIFT = 1.0
 
 ALGORITHM_1 = claim(
     "Algorithm 1",
-    r"Batch norm, then multiplication by $[p\,\alpha + 1 - \alpha]$ with $p = "
-    r"1/\sqrt{\|\hat{x}\|^2 + \varepsilon}$, then the affine map",
+    r"Algorithm 1 computes batch norm, multiplies by $[p\,\alpha + 1 - \alpha]$ with $p = "
+    r"1/\sqrt{\|\hat{x}\|^2 + \varepsilon}$, and applies the affine map",
 )
 
 
@@ -101,17 +101,18 @@ ALGORITHM_2 = claim(
     r"For images, $s = \sum \hat{x}^2/(nHW)$ is summed over all pixels and channels of "
     "an image, with $n = HW$ by default",
     printed=r"Algorithm 2, line 9: $s \leftarrow s/(nHW)$, with $n$ set to $HW$ by default",
-    corrected=r"At $\alpha = 1$ the bound is $W \le 2HW$, and it is attained",
+    corrected=r"At $\alpha = 1$, the bound of the distance is $2HW$, and the bound is attained",
     remark=Remark(
         "over-reading",
-        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors that are divided by their norm. But "
-        r"line 9 divides a vector by its norm over the number of pixels $HW$. So at $\alpha = 1$ "
-        "every image has the norm $HW$, and the distance $W$ is bounded by $2HW$. The largest "
-        r"distance that batch norm allows is $2\sqrt{C\,HW}$, which is smaller if $HW$ exceeds "
-        "the number of channels $C$. With $n = C$, the outputs of the layer would be as large "
-        "as those of batch norm.",
+        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm 2 "
+        r"divides an image by the norm of the image over the number of pixels $HW$. So at $\alpha "
+        "= 1$ every image has the norm $HW$, and the distance of two distributions of images is "
+        r"at most $2HW$. Batch norm allows distances of at most $2\sqrt{C\,HW}$, which is smaller "
+        "than $2HW$ if $HW$ exceeds the number $C$ of channels. With $n = C$, the outputs of "
+        "Algorithm 2 would be as large as the outputs of batch norm.",
     ),
-    why=r"$\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = \sqrt{n\,HW}$.",
+    why=r"The sum in Algorithm 2 is $\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = "
+    r"\sqrt{n\,HW}$.",
 )
 
 
@@ -169,13 +170,13 @@ def _ratios_of_pixels(key: Key[Array, ""], *, per_pixel: bool) -> np.ndarray:
 
 FIGURE_1 = claim(
     "Figure 1",
-    "Moments are taken over the batch and all pixels (a), norms over the channels of "
-    "a pixel (b) or over an image (c)",
+    "In Figure 1, moments are taken over the batch and all pixels (a), and norms over the "
+    "channels of a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "In part (b) of Figure 1, each pixel is divided by its own norm, which changes the ratios "
-        "between pixels. The paper rejects this algorithm because it “scales the pixels by "
-        "location-dependent norms, ignoring the spatial context”.",
+        "In part (b) of Figure 1, each pixel is divided by the norm of the pixel, which changes "
+        "the ratios between pixels. The paper rejects the algorithm of part (b), because the "
+        "algorithm “scales the pixels by location-dependent norms, ignoring the spatial context”.",
     ),
 )
 
@@ -217,8 +218,8 @@ RUNNING_STATISTICS = claim(
     "way [6]”",
     remark=Remark(
         "hypothesis",
-        "The paper does not give the weights of its running averages. We use the exponential "
-        "average of Flax.",
+        "The paper does not give the weights of the running averages. Our layers use the "
+        "exponential average of Flax.",
     ),
 )
 

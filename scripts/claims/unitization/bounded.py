@@ -34,15 +34,16 @@ def bounded(alpha: float | Sequence[float]) -> Callable[[Array], Array]:
 
 EQUATION_8 = claim(
     "Equation 8",
-    r"$g(x) = x/(\alpha\|x\| + 1 - \alpha)$; for $\alpha = 1$, $g(0)$ is a unit vector",
+    r"The layer is $g(x) = x/(\alpha\|x\| + 1 - \alpha)$, and for $\alpha = 1$, $g(0)$ is a unit "
+    "vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as the "
-        "abstract says, but need not reduce $W$: the distance may grow by a factor of up to "
-        r"$1/(1 - \alpha)$.",
+        "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as "
+        "the abstract says, but need not reduce $W$. The layer of Equation 8 may enlarge $W$ by "
+        r"a factor of up to $1/(1 - \alpha)$.",
     ),
-    why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, the norm of its Jacobian at "
-    "0.",
+    why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, which is the norm of the Jacobian of "
+    "$g$ at 0.",
 )
 
 
@@ -96,18 +97,18 @@ THEOREM_32 = claim(
     r"Outputs of Eq. 8 have $W \le 2/\alpha$, and $W \le E\|X\| + E\|Y\|$ at $\alpha = "
     "0$",
     printed=r"Theorem 3.2, with one $\alpha$ of $[0, 1]$ for both distributions",
-    corrected=r"$W \le E\,h(\|X\|) + E\,h(\|Y\|)$ with $h(r) = r/(\alpha r + 1 - \alpha)$, for "
-    r"every $\alpha$",
+    corrected=r"For every $\alpha$, $W \le E\,h(\|X\|) + E\,h(\|Y\|)$ with $h(r) = r/(\alpha r + "
+    r"1 - \alpha)$",
     remark=Remark(
         "hypothesis",
-        r"Theorem 3.2 assumes that both iterations have the same $\alpha$, but training changes "
-        r"$\alpha$. If the iterations have $\alpha$ and $\alpha'$, the bound is $1/\alpha + "
-        r"1/\alpha'$. Theorem 3.2 is about outputs before the affine map with $\gamma$ and "
-        r"$\beta$.",
+        r"Theorem 3.2 assumes that $\alpha$ is equal at the two iterations, but training changes "
+        r"$\alpha$. If the two iterations have the parameters $\alpha$ and $\alpha'$, the bound "
+        r"of $W$ is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the affine map "
+        r"with $\gamma$ and $\beta$.",
     ),
-    why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound "
-    r"is below both cases of the theorem and continuous in $\alpha$, whereas the "
-    r"printed bound jumps at $\alpha = 0$.",
+    why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound is at "
+    r"most the printed bound and is continuous in $\alpha$, whereas the printed bound jumps at "
+    r"$\alpha = 0$.",
 )
 
 
@@ -143,12 +144,12 @@ def _() -> Values:
 
 EQUATION_9 = claim(
     "Equation 9",
-    r"$g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
+    r"The layer is $g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
     remark=Remark(
         "hypothesis",
-        r"Equation 9 needs $\alpha$ in $[0, 1]$. For other $\alpha$, Equation 9 has a pole, at "
-        "which a feature changes its sign. At $x = 0$, Eq. 9 gives 0, whereas Eqs. 6 and 8 give "
-        r"a unit vector for $\alpha = 1$.",
+        r"Equation 9 needs $\alpha$ in $[0, 1]$. For $\alpha$ outside $[0, 1]$, Equation 9 has a "
+        r"pole, and a feature changes its sign at the pole. At $x = 0$ and $\alpha = 1$, Equation "
+        "9 gives 0, whereas Equations 6 and 8 give a unit vector.",
     ),
 )
 
@@ -190,8 +191,9 @@ THEOREM_33 = claim(
     remark=Remark(
         "loose",
         r"If the smallest $\alpha$ is 0, Theorem 3.3 can be replaced by the smaller bound "
-        r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$. From its second line on, the proof writes $\min_j "
-        r"\alpha_j\|x\| + (1 - \alpha_j)$ for the minimum of the whole sum.",
+        r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$. From the second line on, the proof of Theorem 3.3 "
+        r"writes $\min_j \alpha_j\|x\| + (1 - \alpha_j)$, and means the minimum over $j$ of the "
+        "whole sum.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
     r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "

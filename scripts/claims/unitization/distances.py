@@ -18,9 +18,9 @@ claim = partial(Claim, "Unitization")
 
 EQUATION_1 = claim(
     "Equation 1",
-    r"Local objective of the layers above $l$: $E\,h(x, y;\,\Theta)$ over the outputs "
-    "of layer $l$",
-    reason="This is a definition, from which nothing is computed.",
+    r"The layers above layer $l$ have the local objective $E\,h(x, y;\,\Theta)$, a mean over the "
+    "outputs of layer $l$",
+    reason="Equation 1 is a definition, and the paper computes nothing from it.",
 )
 
 
@@ -31,21 +31,22 @@ def _simple_bounds(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 EQUATIONS_2_AND_3 = claim(
     "Equations 2 and 3",
-    r"$W = \inf\,E\|X - Y\|$ over couplings "
-    r"$= \sup\,E\,f(X) - E\,f(Y)$ over 1-Lipschitz $f$",
+    r"The distance $W = \inf\,E\|X - Y\|$ over couplings of $X$ and $Y$ equals $\sup\,E\,f(X) - "
+    r"E\,f(Y)$ over 1-Lipschitz functions $f$",
     printed="Section 3: “The EM distance requires weak assumptions”; before Equation 3: “by the "
     "Kantorovich-Rubinstein duality [11], the EM distance Eq.(2) can be rewritten as”",
-    corrected="Both distributions must have finite first moments, as the distributions of finitely "
-    "many samples have",
+    corrected="The distributions of $X$ and $Y$ must have finite first moments. Distributions of "
+    "finitely many samples have finite first moments",
     fault="false in a case",
     remark=Remark(
         "unit",
         "The distance $W$ has the unit of the outputs, so no constant bounds $W$ unless the scale "
         "of the outputs is fixed.",
     ),
-    why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$. But for $f(x) = x$, both "
-    "means are infinite, so the difference in Equation 3 has no value. For finite first moments, "
-    "the equation is the duality of Kantorovich and Rubinstein.",
+    why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$. But for $f(x) = x$, the "
+    "means of $f(X)$ and $f(Y)$ are infinite, so the difference in Equation 3 has no value. For "
+    "distributions with finite first moments, Equation 3 is the duality of Kantorovich and "
+    "Rubinstein.",
 )
 
 
@@ -101,8 +102,9 @@ def _(key: Key[Array, ""]) -> Values:
 
 FACTS_1_AND_2 = claim(
     "Facts 1 and 2",
-    "The supremum does not change if the absolute value is taken, or if $f(0) = 0$ is required",
-    why="$-f$ and $f - f(0)$ have the same Lipschitz constant as $f$.",
+    "The supremum in Equation 3 does not change if the absolute value of the difference is "
+    "taken, or if $f(0) = 0$ is required",
+    why="The functions $-f$ and $f - f(0)$ have the Lipschitz constant of $f$.",
 )
 
 

@@ -74,7 +74,8 @@ FIGURE_2 = claim(
     printed="Section 4.1, on MNIST with 10 layers of 100 units, 200 epochs: “there are more stable "
     "skewness and kurtosis of the unitized outputs”",
     results=(Result(movements, "a figure without numbers", SHIFT),),
-    reason="The paper measured this on trained networks, and its figure has no numbers.",
+    reason="The paper measured skewness and kurtosis in trained networks, and the figure of the "
+    "paper has no numbers.",
 )
 
 
@@ -116,11 +117,11 @@ HIGHER_MOMENTS = claim(
     remark=Remark(
         "hypothesis",
         r"In training, $\alpha$ leaves the interval $[0, 1]$. At $\alpha = -0.6$, Equation 10 "
-        "raises the kurtosis of random directions of two lengths. For other inputs, the same "
-        r"$\alpha$ lowers the kurtosis.",
+        r"raises the kurtosis of random directions of two lengths. For some inputs, $\alpha = "
+        "-0.6$ lowers the kurtosis.",
     ),
-    why=r"An output is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, for which "
-    r"$E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",
+    why=r"An output of Equation 10 is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, and "
+    r"$u$ has the moments $E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",
 )
 HIGHER_MOMENTS.mean("3d/(d + 2) = 2.4 at alpha = 1", kurtosis_of_lengths(1.0), LENGTHS, "unit")
 HIGHER_MOMENTS.mean("E x₁² = 1/d at alpha = 1", 1 / DIMS, LENGTHS, "square")
@@ -201,14 +202,15 @@ ALGORITHM_3 = claim(
     ),
     remark=Remark(
         "over-reading",
-        r"The supremum over all $K$-Lipschitz functions is $K\,W$, but the critics are only some "
-        "of these functions. The constant $K$ of the critics is unknown, and no critic need "
-        "reach $K$. The sigmoid keeps the value of the critic below 1. So the value is neither "
-        "an estimate of $W$ nor proportional to $W$.",
+        r"The supremum over all $K$-Lipschitz functions is $K\,W$, but critics with clipped "
+        "weights are only some of the $K$-Lipschitz functions. The constant $K$ of the critics "
+        "is unknown, and no critic need reach $K$. The sigmoid keeps the value of the critic "
+        "below 1. So the value of the critic is not an estimate of $W$, and is not proportional "
+        "to $W$.",
     ),
-    why="The paper's critic ends in a sigmoid. The difference of two means is therefore "
-    "below 1, however far apart the samples are. The check trains the critic for 20 "
-    "of the 1,500 steps.",
+    why="The critic of the paper ends in a sigmoid. Therefore the difference of two means of the "
+    "critic is below 1 for any samples. The check trains the critic for 20 steps instead of "
+    "1,500 steps.",
 )
 
 
@@ -245,6 +247,6 @@ FIGURE_3 = claim(
     printed="Appendix B.2, of a ResNet-110 on CIFAR-10 and CIFAR-100 by Algorithm 3: “the average "
     "EM distance dramatically drops in these epochs”",
     results=(Result(falls, "“dramatically drops”; a figure without numbers", SHIFT),),
-    reason="The paper measured this on trained ResNet-110, by a critic that does not measure "
-    "the distance (Algorithm 3). We measured exact distances on dense networks.",
+    reason="The paper trained ResNet-110 and used a critic, which does not measure the distance "
+    "(Algorithm 3). We measured exact distances in dense networks.",
 )

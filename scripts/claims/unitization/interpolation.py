@@ -65,22 +65,22 @@ def _over_bound(x: np.ndarray, y: np.ndarray, alpha: Array) -> np.ndarray:
 
 EQUATION_10 = claim(
     "Equation 10",
-    r"$g(x) = [\alpha/\sqrt{\|x\|^2 + \varepsilon} + 1 - \alpha]\,x$, the practical "
-    "transformation",
+    r"The practical transformation is $g(x) = [\alpha/\sqrt{\|x\|^2 + \varepsilon} + 1 - "
+    r"\alpha]\,x$",
     printed="Section 3.5, Equation 10",
-    corrected=r"$W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + E(\|Y\| - 1)_+)$, which is "
-    r"attained; after exact batch norm $W \le 2(\alpha + (1 - \alpha)\sqrt{d})$; both for $\alpha$ "
-    "in $[0, 1]$",
+    corrected=r"For $\alpha$ in $[0, 1]$, the bound $W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + "
+    r"E(\|Y\| - 1)_+)$ holds and is attained. After exact batch norm, $W \le 2(\alpha + (1 - "
+    r"\alpha)\sqrt{d})$",
     remark=Remark(
         "over-reading",
         "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
-        r"10. For $\alpha < 1$, no bound holds that depends on $\alpha$ alone. After batch norm, "
-        r"a bound of the distance grows like $(1 - \alpha)\sqrt{d}$.",
+        r"10. For Equation 10 and $\alpha < 1$, no bound of $W$ depends on $\alpha$ alone. After "
+        r"batch norm, the bound of $W$ grows like $(1 - \alpha)\sqrt{d}$.",
     ),
-    why=r"The factor $\alpha/r + 1 - \alpha$ is the weighted arithmetic mean of $1/r$ and "
-    "$1$; Equation 9 has their weighted harmonic mean. Outputs of Equation 10 "
-    r"therefore have the norm $\alpha + (1 - \alpha)r$, which $1/\alpha$ does not "
-    "bound.",
+    why=r"The factor $\alpha/r + 1 - \alpha$ of Equation 10 is the weighted arithmetic mean of "
+    "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$. "
+    r"Therefore outputs of Equation 10 have the norm $\alpha + (1 - \alpha)r$, which can be "
+    r"larger than $1/\alpha$.",
 )
 
 
@@ -169,12 +169,13 @@ NOISE_FREE = claim(
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
     corrected=r"For $\alpha$ in $[0, 1]$, the distance after exact batch norm is at most "
-    r"$2(\alpha + (1 - \alpha)\sqrt{d})$. For $\alpha < 1$, the distance without batch norm has no "
-    "bound",
+    r"$2(\alpha + (1 - \alpha)\sqrt{d})$. For $\alpha < 1$ and without batch norm, the distance "
+    "has no bound",
     fault="false",
     why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
-    r"which exceeds $2/\alpha = 4$. An output has the length $\alpha + (1 - \alpha)r$, where $r$ "
-    "is the norm after batch norm, and batch norm bounds the mean of $r^2$ by $d$.",
+    r"which exceeds $2/\alpha = 4$. If $r$ is the norm of a sample after batch norm, the output "
+    r"of Equation 10 has the norm $\alpha + (1 - \alpha)r$. Batch norm bounds only the mean of "
+    "$r^2$, by $d$.",
 )
 
 
@@ -230,15 +231,15 @@ RANGE_OF_ALPHA = claim(
     r"$\alpha$ in $[0, 1]^d$ of Equation 9",
     remark=Remark(
         "over-reading",
-        r"For $\alpha$ in $[0, 1]$, the output lies between $x$ and $x/\|x\|$, but training does "
-        r"not keep $\alpha$ in $[0, 1]$. If the outputs of a layer should be larger than its "
-        r"inputs, training makes $\alpha$ negative, and the factor of $x$ then grows with "
-        r"$\|x\|$. A least-squares fit and trained networks show this.",
+        r"For $\alpha$ in $[0, 1]$, the output of Equation 10 lies between $x$ and $x/\|x\|$, but "
+        r"training does not keep $\alpha$ in $[0, 1]$. If the outputs of a layer should be larger "
+        r"than the inputs, training makes $\alpha$ negative. With a negative $\alpha$, the factor "
+        r"of $x$ grows with $\|x\|$. Trained networks and a least-squares fit have negative "
+        r"$\alpha$.",
     ),
     results=(Result(range_of_alpha, "no number", "docs/results/report/results.json"),),
-    why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - "
-    r"1)/(1/\|x\| - 1)$. For $\|x\| = 4$ this is $-2/3$ if $c = 1.5$, and 1.2 if $c = "
-    "0.1$.",
+    why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - 1)/(1/\|x\| "
+    r"- 1)$. For $\|x\| = 4$, the value of $\alpha$ is $-2/3$ if $c = 1.5$, and 1.2 if $c = 0.1$.",
 )
 
 
@@ -264,13 +265,13 @@ LOST_INFORMATION = claim(
     "Section 3.4, lost information",
     "A smaller bound loses more information, which no affine map recovers",
     printed="Section 3.4, after Theorem 3.3",
-    corrected=r"Equations 8 and 10 are injective for $\alpha < 1$, and collapse each ray to a "
-    r"point only at $\alpha = 1$",
+    corrected=r"The maps of Equations 8 and 10 are injective for $\alpha < 1$, and collapse each "
+    r"ray to a point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        r"No affine map recovers the input, but no information is lost: for $\alpha < 1$, each "
-        r"output comes from exactly one input. Only at $\alpha = 1$ do all points of a ray have "
-        "the same output.",
+        "No affine map recovers the input of unitization from the output, but no information is "
+        r"lost for $\alpha < 1$, because each output comes from exactly one input. Only at "
+        r"$\alpha = 1$, all points of a ray have the same output.",
     ),
 )
 

@@ -40,8 +40,8 @@ DEPTH = claim(
     printed="Section 1: “the divergence will become much larger with increase of the number of "
     "network layers”",
     results=(Result(by_layer, "no number", SHIFT),),
-    reason="The statement is about networks in training. Our networks have a normalization "
-    "in every layer.",
+    reason="The statement is about networks in training without normalization. All our networks "
+    "have a normalization in every layer.",
 )
 
 LAYERS, WIDTH, RATE = 20, 16, 0.1
@@ -110,8 +110,9 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper says that the bound 2 “might be a severe problem”, but the bound excludes no "
-        "distribution on the unit sphere, where the outputs lie: the diameter of this sphere is 2.",
+        "The paper says that the bound 2 “might be a severe problem”, but the bound is harmless. "
+        "Unitized outputs lie on the unit sphere, which has the diameter 2. So the bound "
+        "excludes no distribution of unitized outputs.",
     ),
     why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )

@@ -33,14 +33,15 @@ THEOREM_2 = claim(
     remark=Remark(
         "over-reading",
         "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
-        r"within $\pm C$, this lower bound of $W$ is at most $\sqrt{d}\,C/p$ for an even power $p$ "
-        r"and $2\sqrt{d}\,C/p$ for an odd power. Both tend to 0 as $p$ grows, and a small lower "
-        "bound says nothing about $W$. In the supremum, the paper prints the mean of $f(y)$ over "
-        "$x$ and means $f(x)$. Section 4.1 calls Theorem 2 “the lower bound in Eq.(2)”.",
+        r"within $\pm C$, the lower bound of Theorem 2 is at most $\sqrt{d}\,C/p$ for an even "
+        r"power $p$ and $2\sqrt{d}\,C/p$ for an odd power. The lower bound tends to 0 as $p$ "
+        "grows, and a small lower bound says nothing about $W$. In the supremum of Theorem 2, "
+        "the paper prints the mean of $f(y)$ over $x$ and means $f(x)$. Section 4.1 calls "
+        "Theorem 2 “the lower bound in Eq.(2)”.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
     r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "
-    "from the corner of the cube along its diagonal, both bounds become equalities.",
+    "from a corner of the cube $[-C, C]^d$ along the diagonal, the two bounds become equalities.",
 )
 
 
@@ -121,11 +122,11 @@ EQUATION_5 = claim(
     printed="Section 3.2, Equation 5, for supports that are subsets of $[-C_0, C_0]^d$",
     remark=Remark(
         "hypothesis",
-        "Equation 5 assumes outputs within $[-C_0, C_0]^d$. Without this assumption, the bound of "
-        "Equation 5 is false. Outputs that are normalized by the statistics of their own batch "
-        r"of $m$ samples reach $\sqrt{m - 1}$.",
+        "Equation 5 assumes outputs within $[-C_0, C_0]^d$. For outputs beyond $[-C_0, C_0]^d$, "
+        "the bound of Equation 5 is false. If outputs are normalized by the statistics of a "
+        r"batch of $m$ samples, a single output can reach $\sqrt{m - 1}$.",
     ),
-    why=r"This is Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
+    why=r"Equation 5 is Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
 )
 
 
@@ -177,13 +178,13 @@ UNBOUNDED_EXAMPLE = claim(
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        "The lower bound of the distance $W$ is largest at the power $p = 2$, where it is "
-        r"$0.094\,\sqrt{d}\,C'$, less than a sixth of $W$. The identity $W(cX, cY) = c\,W(X, Y)$ "
-        "is a shorter proof that $W$ has no upper bound.",
+        "The printed lower bound of $W$ is largest at the power $p = 2$. At $p = 2$, the lower "
+        r"bound is $0.094\,\sqrt{d}\,C'$, which is less than a sixth of $W$. The identity $W(cX, "
+        r"cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no upper bound.",
     ),
-    why=r"The means are $5\sqrt{d}\,C'/8$ apart, and no coupling moves the mass by less. "
-    "$X = C'/2 + 2Y$ is a coupling, and its root mean square displacement is "
-    r"$\sqrt{19d/48}\,C'$.",
+    why=r"The means of the two distributions are $5\sqrt{d}\,C'/8$ apart, and no coupling has a "
+    "smaller mean displacement. The coupling $X = C'/2 + 2Y$ has the root mean square "
+    r"displacement $\sqrt{19d/48}\,C'$.",
 )
 
 

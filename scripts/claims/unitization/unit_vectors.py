@@ -33,14 +33,15 @@ def unit_vectors(key: Key[Array, ""]) -> Values:
 
 EQUATION_6 = claim(
     "Equation 6",
-    r"$g(x) = x/\|x\|$, and $g(0)$ is a fixed unit vector",
+    r"Unitization maps $x$ to $g(x) = x/\|x\|$, and $g(0)$ is a fixed unit vector",
 )
 EQUATION_6.equal("as printed, scale free, finite gradient at 0", tolerance=1e-12)(unit_vectors)
 
 
 EQUATION_7 = claim(
     "Equation 7",
-    "$W$ between the distributions of transformed outputs is $W$ between the transformed points",
+    "The distance $W$ between the distributions of transformed outputs equals $W$ between the "
+    "transformed points",
 )
 
 
@@ -62,19 +63,20 @@ def _by_means(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 THEOREM_31 = claim(
     "Theorem 3.1",
     r"$W(g(X), g(Y)) \le 2$ for outputs of Eq. 6",
-    corrected=r"$W \le \sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$, which is never above 2",
+    corrected=r"The bound $W \le \sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$ holds, and is never "
+    "above 2",
     remark=Remark(
         "over-reading",
         "Theorem 3.1 bounds the distance $W$, but unitization need not reduce $W$: two points at "
-        "a distance of 0.002 may be 2 apart after unitization. An output has the norm 1. If the "
-        r"unitized outputs of one iteration have the mean 0, the bound is $\sqrt{2}$ times this "
-        "norm, the same as the bound of batch norm relative to its outputs. Centered inputs do "
-        "not suffice: the distance of their unitized outputs can be 1.6. In the appendix, "
-        "Theorems 3.1 and 3.2 draw $x$ from $p_U$; the paper means $p$.",
+        "a distance of 0.002 may be 2 apart after unitization. A unitized output has the norm 1. "
+        r"If the unitized outputs of one iteration have the mean 0, $W$ is at most $\sqrt{2}$. "
+        r"Relative to the size of the outputs, batch norm also has the bound $\sqrt{2}$. If only "
+        "the inputs of unitization have the mean 0, the distance of the unitized outputs can be "
+        "1.6. In the appendix, Theorems 3.1 and 3.2 draw $x$ from $p_U$, but the paper means $p$.",
     ),
-    why="If $f(0) = 0$, $f(g(x))$ lies in $[-1, 1]$. Two samples that are drawn "
-    r"independently have the root mean square distance $\sqrt{2 - 2\langle E\,g(X), "
-    r"E\,g(Y)\rangle}$.",
+    why="For a 1-Lipschitz function $f$ with $f(0) = 0$, the value $f(g(x))$ lies in $[-1, 1]$. "
+    r"Two samples that are drawn independently have the root mean square distance $\sqrt{2 - "
+    r"2\langle E\,g(X), E\,g(Y)\rangle}$.",
 )
 
 

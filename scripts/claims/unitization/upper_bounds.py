@@ -34,19 +34,19 @@ THEOREM_1 = claim(
     "is the distance of the means",
     printed=r"Theorem 1, for finite means: "
     r"$W \le \sum \sigma^2 + \sum \sigma'^2 + \|\mu - \mu'\| + 2$",
-    corrected=r"$W \le \sqrt{S + S' + D^2}$, which is attained; in the printed form $1/4$ is "
-    "enough in place of 2",
+    corrected=r"The bound $W \le \sqrt{S + S' + D^2}$ holds and is attained. In the printed "
+    "bound, $1/4$ is enough in place of 2",
     remark=Remark(
         "unit",
         "The bound of Theorem 1 adds squared lengths to lengths. If normalized outputs of 64 "
         "dimensions become 100 times as large, the bound becomes 9,846 times as large. The bound "
         r"$\sqrt{S + S' + D^2}$ is never larger and has the unit of $W$.",
     ),
-    why="Two samples that are drawn independently have the root mean square distance "
-    r"$\sqrt{S + S' + D^2}$, so $W$ is at most this distance. The proof uses $E\|X - "
-    r"\mu\| \le 1 + E\|X - \mu\|^2$, although $E\|X - \mu\|$ is also at most the root "
-    r"of $E\|X - \mu\|^2$. With $T = S + S'$, the difference $\sqrt{T + D^2} - T - D$ "
-    "is largest at $T = 1/4$ and $D = 0$.",
+    why=r"Two samples that are drawn independently have the root mean square distance $\sqrt{S + "
+    r"S' + D^2}$, so $W$ is at most $\sqrt{S + S' + D^2}$. The proof of Theorem 1 uses $E\|X - "
+    r"\mu\| \le 1 + E\|X - \mu\|^2$, although $E\|X - \mu\|$ is even at most the square root of "
+    r"$E\|X - \mu\|^2$. With $T = S + S'$, the difference $\sqrt{T + D^2} - T - D$ is largest at "
+    "$T = 1/4$ and $D = 0$.",
 )
 
 
@@ -131,16 +131,18 @@ EQUATION_4 = claim(
     r"$W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$ for outputs of a batch norm with "
     "means $e$ and variances $1 + v$",
     printed=r"Section 3.1, Equation 4: $W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$",
-    corrected=r"Without noise $W$ is at most $\sqrt{2d}$, which is attained for even $d$",
+    corrected=r"Without noise, $W$ is at most $\sqrt{2d}$, and $W = \sqrt{2d}$ is possible for "
+    "even $d$",
     remark=Remark(
         "loose",
         "Without noise, the bound of Equation 4 is $2d + 2$, but the distance $W$ is at most "
         r"$\sqrt{2d}$. The size of an output is $\sqrt{d}$, so $W$ is at most $\sqrt{2}$ times "
-        "this size for every $d$.",
+        "the size of an output for every $d$.",
     ),
-    why=r"This is Theorem 1 with $S = d + \sum v$. In the worst case one distribution has "
-    r"the points $\pm(1, \dots, 1)$ and the other has $\pm(1, -1, 1, \dots)$; each "
-    r"point of one is $\sqrt{2d}$ from each point of the other.",
+    why=r"Equation 4 is Theorem 1 with $S = d + \sum v$. In the worst case, one distribution has "
+    r"the two points $\pm(1, \dots, 1)$, and the other distribution has the two points $\pm(1, "
+    r"-1, 1, \dots)$. Each point of the first distribution is $\sqrt{2d}$ from each point of the "
+    "second distribution.",
 )
 
 
@@ -171,12 +173,12 @@ LOW_DIMENSIONS = claim(
     printed="Abstract: “The upper bound has shown that BN techniques can control ICS only for the "
     "outputs with low dimensions and small noise whereas their control is NOT effective in other "
     "cases.”",
-    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$. This is "
-    r"$\sqrt{2}$ times the size $\sqrt{d}$ of the outputs",
+    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$. The bound "
+    r"$\sqrt{2d}$ is $\sqrt{2}$ times the size $\sqrt{d}$ of the outputs",
     fault="false",
     why="An upper bound cannot show that a method fails to control the shift. The printed bound, "
-    "$2d + 2$, grows faster with the dimension than the outputs do. The largest possible "
-    "distance grows only as fast as the outputs.",
+    "$2d + 2$, grows faster with the dimension $d$ than the size of the outputs. The largest "
+    "possible distance $W$ grows only as fast as the size of the outputs.",
 )
 
 
@@ -204,9 +206,9 @@ def _() -> Values:
 
 BOUNDING = claim(
     "Abstract, bounding rather than reduction",
-    "Batch norm bounds the shift and need not reduce it",
-    why="Batch norm sets the scale of the samples to 1, whatever it was before, and $W$ "
-    "changes in the same proportion.",
+    "Batch norm bounds the shift, but need not reduce the shift",
+    why="Batch norm divides the samples by their scale, and $W$ changes by the same factor. If "
+    "the scale before batch norm is below 1, batch norm enlarges $W$.",
 )
 
 
