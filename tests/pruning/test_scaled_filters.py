@@ -121,14 +121,16 @@ def test_normal_pairs_by_hand_and_scipy():
         np.testing.assert_allclose(normal_overlap(rho, ratio=0.2), both / 0.2, atol=1e-5)
 
 
+@jax.jit
+def correlation(dims, shape, spread):
+    return scaled_l1_l2_correlation(dims, shape=shape, spread=spread)
+
+
 @several_keys
 def test_gradients(key):
-    def correlation(dims, shape, spread):
-        return scaled_l1_l2_correlation(dims, shape=shape, spread=spread)
-
     factors = jax.random.uniform(key, (3,), minval=0.7, maxval=1.5)
     arguments = (99 * factors[0], 1.3 * factors[1], 0.2 * factors[2])
-    check_grads(jax.jit(correlation), arguments, order=1, modes=["rev"])
+    check_grads(correlation, arguments, order=1, modes=["rev"])
 
 
 def test_one_filter_has_no_spread():
