@@ -62,9 +62,9 @@ def test_a_container_that_a_call_may_copy_is_charged(kind, tmp_path):
             refused(written(tmp_path, f"{name}.pt", zipped(content)))
 
 
-@pytest.mark.parametrize("name", dict(crafted_pickles.integer_keys()))
+@pytest.mark.parametrize("name", crafted_pickles.INTEGERS)
 def test_integers_of_a_pickle_cannot_collide(name, tmp_path):
-    content = crafted_pickles.START + dict(crafted_pickles.integer_keys())[name] + b"."
+    content = crafted_pickles.START + crafted_pickles.integer_keys()[name] + b"."
     refused(written(tmp_path, "a.pt", zipped(content)))
     refused(written(tmp_path, "a.pth", in_a_row(content)))
 

@@ -19,32 +19,35 @@ USE = """
 import json, sys
 import numpy as np
 from pruning.channels import fixed_channels
-from a_library.models import model
-
-def apply(p, x):
-    return model(p, x)
+import a_library.models, b_library.models
 
 params = {"a": np.ones((2, 5), "f"), "b": np.ones((5, 3), "f")}
-reports = fixed_channels(apply, params, np.ones((1, 2), "f"))
-print(json.dumps([report.line for report in reports if report.primitive == "reduce_max"]))
+lines = []
+for model in (a_library.models.model, b_library.models.model):
+    def apply(p, x):
+        return model(p, x)
+
+    reports = fixed_channels(apply, params, np.ones((1, 2), "f"))
+    lines += [report.line for report in reports if report.primitive == "reduce_max"]
+print(json.dumps(lines))
 """
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-@pytest.mark.parametrize("folder", ["site-packages", "src"])
-def test_a_model_that_is_a_library_is_named(tmp_path, folder, elsewhere):
+def test_a_model_that_is_a_library_is_named(tmp_path, elsewhere):
     """With JAX in this environment, or in a folder on the path of another Python."""
-    library = tmp_path / folder / "a_library"
-    library.mkdir(parents=True)
-    (library / "__init__.py").write_text("")
-    (library / "models.py").write_text(MODEL)
+    libraries = [tmp_path / "site-packages" / "a_library", tmp_path / "src" / "b_library"]
+    for library in libraries:
+        library.mkdir(parents=True)
+        (library / "__init__.py").write_text("")
+        (library / "models.py").write_text(MODEL)
     (tmp_path / "use.py").write_text(USE)
     here = Path(jax.__file__).parents[1]
     base = Path(sysconfig.get_path("stdlib")).parents[1] / "bin" / "python3"
     python = base if elsewhere and base.exists() else sys.executable
-    paths = [library.parent, Path(__file__).parents[2], here]
+    paths = [*(library.parent for library in libraries), Path(__file__).parents[2], here]
     environment = {"PYTHONPATH": ":".join(map(str, paths)), "JAX_PLATFORMS": "cpu"}
     command = [str(python), str(tmp_path / "use.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    (line,) = json.loads(done.stdout)
-    assert line == f"{library / 'models.py'}:5 (model)"
+    expected = [f"{library / 'models.py'}:5 (model)" for library in libraries]
+    assert json.loads(done.stdout) == expected

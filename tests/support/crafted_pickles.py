@@ -177,8 +177,19 @@ def colliding(n: int, bits: int) -> list[int]:
     return chain + keys[walks][: n - n // 2].tolist()
 
 
-def integer_keys() -> Iterator[tuple[str, bytes]]:
+INTEGERS = [
+    *(f"{name}-{place}" for name in ("equal", "walking") for place in ("keys", "pairs", "sizes")),
+    "walking-memo",
+]
+
+
+@cache
+def integer_keys() -> dict[str, bytes]:
     """Integers whose hashes are equal, or collide, wherever a pickle may put integers."""
+    return dict(_integer_keys())
+
+
+def _integer_keys() -> Iterator[tuple[str, bytes]]:
 
     def long(i: int) -> bytes:
         content = i.to_bytes(i.bit_length() // 8 + 1, "little", signed=True)
@@ -202,7 +213,7 @@ def integer_keys() -> Iterator[tuple[str, bytes]]:
 def crafted() -> Iterator[tuple[str, bytes]]:
     for i, (name, content) in enumerate(copied()):
         yield (f"{name}.pt", zipped(content)) if i % 2 else (f"{name}.pth", in_a_row(content))
-    for name, body in integer_keys():
+    for name, body in integer_keys().items():
         yield f"{name}.pt", zipped(START + body + STOP)
         yield f"{name}.pth", in_a_row(START + body + STOP)
     for name, content in small().items():
