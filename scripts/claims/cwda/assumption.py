@@ -73,7 +73,7 @@ EQUATION_2 = claim(
     "Equation 2, CWDA",
     "The filters of a trained layer are independent draws of $N(0, c^2I)$",
     results=(of_resnet20("a small number of layers can not pass the tests", rejected_assumptions),),
-    reason="This is an assumption about trained weights, which no derivation decides.",
+    reason="The statement is an assumption about trained weights, and no derivation decides it.",
 )
 
 
@@ -113,7 +113,7 @@ EXACT_KS = Draws(exact_ks, 4000)
 
 TEST_1 = claim(
     "Section 2.1, test (1)",
-    "Kolmogorov-Smirnov's test of all weights against $N(0, c^2)$, at 5 %",
+    "The weights of a layer pass the Kolmogorov-Smirnov test against $N(0, c^2)$, at 5 %",
     corrected="The $p$-values must come from fresh samples that go through the same estimation",
     remark=Remark(
         "hypothesis",
@@ -121,10 +121,10 @@ TEST_1 = claim(
         "$c$ are estimated from the weights, as in the test of Lilliefors that the paper cites, "
         "Kolmogorov's $p$-values are not valid.",
     ),
-    why="Fitting the mean and the scale brings the distribution nearer to the Gaussian, "
-    "so a test of nominal size 5 % hardly ever rejects. Fresh Gaussian samples that "
-    "are fitted in the same way have a distance of the same distribution. A "
-    "comparison with them makes the $p$-value exact.",
+    why="A fitted mean and a fitted scale bring the weights nearer to the Gaussian. Therefore a "
+    "test of nominal size 5 % hardly ever rejects. For fresh Gaussian samples that are fitted in "
+    "the same way, the distance to the fit has the distribution of the tested distance. "
+    "Therefore a comparison with fresh fitted samples gives an exact $p$-value.",
 )
 TEST_1.mean("size with known mean and scale", ks_size, KS, "rejects_known")
 
@@ -172,8 +172,8 @@ def _(key: Key[Array, ""]) -> Values:
 FIGURE_3 = claim(
     "Figure 3, Table 3",
     "Histograms of layers look Gaussian, and some 40 settings of training pass the tests",
-    why="Before training the answer is known: a uniform initialization lies 0.0572 from a "
-    "Gaussian, and a truncated normal initialization 0.0167 (test (1)).",
+    why="The Kolmogorov distance of weights to a Gaussian before training is known: 0.0572 for a "
+    "uniform initialization, and 0.0167 for a truncated normal initialization.",
     results=(
         *of_networks(
             "a figure without numbers; the results of Table 3 are in Appendix G, without content",
@@ -185,6 +185,6 @@ FIGURE_3 = claim(
             SETTINGS,
         ),
     ),
-    reason="The paper measured this on pretrained networks and trainings that we do not "
-    "have. We measured one ResNet-20 and a small network.",
+    reason="The paper used pretrained networks and trainings that we do not have. Our numbers "
+    "come from a trained ResNet-20 and from small networks.",
 )

@@ -18,7 +18,8 @@ claim = partial(Claim, "CWDA")
 SECTION_1 = claim(
     "Section 1, filters and one-shot pruning",
     "Each layer loses the same share of its filters, those with the smallest scores",
-    why="This is a protocol. The paper does not say how it rounds $pN$; here $pN$ is rounded down.",
+    why="The statement describes the procedure of one-shot pruning. The paper does not say how "
+    "it rounds $pN$, and our check rounds $pN$ down.",
 )
 
 
@@ -44,11 +45,12 @@ def _(key: Key[Array, ""]) -> Values:
 
 TABLE_2 = claim(
     "Table 2 and its footnote",
-    r"Fermat: $F = \operatorname{argmin}\,\sum\|x - v_j\|$; GM: $\sum_k\|v_k - v_j\|$",
+    r"The Fermat point is $F = \operatorname{argmin}\,\sum\|x - v_j\|$, and the score GM of "
+    r"filter $j$ is $\sum_k\|v_k - v_j\|$",
     remark=Remark(
         "over-reading",
         "The score GM is the sum of the distances to all other filters. The geometric median is "
-        "another quantity, the Fermat point.",
+        "not GM but the Fermat point.",
     ),
 )
 

@@ -40,17 +40,17 @@ def expected() -> FilterGeometry:
 THEOREM_5_1 = claim(
     "Theorem 5, item 1",
     r"$\|v_i\| \approx \|v_j\| \to \sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$",
-    corrected=r"Ratios of norms tend to 1 like $1/\sqrt d$; differences of norms keep the "
-    "variance $c^2$",
+    corrected=r"Ratios of norms of filters tend to 1 like $1/\sqrt d$, but differences of norms "
+    "keep the variance $c^2$",
     remark=Remark(
         "over-reading",
         "The ratio of the norms of two filters tends to 1, but the difference of the norms keeps "
-        "the variance $c^2$. CWDA Plus admits symmetric filters with different scales, for "
-        "which not even the ratios tend to 1.",
+        "the variance $c^2$. CWDA Plus admits symmetric filters with different scales. If "
+        "filters have different scales, even the ratios of their norms do not tend to 1.",
     ),
-    why=r"$\operatorname{Var}\|v\| = 2c^2h(d)$ grows to $c^2/2$, while $E\|v\|$ grows like "
-    r"$c\sqrt d$. The “limit” $\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ itself "
-    "diverges.",
+    why=r"The variance $\operatorname{Var}\|v\| = 2c^2h(d)$ grows only to $c^2/2$, while the mean "
+    r"$E\|v\|$ grows like $c\sqrt d$. The printed “limit” $\sqrt2\,c\,\Gamma((k + "
+    r"1)/2)/\Gamma(k/2)$ diverges.",
 )
 THEOREM_5_1.mean("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm")
 THEOREM_5_1.variance("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm")
@@ -102,16 +102,16 @@ def _largest_cosine(v: np.ndarray) -> float:
 THEOREM_5_2 = claim(
     "Theorem 5, item 2",
     r"The angle of two filters tends to $\pi/2$",
-    corrected="This holds for each pair, but not for all pairs at once if there are more "
-    "filters than dimensions",
+    corrected="The angle of each pair of filters tends to a right angle, but not all angles at "
+    "once if there are more filters than dimensions",
     remark=Remark(
         "over-reading",
-        "Each pair of filters tends to a right angle, but not all pairs at once. More filters "
-        r"than dimensions are never all orthogonal: the largest $|\cos|$ of $N$ filters in $d$ "
-        r"dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
+        "The angle of each pair of filters tends to a right angle, but not all angles at once. "
+        r"More filters than dimensions are never all orthogonal: the largest $|\cos|$ of $N$ "
+        r"filters in $d$ dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
-    why=r"$(1 + \cos)/2$ has the distribution $\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, "
-    "whose variance is $1/(4d)$.",
+    why=r"For the cosine $\cos$ of two filters, $(1 + \cos)/2$ has the distribution "
+    r"$\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, with the variance $1/(4d)$.",
 )
 THEOREM_5_2.mean("E angle = π/2", math.pi / 2, THREE_FILTERS, "angle")
 THEOREM_5_2.variance(
@@ -155,15 +155,16 @@ DISTANCES = Draws(difference_of_distances, 40_000, batch_size=10_000, draws_per_
 THEOREM_5_3 = claim(
     "Theorem 5, item 3, Figure 7",
     r"$\|v_i - v_j\| \approx \|v_i - v_t\|$",
-    corrected="Ratios of distances tend to 1; differences of distances keep the variance $3c^2/2$",
+    corrected="Ratios of distances between filters tend to 1, but differences of distances keep "
+    "the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
         "The ratio of two distances between filters tends to 1, but the difference of two "
-        "distances keeps the variance $3c^2/2$, so the triangle of Figure 7 is equilateral only "
-        "relative to its size.",
+        "distances keeps the variance $3c^2/2$. So the triangle of Figure 7 is equilateral only "
+        "relative to the lengths of its sides.",
     ),
-    why="Squared distances have the mean $2c^2d$ and the variance $8c^4d$. Two of them "
-    "have the correlation $1/4$ if they share a filter.",
+    why="Squared distances of filters have the mean $2c^2d$ and the variance $8c^4d$. If two "
+    "squared distances share a filter, their correlation is $1/4$.",
 )
 THEOREM_5_3.mean("E‖vᵢ − vⱼ‖ = 2R", lambda: expected().distance_mean, THREE_FILTERS, "distance")
 THEOREM_5_3.variance("Var = 4h", lambda: expected().distance_variance, THREE_FILTERS, "distance")
@@ -204,18 +205,18 @@ def repr_cv2() -> float:
 
 SECTION_4_2 = claim(
     "Section 4.2, consequences",
-    "The scores of all criteria become nearly equal, also those of RePr",
-    corrected=r"Scores by $\ell_1$, $\ell_2$, Fermat and GM become equal as the dimension grows, "
-    "scores by RePr as the number of filters grows",
+    "The scores of all criteria, including RePr, become nearly equal",
+    corrected=r"The scores by $\ell_1$, $\ell_2$, Fermat and GM become equal as the dimension "
+    "grows, and the scores by RePr become equal as the number of filters grows",
     remark=Remark(
         "over-reading",
         "The scores of RePr become equal if there are many filters, not if there are many "
         "dimensions. Criteria with nearly equal scores can still rank the filters alike, "
         "because under CWDA all criteria rank the same small deviations.",
     ),
-    why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. RePr "
-    r"sums $|\cos|$ over the other $N - 1$ filters. One $|\cos|$ has $\text{CV}^2 = "
-    r"\pi/2 - 1$ in any dimension, and the sum has $\text{CV}^2 = O(1/N)$.",
+    why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. The score RePr "
+    r"of a filter is the sum of $|\cos|$ over the other $N - 1$ filters. A single $|\cos|$ has "
+    r"$\text{CV}^2 \approx \pi/2 - 1$ in many dimensions, and the sum has $\text{CV}^2 = O(1/N)$.",
 )
 SECTION_4_2.mean("CV² of l1 = (π/2 − 1)/d", (math.pi / 2 - 1) / LAYER_DIMS, LAYERS, "squared_cv_l1")
 SECTION_4_2.mean("CV² of l2 = q − 1", lambda: norm_cv2(LAYER_DIMS), LAYERS, "squared_cv_l2")
@@ -263,11 +264,11 @@ SECTION_4_3 = claim(
             ),
         ),
     ),
-    why=r"At initialization all gains are 1, which lies $\Phi(1) = 0.841$ from a Gaussian, "
-    "and fully connected weights are as Gaussian as convolutions. The statement is "
-    "therefore about training, not about kinds of parameters.",
-    reason="The paper measured this on VGG16-BN, which we do not have. We measured one "
-    "trained ResNet-20.",
+    why=r"At initialization, all gains are 1, and a constant 1 has the distance $\Phi(1) = 0.841$ "
+    "from a Gaussian. Fully connected weights are as Gaussian as convolutions at initialization. "
+    "Therefore the statement is about training, not about kinds of parameters.",
+    reason="The paper tested the parameters of VGG16-BN, which we do not have. We tested the "
+    "parameters of a trained ResNet-20.",
 )
 
 
@@ -283,7 +284,7 @@ CWDA_PLUS = claim(
             ),
         ),
     ),
-    why="Theorem 2 would follow from this conjecture, and Theorem 4 needs no conjecture. "
-    "Theorem 5 would not follow (Theorem 5, item 1).",
-    reason="This is a conjecture about trained weights, which no derivation decides.",
+    why="Theorem 2 would follow from the conjecture CWDA Plus, and Theorem 4 needs no "
+    "conjecture. Theorem 5 would not follow from CWDA Plus (Theorem 5, item 1).",
+    reason="CWDA Plus is a conjecture about trained weights, and no derivation decides it.",
 )

@@ -41,7 +41,7 @@ PROPOSITION_1 = claim(
     corrected=r"The formula for the moments holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
     why=r"At $\theta = \alpha = 1.5$ and $\beta = -1$, the second moment of the distribution is "
-    r"infinite, but the variance of Equation 13 is $-18$. The paper uses the proposition only at "
+    "infinite, but the variance of Equation 13 is $-18$. The paper uses Proposition 1 only at "
     r"$\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
@@ -76,8 +76,8 @@ def _moment(density: Callable[[float], Any], order: int | float) -> float:
 
 PROPOSITION_2 = claim(
     "Proposition 2, Equations 14 and 15",
-    r"For $x$ of $N(0, \sigma^2)$, $|x|$ has the mean $\sigma\sqrt{2/\pi}$ and the "
-    r"variance $\sigma^2(1 - 2/\pi)$",
+    r"If $x$ has the distribution $N(0, \sigma^2)$, $|x|$ has the mean $\sigma\sqrt{2/\pi}$ and "
+    r"the variance $\sigma^2(1 - 2/\pi)$",
 )
 
 
@@ -100,8 +100,9 @@ PROPOSITION_3 = claim(
     r"For $v$ of $N(0, \sigma^2I)$, $E\|v\|^j = 2^{j/2}\,\sigma^j\,\Gamma((k + "
     r"j)/2)/\Gamma(k/2)$",
     why=r"$\operatorname{Var}\|v\| = 2\sigma^2h(k)$ with $h(k) = k/2 - (\Gamma((k + "
-    r"1)/2)/\Gamma(k/2))^2 = 1/4 - 1/(16k) - \dots$. In every dimension this is below "
-    r"$\sigma^2/2$, which is its limit (Lemma 2).",
+    r"1)/2)/\Gamma(k/2))^2 = 1/4 - 1/(16k) - \dots$. In every dimension, the variance "
+    r"$\operatorname{Var}\|v\|$ is below $\sigma^2/2$, which is the limit of the variance (Lemma "
+    "2).",
 )
 
 

@@ -16,13 +16,13 @@ PROPOSITION_8 = claim(
     "A Gaussian matrix has full rank with probability 1",
     printed="Proposition 8: “For a n×m random matrix (aij)n×m, where aij ∼ N(0, σ2). And Eq. (8) "
     r"holds with probability 1.” It means Eq. 42, $\operatorname{rank} = \min(m, n)$",
-    corrected="The entries of the matrix must have a joint density, as independent Gaussian "
-    "entries do",
+    corrected="The entries of the matrix must have a joint density. Independent Gaussian entries "
+    "have a joint density",
     fault="false in a case",
-    why="Matrices of lower rank are the zeros of polynomials, so they have probability 0 under a "
-    "joint density. A matrix whose entries all equal the same normal variable has rank 1. "
-    "Theorem 4 needs the rank of the differences $v_i - v_0$. The entries of these differences "
-    "are dependent but have a joint density.",
+    why="Matrices of lower rank are the zeros of polynomials. Therefore matrices of lower rank "
+    "have probability 0 if the entries have a joint density. If all entries equal the same "
+    "normal variable, the matrix has rank 1. Theorem 4 needs the rank of the differences $v_i - "
+    "v_0$. The entries of the differences $v_i - v_0$ are dependent but have a joint density.",
 )
 
 
@@ -56,13 +56,14 @@ LEMMA_4 = claim(
     "Lemma 4, Equation 43",
     r"Every $x$ is $\sum\lambda_iv_i$ with $\sum\lambda_i = 1$ if "
     r"$\operatorname{rank}(v_i - v_0) = n$ and $k \le n$",
-    corrected=r"The lemma holds for $k \ge n$, as Theorem 4 needs it",
+    corrected=r"Lemma 4 holds for $k \ge n$, which Theorem 4 needs",
     remark=Remark(
         "hypothesis",
-        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. The lemma also holds for "
-        r"$k > n$, with more than $n + 1$ vectors. Then the coordinates $\lambda$ are not unique.",
+        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. Lemma 4 also holds for "
+        r"$k > n$, with more than $n + 1$ vectors. For $k > n$, the coordinates $\lambda$ are not "
+        "unique.",
     ),
-    why=r"The $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
+    why=r"The differences $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",
 )
 
@@ -92,11 +93,11 @@ LEMMA_5 = claim(
     r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
     remark=Remark(
         "hypothesis",
-        "The identity requires that the coordinates of $a$ and the coordinates of $b$ have the "
-        "same sum. Barycentric coordinates have the sum 1, and need not be unique.",
+        "The identity of Lemma 5 requires that the coordinates of $a$ and the coordinates of $b$ "
+        "have equal sums. Barycentric coordinates have the sum 1, and need not be unique.",
     ),
-    why=r"$D$ is $R^\top R$ minus terms that are constant along rows or columns. These "
-    r"terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",
+    why=r"The matrix $D$ is $R^\top R$ minus terms that are constant along rows or columns. The "
+    r"constant terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",
 )
 
 
@@ -143,12 +144,12 @@ LEMMA_6 = claim(
     "unless all of the vectors are in $P$",
     remark=Remark(
         "hypothesis",
-        "The condition that not all vectors $a_i$ belong to the hyperplane $P$ is needed only if "
-        "$v_0$ is in the subspace $W$.",
+        "In Lemma 6, the condition that not all vectors $a_i$ belong to the hyperplane $P$ is "
+        "needed only if $v_0$ is in the subspace $W$.",
     ),
-    why="If no point of $P$ were independent of the vectors, $P$ would lie in their span "
-    "(54). The dimension of the span is too small for this (55, 56), or the span is "
-    "$P$ itself. The last line of the induction is for $n - k = l + 1$.",
+    why="If no point of $P$ were independent of the vectors, $P$ would lie in the span of the "
+    "vectors (Equation 54). But the dimension of the span is too small (Equations 55 and 56), or "
+    "the span is $P$. The last line of the induction is for $n - k = l + 1$.",
 )
 
 

@@ -48,13 +48,13 @@ PROPOSITION_5 = claim(
     r"For increasing functions $f$ and $g$ on $\mathbb{R}^n$, the mean of the product is at least "
     r"the product of the means, $E\,f\,g \ge E\,f\,E\,g$",
     printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
-    corrected="The coordinates of the random vector must be independent. For the norms, the "
-    r"coordinates are $|x_1|, \dots, |x_n|$",
+    corrected="The coordinates of the random vector must be independent. If $f$ and $g$ are "
+    r"norms of weights, the coordinates are $|x_1|, \dots, |x_n|$",
     fault="false in a case",
     why="The functions $f = x_1$ and $g = x_2$ are increasing, but for $X = (z, -z)$ with a "
-    "standard normal $z$, the mean of $f g$ is $-1$. The norms do not increase with the weights "
-    "either, but the norms increase with the absolute values of the weights, which are "
-    "independent.",
+    "standard normal $z$, the mean of $f g$ is $-1$. The norms of filters do not increase with "
+    "the weights, but increase with the absolute values of the weights. The absolute values of "
+    "Gaussian weights are independent.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",
@@ -90,7 +90,7 @@ def _remainders(cross: float) -> list[float]:
 
 EQUATION_20 = claim(
     "Proposition 6, Equation 20",
-    "Taylor's expansion of $f(X, Y)$ to first order about the means",
+    "Equation 20 is Taylor's expansion of $f(X, Y)$ to first order about the means",
 )
 
 
@@ -101,15 +101,15 @@ def _() -> Values:
 
 EQUATION_21 = claim(
     "Proposition 6, Equation 21",
-    "Taylor's expansion of $f(X, Y)$ to second order about the means",
+    "Equation 21 is Taylor's expansion of $f(X, Y)$ to second order about the means",
     printed=r"Equation 21: $f = f(EX, EY) + \sum(X - EX)\,\partial f/\partial X + \frac12\sum(X - "
     r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$, sums over $X$ "
     "and $Y$, “according to Taylor theorem”",
     corrected="The second-order expansion needs the mixed term $(X - EX)(Y - "
     r"EY)\,\partial^2f/\partial X\partial Y$",
     fault="false",
-    why="Without the mixed term, the remainder of the expansion of $x/y$ is itself of second "
-    "order. For the same reason, Equation 33 lacks the covariance.",
+    why="Without the mixed term, the remainder of the expansion of $x/y$ is of second order. "
+    "Because Equation 21 lacks the mixed term, Equation 33 lacks the covariance.",
 )
 
 
@@ -135,12 +135,13 @@ LEMMA_1 = claim(
     r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
-    corrected="The formula needs variables $X$ and $Y$ whose deviations are small relative to "
-    "their means, and a $Y$ that is not near 0",
+    corrected="The formula needs variables $X$ and $Y$ with deviations that are small relative "
+    "to the means, and a $Y$ that is not near 0",
     fault="false in a case",
-    why="The formula is the variance of the first-order expansion of $X/Y$. The remainder has the "
-    "size of the squared coefficients of variation, which are $O(1/n)$ for norms. As an example "
-    "where the formula fails, $N(3, 1)/N(5, 1)$ has infinite variance.",
+    why="The formula of Equation 22 is the variance of the first-order expansion of $X/Y$. The "
+    "remainder of the expansion has the size of the squared coefficients of variation, which are "
+    "$O(1/n)$ for norms. The formula fails for the ratio $N(3, 1)/N(5, 1)$, which has infinite "
+    "variance.",
 )
 
 
@@ -182,8 +183,9 @@ def _gamma_ratios() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 LEMMA_2 = claim(
     "Lemma 2, Equations 23 and 24",
     r"$R(x)^2/x \to 1/2$ and $x/2 - R(x)^2 \to 1/4$",
-    why="The proof uses Stirling's formula, whose relative error is $1/(12x)$, in a "
-    "difference. The result is right because the errors of both terms cancel.",
+    why="The proof of Lemma 2 uses Stirling's formula, which has a relative error of $1/(12x)$, "
+    "in a difference of two terms. The result is right, because the errors of the two terms "
+    "cancel.",
 )
 
 
@@ -219,9 +221,9 @@ FIGURE_9 = claim(
     "Figure 9",
     "In the layers of trained ResNets, the variances of the ratios follow $1/n$",
     results=(of_resnet20("“the estimation O(1/n) … is appropriate”", variances_of_ratios),),
-    why="Any variance of $O(1/n)$ looks like $1/n$ in this figure. A ratio does not "
-    "change with the scale of its filter, so the figure cannot show the different "
-    "scales that Figure 1 shows.",
-    reason="The paper measured this on trained networks that we do not have. We measured one "
-    "trained ResNet-20.",
+    why="Any variance of $O(1/n)$ looks like $1/n$ in Figure 9. The ratio of two norms does not "
+    "change with the scale of the filter. So Figure 9 cannot show that filters have different "
+    "scales, which Figure 1 shows.",
+    reason="The paper used trained networks that we do not have. Our numbers come from a trained "
+    "ResNet-20.",
 )

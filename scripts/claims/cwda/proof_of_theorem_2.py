@@ -26,8 +26,8 @@ PROPOSITION_7 = claim(
     r"$\partial^nL_p^{(\alpha)} = (-1)^nL_{p-n}^{(\alpha+n)}$, $L_{-1/2}^{(\alpha)} > 0$, and the "
     "slope of $T(x)$",
     why=r"At $x = -y \le 0$, $L_{-1/2}^{(\alpha)}$ is a sum of positive terms: Poisson "
-    r"probabilities of mean $y$ times ratios of $\Gamma$. At $x > 0$ all terms of its "
-    "power series are positive.",
+    r"probabilities of mean $y$ times ratios of $\Gamma$. At $x > 0$, all terms of the power "
+    r"series of $L_{-1/2}^{(\alpha)}$ are positive.",
 )
 
 
@@ -74,8 +74,8 @@ THEOREM_2_PROOF = claim(
     fault="misprint",
     why=r"A distance has the unit of $\sigma$. At $F = 0$, the mean distance is "
     r"$\sqrt2\,\sigma\,\Gamma((k + 1)/2)/\Gamma(k/2)$. For $\sigma = 1.7$ and $k = 9$, the mean "
-    "distance is 4.96, but the printed form gives 8.43. The proof needs only the sign of the "
-    "slope of the mean distance, which is right.",
+    "distance is 4.96, but the printed form gives 8.43. The proof of Theorem 2 needs only the "
+    "sign of the slope of the mean distance, and the sign is right.",
 )
 THEOREM_2_PROOF.mean(
     "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",

@@ -25,13 +25,14 @@ claim = partial(Claim, "CWDA")
 EQUATION_34 = claim(
     "Equation 34",
     r"$2\|X\|\|Y\| \gg (\|X\|^2 - \|Y\|^2)^2$ for large $k$ and small $c$",
-    corrected=r"$(x - y)^2 \ll 2xy$ holds instead: the ratio falls like $1/(2k)$ at every $c$",
+    corrected=r"For norms $x$ and $y$, $(x - y)^2 \ll 2xy$ holds instead, because the ratio of "
+    "the two sides falls like $1/(2k)$ at every $c$",
     remark=Remark(
         "unit",
         "The left side of Equation 34 has the unit $c^2$, and the right side has the unit $c^4$. "
-        "For large $k$, the mean ratio of the right side to the left side is about $2c^2$, which "
-        "is small only in a unit that makes $c$ small. The proof needs another inequality: "
-        r"$(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
+        "For large $k$, the mean ratio of the right side of Equation 34 to the left side is "
+        "about $2c^2$, which is small only in a unit that makes $c$ small. The proof of Theorem "
+        r"3 needs another inequality: $(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
     ),
     why=r"Norms $x$ and $y$ have $E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for any $c$, so a "
     "large $k$ alone is enough.",
@@ -70,20 +71,20 @@ def _squared_sum(key: Array, factor: int) -> Cases:
 
 LAGRANGE_IDENTITY = claim(
     "Lagrange's identity in the proof of Theorem 3",
-    r"Lagrange's identity for $n$ norms is $n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$, where the "
+    r"Lagrange's identity for $n$ norms is $n\sum a^2 = (\sum a)^2 + \sum(a^2 - b^2)^2$, and the "
     "last sum is over pairs of norms $a$ and $b$",
     printed=r"Appendix D, before Equation 37: “According to Lagrange’s identity, we have” "
     r"$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$, sums over $i < j$; the next line: “Since Eq. (34)”",
-    corrected=r"The last sum of the identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
-    r"$(\|a_i\|^2 - \|a_j\|^2)^2$, and the factor 2 must be before the products",
+    corrected=r"The last sum of Lagrange's identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
+    r"$(\|a_i\|^2 - \|a_j\|^2)^2$, and the factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
-    why="The printed terms of the identity have the different units $c^2$ and $c^4$. Lagrange's "
-    r"identity for the sequences $\|a_i\|$ and 1 has the squared differences of the norms "
-    "themselves. The proof uses the printed form: the next line drops the last sum by Equation "
-    r"34, which is about $(\|X\|^2 - \|Y\|^2)^2$, too. Only the place of the factor 2 is a "
-    "misprint.",
+    why="In the printed identity, some terms have the unit $c^2$ and some terms the unit $c^4$. "
+    r"Lagrange's identity for the sequences $\|a_i\|$ and 1 has the squared differences of norms, "
+    "not of squared norms. The proof uses the printed form: the next line of the proof drops the "
+    r"last sum by Equation 34, and Equation 34 is about $(\|X\|^2 - \|Y\|^2)^2$. The wrong place "
+    "of the factor 2 is only a misprint.",
 )
 
 
@@ -147,15 +148,17 @@ EQUATIONS_35_AND_36 = claim(
     "Equations 35 and 36",
     r"$\operatorname{Var}(F_1/F_2) = c^2k\,\operatorname{Var}(\sum r/\sum r^2)$ and "
     r"$\operatorname{Var}(F_2/F_1) = \operatorname{Var}(\sum r^2/\sum r)/(c^2k)$",
-    corrected=r"Beside $c^2k$, both need the factor $q = E\,r^2/(E\,r)^2 = 1 + 1/(2k) + \dots$",
+    corrected=r"The two formulas need, beside $c^2k$, the factor $q = E\,r^2/(E\,r)^2 = 1 + "
+    r"1/(2k) + \dots$",
     remark=Remark(
         "hypothesis",
-        r"The formulas for the variances hold to leading order in $k$. The mean norm $E\,r = "
-        r"\sqrt2\,c\,R$ differs from $c\sqrt k$ by a relative $1/(4k)$. So the factors $c^2k$ and "
-        "$1/(c^2k)$ have a relative error of $1/(2k)$, which is 5 % in $k = 10$ dimensions.",
+        "The formulas for the variances in Equations 35 and 36 hold to leading order in $k$. The "
+        r"mean norm $E\,r = \sqrt2\,c\,R$ has a relative difference of $1/(4k)$ from $c\sqrt k$. "
+        "So the factors $c^2k$ and $1/(c^2k)$ have a relative error of $1/(2k)$, which is 5 % in "
+        "$k = 10$ dimensions.",
     ),
-    why=r"$F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The second factor "
-    r"is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
+    why=r"The ratio $F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The factor "
+    r"$E\,\sum r^2/E\,\sum r$ is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
 )
 EQUATIONS_35_AND_36.variance(
     "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", form="overread"
@@ -182,18 +185,18 @@ EQUATIONS_37_TO_41 = claim(
     r"$\sum r/\sum r^2$, $n/\sum r$, $\sum r^2/\sum r$ and $\sum r/n$ have the relative variance "
     "$1/(2nk)$",
     covers="Figure 11",
-    corrected="The relative variance is $(q - 1)/n$ at every $k$, with $2k(q - 1) = 1 + 1/(4k) "
-    r"+ \dots$",
+    corrected="To first order in $1/n$, the relative variance is $(q - 1)/n$ at every $k$, with "
+    r"$2k(q - 1) = 1 + 1/(4k) + \dots$",
     remark=Remark(
         "hypothesis",
-        "The four relative variances of Equations 37 to 41 are $(q - 1)/n$ to first order in "
-        r"$1/n$, where $q = E\,r^2/(E\,r)^2$ for a norm $r$. Only the variances in the unit of the "
-        "weights, as in Equations 37 and 40, depend on $c$. Figure 11 has $c = 0.01$, but its "
-        "scaled sums give the same values for every $c$.",
+        r"For a norm $r$, let $q = E\,r^2/(E\,r)^2$. The four relative variances of Equations 37 "
+        "to 41 are $(q - 1)/n$ to first order in $1/n$. Only the variances in the unit of the "
+        "weights, as in Equations 37 and 40, depend on $c$. Figure 11 has $c = 0.01$, but the "
+        "scaled sums of Figure 11 have equal values for every $c$.",
     ),
-    why=r"$\sum r/n$ has the variance $\operatorname{Var}(r)/n$. The delta method gives "
-    r"the same for the others, because $\operatorname{Cov}(r, r^2)/(E\,r\,E\,r^2) = "
-    r"1/k$ and $\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",
+    why=r"The mean $\sum r/n$ has the variance $\operatorname{Var}(r)/n$. By the delta method, "
+    r"the other three expressions have the same relative variance, because $\operatorname{Cov}(r, "
+    r"r^2)/(E\,r\,E\,r^2) = 1/k$ and $\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",
 )
 EQUATIONS_37_TO_41.variance(
     "Var(n/Σr) (Er)² = (q − 1)/n to first order in 1/n",

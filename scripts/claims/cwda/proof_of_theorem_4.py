@@ -15,15 +15,15 @@ claim = partial(Claim, "CWDA")
 THEOREM_4 = claim(
     "Theorem 4, Equation 7",
     r"$\sum\|P - v_i\|^2 = \sum\|G - v_i\|^2 + (k + 1)\|P - G\|^2$ under conditions on rank",
-    corrected="The identity holds for any points and any $P$",
+    corrected="The identity of Equation 7 holds for any points $v_i$ and any $P$",
     remark=Remark(
         "hypothesis",
-        "The identity of Theorem 4 holds for all points and all $P$, so the conditions (1) to (3) "
-        r"are not needed. The covariance in (3) is $c \cdot I$ in the appendix and $c^2 \cdot I$ "
-        "in the main text.",
+        "The identity of Theorem 4 holds for all points and all $P$, so the conditions (1) to "
+        r"(3) are not needed. The covariance in condition (3) of Theorem 4 is $c \cdot I$ in the "
+        r"appendix and $c^2 \cdot I$ in the main text.",
     ),
-    why=r"$\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G - v_i\|^2$, and "
-    r"$\sum(G - v_i) = 0$.",
+    why=r"The identity follows from $\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G "
+    r"- v_i\|^2$ and $\sum(G - v_i) = 0$.",
 )
 
 
@@ -49,9 +49,9 @@ def _(key: Key[Array, ""]) -> Cases:
 
 EQUATIONS_57_TO_66 = claim(
     "Proof of Theorem 4, Equations 57 to 66",
-    r"The first case: $k \ge n$, by generalized barycentric coordinates",
-    why=r"Each line follows from Lemma 5 with the coordinates $\gamma$ of $P$, $\alpha_i = 1$ and "
-    r"unit vectors, if Lemma 4 is read with $k \ge n$.",
+    r"For $k \ge n$, the first case, the identity follows by generalized barycentric coordinates",
+    why=r"Each line of the proof follows from Lemma 5 with the coordinates $\gamma$ of $P$, "
+    r"$\alpha_i = 1$ and unit vectors, if Lemma 4 is read with $k \ge n$.",
 )
 
 
@@ -86,16 +86,16 @@ def _second_case(key: Array) -> tuple[np.ndarray, ...]:
 
 EQUATIONS_67_TO_81 = claim(
     "Proof of Theorem 4, Equations 67 to 81",
-    "The second case: $k < n$, with points mirrored at $G$ added",
+    "For $k < n$, the second case, the proof adds points and their mirror images at $G$",
     remark=Remark(
         "hypothesis",
-        "The points $P$ and $G$ must differ; otherwise the orthogonal complement of $W_1$ has the "
-        "dimension $n$, not $n - 1$. If $P = G$, Theorem 4 is trivial.",
+        r"The proof needs $P \ne G$. If $P = G$, the orthogonal complement of $W_1$ has the "
+        "dimension $n$, not $n - 1$, but Theorem 4 is trivial.",
     ),
-    why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P "
-    "- G$, and their mirror images $2G - p$. These points keep the centroid and "
-    "satisfy (69). The first case applies to all points together, and the added "
-    "points cancel.",
+    why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P - G$, "
+    "and their mirror images $2G - p$. The added points do not move the centroid, and satisfy "
+    "Equation 69. The first case of the proof applies to all points together, and the terms of "
+    "the added points cancel.",
 )
 
 

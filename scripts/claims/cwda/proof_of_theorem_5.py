@@ -17,11 +17,12 @@ EQUATIONS_82_TO_84 = claim(
     r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
     remark=Remark(
         "hypothesis",
-        "The inequality holds for every $k$, because a norm $r$ has a variance below $c^2/2$. The "
-        r"“$\approx$” of Equation 84 is meant relative to $c\sqrt k$: the width $c\sqrt{M/2}$ "
-        r"does not shrink, but the ratio of this width to $c\sqrt k$ shrinks.",
+        "The inequality of Equation 82 holds for every $k$, because a norm $r$ has a variance "
+        r"below $c^2/2$. The “$\approx$” of Equation 84 is meant relative to $c\sqrt k$: as $k$ "
+        r"grows, the width $c\sqrt{M/2}$ does not shrink, but the ratio of the width to $c\sqrt "
+        "k$ shrinks.",
     ),
-    why=r"Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
+    why=r"The statement is Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
 )
 
 
@@ -54,10 +55,10 @@ EQUATIONS_85_TO_88 = claim(
     corrected="The products $v_{ip}v_{jp}$ of two weights have the variance $c^4$, and the cosine "
     "of two filters has exactly the variance $1/k$",
     fault="false in a case",
-    why=r"Two independent weights have a product of variance $c^4$, which is 1 only for $c = 1$. "
-    "Equation 87 uses the variance 1, and so does the first arrow of Equation 88. The result of "
-    "Equation 88 is right, because a cosine is divided by both norms, which removes $c^4$: cosines "
-    "have the variance $1/k$ for every $k$ and $c$.",
+    why="The product of two independent weights has the variance $c^4$, which is 1 only for $c = "
+    "1$. Equation 87 and the first arrow of Equation 88 use the variance 1. The result of "
+    "Equation 88 is right, because a cosine is an inner product divided by two norms, which "
+    "removes the factor $c^4$. Cosines have the variance $1/k$ for every $k$ and $c$.",
 )
 EQUATIONS_85_TO_88.variance(
     "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", form="rejected"
@@ -72,6 +73,6 @@ EQUATIONS_85_TO_88.variance(
 
 APPENDICES_G_AND_H = claim(
     "Appendices G and H",
-    "Statistical tests and details of the experiments",
-    reason="These appendices are headings without content.",
+    "Appendices G and H have statistical tests and details of the experiments",
+    reason="Appendices G and H are headings without content.",
 )

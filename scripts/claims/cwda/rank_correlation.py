@@ -41,18 +41,19 @@ def spearman_with_scales() -> float:
 
 CONCLUSION_FROM_THEOREM_1 = claim(
     "Conclusion from Theorem 1",
-    r"$\ell_1$ and $\ell_2$ rank filters nearly alike",
+    r"The norms $\ell_1$ and $\ell_2$ rank filters nearly alike",
     corrected=r"As the dimension grows, $\mathrm{Sp}$ falls to 0.9301",
     remark=Remark(
         "over-reading",
-        r"The rankings by $\ell_1$ and $\ell_2$ do not become the same as the dimension grows: for "
-        r"many filters, their $\mathrm{Sp}$ falls to 0.930. The values 0.98 and 0.99 of Figure 1 "
-        "exceed those of Gaussian filters with one scale.",
+        r"The rankings by $\ell_1$ and $\ell_2$ do not become the same as the dimension grows: "
+        r"for many filters, their $\mathrm{Sp}$ falls to 0.930. The values 0.98 and 0.99 of "
+        "Figure 1 exceed the values of Gaussian filters with equal scales.",
     ),
-    why=r"$\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in one "
-    r"dimension and falls to $1/\sqrt{\pi - 2} = 0.936$, because the variance of the "
-    "ratio of the norms falls like $1/n$, as the variances of the norms do. A normal "
-    r"pair of correlation $\rho$ has $\mathrm{Sp} = (6/\pi)\arcsin(\rho/2)$.",
+    why=r"The correlation $\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in "
+    r"one dimension and falls to $1/\sqrt{\pi - 2} = 0.936$ in many dimensions. The reason is "
+    "that the variance of the ratio of the norms falls only like $1/n$, as fast as the relative "
+    r"variances of the norms. A normal pair of correlation $\rho$ has $\mathrm{Sp} = "
+    r"(6/\pi)\arcsin(\rho/2)$.",
 )
 CONCLUSION_FROM_THEOREM_1.add(layer_spearman("E Sp, 64 filters of 144 dimensions", "l1", "l2"))
 CONCLUSION_FROM_THEOREM_1.mean(

@@ -86,7 +86,7 @@ STRONG = claim(
         r"of 1,000 filters have $\mathrm{Sp} = 0.8$, the lowest tenths by the two scores share "
         "57 % of the filters.",
     ),
-    reason="This is a rule of thumb, which no number could contradict.",
+    reason="The statement is a rule of thumb, and no number could contradict it.",
 )
 
 
@@ -96,9 +96,10 @@ PROVED = claim(
     printed="Section 3: “we strictly prove the similarities of the criteria in Table 2 by CWDA”",
     remark=Remark(
         "over-reading",
-        "The theorems bound variances of ratios by $O(1/n)$. Nevertheless, the rank correlation "
-        r"$\mathrm{Sp}$ need not tend to 1: for $\ell_1$ and $\ell_2$, it tends to 0.93 "
-        "(Conclusion from Theorem 1; Section 3.2, approximately monotonic).",
+        "The theorems of the pruning paper bound variances of ratios by $O(1/n)$. But with such "
+        r"a bound, the rank correlation $\mathrm{Sp}$ need not tend to 1: for $\ell_1$ and "
+        r"$\ell_2$, it tends to 0.93 (Conclusion from Theorem 1; Section 3.2, approximately "
+        "monotonic).",
     ),
     reason="The proved statements have entries of their own: Theorems 1 to 4 and the "
     "conclusions from them.",
@@ -107,18 +108,18 @@ PROVED = claim(
 
 TABLE_1 = claim(
     "Table 1",
-    r"$\ell_1$, $\ell_2$, GM and Fermat prune almost the same eight filters first",
-    corrected=r"$\ell_1$ and $\ell_2$ share 5 of 8 filters in ResNet18, as Gaussian filters "
-    "would",
+    r"The criteria $\ell_1$, $\ell_2$, GM and Fermat prune almost the same eight filters first",
+    corrected=r"The criteria $\ell_1$ and $\ell_2$ share 5 of 8 filters in ResNet18, as many as "
+    "for Gaussian filters",
     remark=Remark(
         "over-reading",
-        r"In VGG16, $\ell_1$ and $\ell_2$ choose the same 8 filters. In ResNet18, the two criteria "
-        r"share 5 of the 8 filters. In layers of Gaussian filters, $\ell_1$ and $\ell_2$ share "
-        "5.5 of the 8 filters on average.",
+        r"In VGG16, $\ell_1$ and $\ell_2$ choose the same 8 filters. In ResNet18, $\ell_1$ and "
+        r"$\ell_2$ share 5 of the 8 chosen filters. In layers of Gaussian filters, $\ell_1$ and "
+        r"$\ell_2$ share 5.5 of the 8 chosen filters on average.",
     ),
-    why=r"We counted in the printed lists. In many dimensions $\ell_1$ and $\ell_2$ have "
-    r"the correlation $1/\sqrt{\pi - 2}$. For a normal pair of this correlation the "
-    "lowest 8 of 256 overlap by 0.68.",
+    why="We counted shared filters in the printed lists. For Gaussian filters in many "
+    r"dimensions, $\ell_1$ and $\ell_2$ have the correlation $1/\sqrt{\pi - 2}$. For a normal "
+    r"pair with the correlation $1/\sqrt{\pi - 2}$, the lowest 8 of 256 values overlap by 0.68.",
     results=of_networks(
         "5 of 8 (ResNet18, 12th), 8 of 8 (VGG16, 3rd)",
         lambda layers: f"l1 and l2 share {spread([*map(first_shared, layers)], 1)} of the first 8",
@@ -158,10 +159,10 @@ FIGURE_1 = claim(
     "Figure 1",
     r"$\mathrm{Sp}$ of $\ell_1$, GM and Fermat with $\ell_2$ is 0.99 each in ResNet18, "
     "and 0.98, 0.98 and 1.00 in VGG16",
-    why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the "
-    "layer of ResNet18 and 0.927 in the layer of VGG16 (Conclusion from Theorem 1). "
-    "The figure itself therefore speaks against one scale $c$ for all filters: scales "
-    "that spread by 4 to 5 % give the printed values.",
+    why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the layer of "
+    "ResNet18 and 0.927 in the layer of VGG16 (Conclusion from Theorem 1). The values of Figure "
+    "1 are higher. Therefore Figure 1 speaks against one scale $c$ for all filters: scales with "
+    "a spread of 4 to 5 % give the printed values.",
     results=(
         *of_networks(
             "0.99, 0.99, 0.99 (ResNet18, 12th); 0.98, 0.98, 1.00 (VGG16, 3rd)",
@@ -169,8 +170,8 @@ FIGURE_1 = claim(
         ),
         of_the_report(pairs_in_the_report("spearman", "l1-l2", "l2-gm", "l2-fermat")),
     ),
-    reason="The paper measured this on pretrained networks that we do not have. We measured "
-    "one trained ResNet-20.",
+    reason="The paper used pretrained networks that we do not have. Our numbers come from a "
+    "trained ResNet-20.",
 )
 
 
@@ -187,8 +188,9 @@ EQUATION_1 = claim(
     r"The overlap is $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
     remark=Remark(
         "over-reading",
-        "Two unrelated rankings have the overlap $p$ on average, and any two rankings overlap by "
-        "at least $2 - 1/p$. So compare an overlap with $p$, not with 0.",
+        "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ on "
+        "average, and any two rankings overlap by at least $2 - 1/p$. Therefore compare an "
+        "overlap with $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(
@@ -246,6 +248,6 @@ FIGURE_2 = claim(
         *of_networks("a figure without numbers", pairs_of("overlap", "l1-l2", "l2-gm")),
         of_the_report(pairs_in_the_report("overlap", "l1-l2", "l2-gm")),
     ),
-    reason="The paper measured this on pretrained networks that we do not have. We measured "
-    "one trained ResNet-20.",
+    reason="The paper used pretrained networks that we do not have. Our numbers come from a "
+    "trained ResNet-20.",
 )

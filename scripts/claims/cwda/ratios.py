@@ -75,17 +75,18 @@ APPROXIMATELY_MONOTONIC = claim(
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"All pairs of scores with $|\log y_i/y_j| > 2\varepsilon$ keep their order, where "
-    r"$\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$. So Kendall's $1 - \tau$ is at "
-    "most twice the share of the other pairs. If the logarithms of the scores are jointly "
-    r"normal, Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
-    r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
+    corrected=r"Let $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$. All pairs of "
+    r"scores with $|\log y_i/y_j| > 2\varepsilon$ keep their order. So Kendall's $1 - \tau$ is at "
+    r"most twice the share of pairs with $|\log y_i/y_j| \le 2\varepsilon$. If the logarithms of "
+    r"the scores are jointly normal, Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with "
+    r"$r \ge \sqrt{1 - \operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="Two independent sets of filters are a counter-example. The ratios of their norms have "
-    "the variance $O(1/d)$ in $d$ dimensions, but the ranks are unrelated, because the relative "
-    r"variance of each norm is $O(1/d)$, too. If the variance of $\log X/Y$ is small relative to "
-    r"the variance of $\log Y$, Pearson's correlation of the logarithms is large. But the ranks "
-    "can still differ, because one outlier can cause both the variance and the correlation.",
+    why="Two independent sets of filters are a counter-example. The ratios of the norms of "
+    "independent filters have the variance $O(1/d)$ in $d$ dimensions. But the ranks of the "
+    "norms are unrelated, because the relative variance of each norm is only $O(1/d)$. If the "
+    r"variance of $\log X/Y$ is small relative to the variance of $\log Y$, Pearson's correlation "
+    "of the logarithms is large. But with a large correlation, the ranks can still differ, "
+    "because a single outlier can cause the variance and the correlation.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"
@@ -193,21 +194,22 @@ THEOREM_1_DIMS = (2, 3, 9, 64, 256, 576, 2304)
 
 THEOREM_1 = claim(
     "Theorem 1, Equations 3 and 25",
-    r"$\operatorname{Var}(\ell_1/\ell_2)$ and $\operatorname{Var}(\ell_2/\ell_1)$ of a Gaussian "
-    r"filter in $n$ dimensions, scaled to mean 1, $\lesssim 1/n$",
+    "For a Gaussian filter in $n$ dimensions and norms that are scaled to mean 1, "
+    r"$\operatorname{Var}(\ell_1/\ell_2)$ and $\operatorname{Var}(\ell_2/\ell_1)$ are $\lesssim "
+    "1/n$",
     corrected=r"The variance is $(1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1 < (\pi - 3)/(2n)$, "
     "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
         r"The variance of the ratio $\ell_1/\ell_2$ is $0.07/n$. The proof has the bound $(\pi - "
-        r"1)/(2n)$, which is the variance for independent $\ell_1$ and $\ell_2$ and is above "
-        "$1/n$. Such a bound says nothing about ranks.",
+        r"1)/(2n)$, which is the variance for independent norms $\ell_1$ and $\ell_2$ and is "
+        "above $1/n$. The bound of a variance says nothing about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
-    r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and "
-    r"$\operatorname{Var}(\ell_1/\ell_2) = (1 + \text{CV}_1^2)/(1 + \text{CV}_2^2) - "
-    r"1$ with $\text{CV}_1^2 = (\pi/2 - 1)/n$ and $\text{CV}_2^2 \approx 1/(2n)$. "
-    "Equation 25 drops the covariance, which cancels all but a fifteenth.",
+    r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "
+    r"+ \text{CV}_1^2)/(1 + \text{CV}_2^2) - 1$ with $\text{CV}_1^2 = (\pi/2 - 1)/n$ and "
+    r"$\text{CV}_2^2 \approx 1/(2n)$. Equation 25 drops the covariance of $\ell_1$ and $\ell_2$, "
+    "which cancels all but a fifteenth of the variance.",
 )
 
 
@@ -272,8 +274,8 @@ THEOREM_1_PROOF = claim(
     corrected=r"On the right side of the equation, $\ell_1$ and $\ell_2$ must not have hats",
     fault="misprint",
     why="As printed, both sides of the equation have the same variance, but the factor "
-    r"$(E\,\ell_1/E\,\ell_2)^2$ is nearly $2n/\pi$ and not 1. The formula in the next line of "
-    "the proof is right.",
+    r"$(E\,\ell_1/E\,\ell_2)^2$ is nearly $2n/\pi$ and not 1. In the next line of the proof, the "
+    "formula is right.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

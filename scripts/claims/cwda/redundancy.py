@@ -31,7 +31,7 @@ claim = partial(Claim, "CWDA")
 SECTION_4_1_1 = claim(
     "Section 4.1 (1)",
     "The network must be trained well enough for CWDA",
-    reason="The statement is qualitative, and no number could contradict it. An untrained "
+    reason="The statement is qualitative, and no number could contradict it. But an untrained "
     "Gaussian initialization satisfies CWDA exactly.",
 )
 
@@ -55,11 +55,12 @@ def sensitivity_of_transitions(found: Any) -> str:
 
 TRANSITIONS = claim(
     "Section 3.1, transitional layers",
-    r"$\mathrm{Sp}$ is small where the dimension of the filters changes",
+    r"The rank correlation $\mathrm{Sp}$ is small in layers that change the dimension of the "
+    "filters",
     printed="Section 4.1 (2): “the Sp in transitional area are relatively small”",
     results=(of_resnet20("a figure without numbers", sensitivity_of_transitions),),
-    reason="The paper measured this on trained networks that we do not have. We measured one "
-    "trained ResNet-20.",
+    reason="The paper used trained networks that we do not have. Our numbers come from a trained "
+    "ResNet-20.",
 )
 
 
@@ -81,24 +82,25 @@ IN_FRONT = claim(
     printed="Section 4.1 (2): “the layers that can not pass the statistical test are almost the "
     "layers that are in front of the network”",
     results=(of_resnet20("no number; Appendix G is without content", failing_in_front),),
-    reason="The paper measured this on trained networks that we do not have. We measured one "
-    "trained ResNet-20.",
+    reason="The paper used trained networks that we do not have. Our numbers come from a trained "
+    "ResNet-20.",
 )
 
 
 SECTION_4_1_2 = claim(
     "Section 4.1 (2)",
     r"$\mathrm{Sp}$ rises with the number of filters",
-    corrected=r"Pairs with Fermat or GM rise like $1/N$; $\ell_1$ and $\ell_2$ hardly rise",
+    corrected=r"For pairs with Fermat or GM, the distance of $\mathrm{Sp}$ from its limit falls "
+    r"like $1/N$. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ hardly rises",
     remark=Remark(
         "over-reading",
         r"For Gaussian filters, $\mathrm{Sp}$ rises with the number of filters for pairs with "
         r"Fermat or GM. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ hardly rises, from 0.923 to "
         "0.930, so a larger rise must have another cause.",
     ),
-    why=r"Fermat and GM measure distances from a center that lies $\sqrt{d/N}\,c$ from 0. "
-    r"Their scores therefore have $\ell_2$'s variance and, in addition, noise with "
-    "$2/N$ of this variance.",
+    why=r"The criteria Fermat and GM measure distances from a center, which lies $\sqrt{d/N}\,c$ "
+    r"from 0. Therefore the scores by Fermat and GM have the variance of $\ell_2$ and, in "
+    r"addition, noise with $2/N$ of the variance of $\ell_2$.",
 )
 SECTION_4_1_2.add(layer_spearman("E Sp(l2, GM) = 0.9786 of 64 filters", "l2", "gm"))
 SECTION_4_1_2.mean(
@@ -149,13 +151,15 @@ def alike_by_trained_width(found: Any) -> str:
 
 FIGURE_5 = claim(
     "Figure 5",
-    r"$\mathrm{Sp}$ rises as the second layer of VGG16 widens from 64 to 256 filters",
+    r"The rank correlation $\mathrm{Sp}$ rises as the second layer of VGG16 widens from 64 to 256 "
+    "filters",
     results=(
         of_resnet20("a figure without numbers", alike_by_width),
         Result(alike_by_trained_width, "no such networks", SETTINGS),
     ),
-    reason="The paper measured this on networks of three widths that we do not have. Our "
-    "trained ResNet-20 has layers of three widths, and our small networks have four widths.",
+    reason="The paper measured the rank correlation in networks of three widths that we do not "
+    "have. We measured the rank correlation in a ResNet-20 with layers of three widths, and in "
+    "small networks of four widths.",
 )
 
 
@@ -174,18 +178,19 @@ def largest_eigenvalue() -> float:
 SECTION_4_1_3 = claim(
     "Section 4.1 (3)",
     "The covariance of Gaussian filters is nearly $c^2I$",
-    corrected=r"Entries off the diagonal have the size $c^2/\sqrt d$, and the eigenvalues fill "
-    r"$c^2(1 \pm \sqrt{N/d})^2$",
+    corrected=r"The entries of the covariance off the diagonal have the size $c^2/\sqrt d$, and "
+    r"the eigenvalues fill the interval between $c^2(1 - \sqrt{N/d})^2$ and $c^2(1 + "
+    r"\sqrt{N/d})^2$",
     remark=Remark(
         "over-reading",
-        "Each entry of the covariance differs from its value in $c^2I$ by an amount that falls "
-        r"like $1/\sqrt d$. The whole matrix is near $c^2I$ only if there are far fewer filters "
-        "than dimensions.",
+        "Each entry of the covariance differs from the entry of $c^2I$ by an amount that falls "
+        r"like $1/\sqrt d$. The whole covariance matrix is near $c^2I$ only if there are far "
+        "fewer filters than dimensions.",
     ),
-    why="An entry off the diagonal has the variance $c^4/d$. Together, the $N^2$ entries "
-    "spread the eigenvalues over the interval of Marchenko and Pastur. In Section 4.2 "
-    r"the constant of $\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and the second "
-    "“Theorem 5 (1)” means (2).",
+    why="An entry of the covariance off the diagonal has the variance $c^4/d$. Together, the "
+    "$N^2$ entries spread the eigenvalues over the interval of Marchenko and Pastur. In Section "
+    r"4.2, the constant $c$ of $\mathrm{Cov} = c \cdot (v_i^\top v_j)$ is $1/d$, and the second "
+    "“Theorem 5 (1)” means item 2 of Theorem 5.",
 )
 
 
@@ -226,6 +231,6 @@ FIGURE_6 = claim(
             ),
         ),
     ),
-    reason="The paper measured this on pretrained networks that we do not have. We measured "
-    "one trained ResNet-20.",
+    reason="The paper used pretrained networks that we do not have. Our numbers come from a "
+    "trained ResNet-20.",
 )

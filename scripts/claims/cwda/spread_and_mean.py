@@ -90,22 +90,22 @@ T_SIZE, T_POWER = 0.2008, 0.9106
 
 TEST_2 = claim(
     "Section 2.1, test (2)",
-    "Student's $t$ test that the filters' standard deviations are alike, at 5 %",
+    "The filters of a layer pass Student's $t$ test of equal standard deviations, at 5 %",
     printed="Section 2.1 (2), a Student’s t test: “to check if the variance of these σj is small "
     "enough.” No statistic, margin or size is printed, and Appendix G is empty.",
-    corrected=r"One reading that holds its size is a $\chi^2$ test of the spread of the "
-    r"$\sigma_j$",
+    corrected=r"A $\chi^2$ test of the spread of the $\sigma_j$ is a possible reading of test "
+    "(2), and has the nominal size",
     remark=Remark(
         "hypothesis",
-        "The paper does not specify its test of equal standard deviations. One possible test is a "
-        r"$t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
-        "For 16 filters of 144 weights, the size of this $t$ test is 0.20 instead of 0.05, and "
-        "the size depends on the number of filters.",
+        "The paper does not specify its test of equal standard deviations. One possible test is "
+        r"a $t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
+        "For 16 filters of 144 weights, the size of the $t$ test is 0.20 instead of 0.05. The "
+        "size of the $t$ test depends on the number of filters.",
     ),
-    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the "
-    "squares comes with a small standard deviation, so $t$ is too often far below 0. "
-    r"The statistic $(n - 1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ "
-    r"themselves is nearly $\chi^2$ at the margin.",
+    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the squares "
+    "comes with a small standard deviation, so $t$ is too often far below 0. If the standard "
+    r"deviations differ by exactly the margin, the statistic $(n - 1)s^2/(\text{margin} \cdot "
+    r"\text{mean})^2$ of the $\sigma_j$ has nearly a $\chi^2$ distribution.",
 )
 TEST_2.mean("the t test has size 5 % at the margin", 0.05, STDS, "t_at_margin", form="overread")
 TEST_2.mean("the t test's size is 0.20", T_SIZE, STDS, "t_at_margin", within=1e-3, form="corrected")
@@ -216,10 +216,10 @@ TEST_3 = claim(
     fault="false",
     remark=Remark(
         "hypothesis",
-        "The paper does not say which hypotheses the two one-sided tests must reject. If the tests "
-        r"reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$, the mean is "
-        "shown to be small. If the tests only fail to reject the printed inequalities, the result "
-        "is no evidence for them.",
+        "The paper does not say which hypotheses the two one-sided tests must reject. If the "
+        r"tests reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$, the mean "
+        "is shown to be small. If the tests only fail to reject the printed inequalities, the "
+        "tests are no evidence for the inequalities.",
     ),
     why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight, "
     "so the result of the test depends on the unit of the weights.",

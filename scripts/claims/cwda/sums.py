@@ -30,17 +30,18 @@ claim = partial(Claim, "CWDA")
 THEOREM_2 = claim(
     "Equations 4 and 5, Theorem 2",
     "The Fermat point of Gaussian filters is 0, and so is the centroid",
-    corrected="In a layer of $N$ filters, $F$ and $G$ have the variance $c^2/N$ in every "
-    "coordinate",
+    corrected="In a layer of $N$ filters, the Fermat point $F$ and the centroid $G$ have the "
+    "variance $c^2/N$ in every coordinate",
     remark=Remark(
         "hypothesis",
         "The Fermat point is 0 only in expectation. In a layer of $N$ filters, the Fermat point "
-        r"and the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. This distance "
-        r"is $1/\sqrt N$ of the length of a filter in any dimension. The covariance is $\sigma I$ "
-        r"in the main text and $\sigma^2I$ in the appendix.",
+        r"and the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. The distance "
+        r"$c\sqrt{d/N}$ is $1/\sqrt N$ of the length of a filter in any dimension. In Theorem 2, "
+        r"the covariance is $\sigma I$ in the main text and $\sigma^2I$ in the appendix.",
     ),
-    why=r"$E\|F - v\|$ is convex in $F$ and has the same value at $-F$, so its minimum is "
-    "at 0. The argument holds for any distribution in which $v$ and $-v$ are alike.",
+    why=r"The mean distance $E\|F - v\|$ is convex in $F$ and has equal values at $F$ and $-F$. "
+    "Therefore the minimum of the mean distance is at 0. The argument holds for any distribution "
+    "that is symmetric about 0.",
 )
 
 
@@ -108,17 +109,18 @@ def exact() -> RatioVariances:
 
 THEOREM_3 = claim(
     "Theorem 3, Equation 6",
-    r"$\operatorname{Var}(F_1/F_2) \approx \operatorname{Var}(F_2/F_1) \approx 1/(2nk)$ for large "
-    "$k$ and small $c$",
-    corrected="An exact variance is known for every $n$ and $k$, and $c$ does not matter",
+    r"For large $k$ and small $c$, $\operatorname{Var}(F_1/F_2) \approx "
+    r"\operatorname{Var}(F_2/F_1) \approx 1/(2nk)$",
+    corrected="The exact variance is known for every $n$ and $k$, and does not depend on $c$",
     remark=Remark(
         "hypothesis",
         "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ does "
         "not depend on $c$. A large $k$ is enough.",
     ),
-    why=r"$\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, as the direction of a "
-    r"Gaussian vector is independent of its length. Hence $\operatorname{Var}(F_1/F_2) "
-    r"= k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$ with $q = E\,r^2/(E\,r)^2$.",
+    why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
+    "of a Gaussian vector is independent of the length of the vector. Hence "
+    r"$\operatorname{Var}(F_1/F_2) = k(n - 1 + q)/(nk - 2) - (nk/(nk - 1))^2$ with $q = "
+    r"E\,r^2/(E\,r)^2$.",
 )
 
 
@@ -182,15 +184,16 @@ EQUATION_8 = claim(
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="The variance of the ratio of the two sums is $(1 + 3/n)/(8k)$, which does not "
-    "vanish as $n$ grows, because all vectors share the filter $P$. Equation 8 itself holds: "
-    "both sums rank the filters alike",
+    corrected="The ratio of the two sums has the variance $(1 + 3/n)/(8k)$, which does not "
+    "vanish as $n$ grows, because all vectors share the filter $P$. Equation 8 holds: the two "
+    "sums rank the filters alike",
     fault="false in a case",
-    why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two of them have the "
-    r"covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If $\|P\|$ is "
-    "larger, both sums are larger, so both rank the filters alike. But the sum of squares grows "
-    "by twice the percentage of the sum of distances. So even for many filters, the ratio varies, "
-    "with the variance $1/(8k)$.",
+    why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two vectors $a_i$ and $a_j$ "
+    "have the covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If "
+    r"$\|P\|$ is larger, the sum of distances and the sum of squared distances are larger. "
+    "Therefore the two sums rank the filters alike. But the sum of squared distances grows by "
+    "twice the percentage of the sum of distances. So even for many filters, the ratio of the "
+    "two sums has a variance of $1/(8k)$.",
 )
 
 
@@ -238,18 +241,19 @@ def _transitive_bound(r: np.ndarray) -> float:
 EQUATIONS_9_AND_10 = claim(
     "Equations 9 and 10, transitivity",
     r"$\ell_1 \cong \ell_2 \cong \text{Fermat} \cong \text{GM}$ by transitivity",
-    corrected="Two values of 0.93 guarantee only 0.73 for the third pair; for Gaussian filters "
-    "all six values are known",
+    corrected=r"If two pairs of criteria have $\mathrm{Sp} = 0.93$, only $\mathrm{Sp} \ge 0.73$ "
+    "is guaranteed for the third pair. For Gaussian filters, the values of all six pairs are "
+    "known",
     remark=Remark(
         "over-reading",
-        "Similarity becomes weaker over two steps: if two of the three pairs of criteria have "
-        r"$\mathrm{Sp} = 0.93$, the third pair has at least 0.73. The number $k + 1$ in "
-        "Equation 9 and in the line after Equation 9 is the number $N$ of filters.",
+        "Similarity of criteria is not transitive: if two of three pairs of criteria have "
+        r"$\mathrm{Sp} = 0.93$, the third pair has at least 0.73. The number $k + 1$ in Equation "
+        "9 and in the line after Equation 9 is the number $N$ of filters.",
     ),
-    why=r"Spearman's $\rho$ is a correlation of ranks, and correlations are cosines of "
-    r"angles, which at most add up. Subtracting the constant $\sum\|G - v_i\|^2$ keeps "
-    "the ranks but changes the variance of the ratio, by which Section 3.2 defines "
-    r"$\cong$.",
+    why=r"Spearman's $\rho$ is a correlation of ranks. A correlation is the cosine of an angle, "
+    "and the angle of the third pair is at most the sum of two angles. Subtracting the constant "
+    r"$\sum\|G - v_i\|^2$ keeps the ranks but changes the variance of the ratio, by which Section "
+    r"3.2 defines $\cong$.",
 )
 
 
