@@ -47,6 +47,7 @@ class _Value:
 
 def _lost_averages(program: Program, count: int) -> set[int]:
     """The parameters that are added to statistics of the batch, in sums that no result needs.
+
     Only the first `count` arguments of the program are parameters.
     """
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]

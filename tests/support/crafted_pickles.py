@@ -190,7 +190,6 @@ def integer_keys() -> dict[str, bytes]:
 
 
 def _integer_keys() -> Iterator[tuple[str, bytes]]:
-
     def long(i: int) -> bytes:
         content = i.to_bytes(i.bit_length() // 8 + 1, "little", signed=True)
         return b"\x8a" + bytes([len(content)]) + content

@@ -96,7 +96,7 @@ def coupled_channels(
     shortcut, and channels that `fixed_channels` names.
 
     The result depends only on shapes: use small images, which are faster, or give any array as a
-      `jax.ShapeDtypeStruct`.
+    `jax.ShapeDtypeStruct`.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode, without dropout.
