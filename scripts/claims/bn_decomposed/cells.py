@@ -59,8 +59,8 @@ def gamma_of_three() -> float:
 
 DEFINITION_1 = claim(
     "Definition 1, Equation 5",
-    r"The cells of $w$ with equal signs of all $w \cdot x_i$ have volumes that add up "
-    "to 1, and opposite cells have equal volumes",
+    r"A cell is the set of all $w$ with given signs of all $w \cdot x_i$. The volumes of the "
+    "cells add up to 1, and opposite cells have equal volumes",
 )
 
 
@@ -84,8 +84,8 @@ GAMMA_OF_THE_CIRCLE = claim(
     corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
     "1/(2n)$",
     fault="false",
-    why="For an odd number $n$ of points, the $n$ lines orthogonal to the points are all "
-    "different, and $n$ lines through 0 bound $2n$ sectors.",
+    why="For an odd number $n$ of equally spaced points, the $n$ lines orthogonal to the points "
+    "are all different, and $n$ lines through 0 bound $2n$ sectors.",
 )
 GAMMA_OF_THE_CIRCLE.mean(
     "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
@@ -121,14 +121,14 @@ def probability_of_three() -> float:
 
 LEMMA_2 = claim(
     "Lemma 2, Equation 6",
-    "One more Gaussian row raises the rank with a probability $P$ of at least "
-    r"$\gamma$",
+    r"An additional Gaussian row raises the rank with a probability $P$ of at least $\gamma$",
     covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
-    corrected=r"The probability is at least $2\gamma$, which is attained",
-    why=r"The rank does not rise if $\sum a_j x_j$ over the active $j$ is orthogonal to $w$; "
-    "almost surely this requires that the sum is 0. Two cells that differ in one sample with "
-    r"$a_i \ne 0$ have sums that differ by $a_i x_i$, so one of the two sums is not 0. The same "
-    "holds for the opposite cells.",
+    corrected=r"The probability that an additional row raises the rank is at least $2\gamma$, and "
+    r"the bound $2\gamma$ is attained",
+    why=r"If the sum $\sum a_j x_j$ over the active $j$ is orthogonal to $w$, the rank does not "
+    "rise. Almost surely, the sum is orthogonal to $w$ only if the sum is 0. If two cells differ "
+    r"in one sample with $a_i \ne 0$, the sums of the two cells differ by $a_i x_i$, so one of "
+    "the two sums is not 0. By symmetry, one of the sums of the two opposite cells is not 0.",
 )
 LEMMA_2.at_most("P ≥ γ (random cases have 4 γ and more)")(probability_over_gamma)
 
@@ -189,13 +189,14 @@ EQUATIONS_18_TO_20 = claim(
     r"$j \ne i$ of $a_j \ne 0$ (Eq. 20, which has $x_i$ for $x_j$)",
     corrected=r"Of all samples with $a_i \ne 0$, the sample $i$ must have the smallest $|w "
     r"x_i|/\|x_i\|$. The new neuron must be $w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$. "
-    r"Then all other $w x_j$ with $a_j \ne 0$ keep their signs",
+    r"For all other samples with $a_j \ne 0$, the new neuron keeps the sign of $w x_j$",
     fault="false in a case",
-    why="Each sample has an orthogonal plane. The nearest of these planes is at the distance $|w "
-    r"x_i|/\|x_i\|$ from the neuron $w$, so the construction must divide the step to this plane "
-    r"by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never fails. For "
-    "four Gaussian samples in three dimensions, the printed construction fails in 42 % of all "
-    "cases. Lemma 2 is nevertheless true: its sums contain only samples with $a_j \\ne 0$.",
+    why="Each sample has an orthogonal plane. The nearest orthogonal plane is at the distance "
+    r"$|w x_i|/\|x_i\|$ from the neuron $w$, so the construction must divide the step to the "
+    r"plane by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never fails. "
+    "For four Gaussian samples in three dimensions, the printed construction fails in 42 % of "
+    "all cases. But Lemma 2 is true, because the sums of Lemma 2 contain only samples with $a_j "
+    r"\ne 0$.",
 )
 
 

@@ -65,9 +65,10 @@ def accuracies_and_ranks(found: Any) -> str:
 
 FIGURE_2 = claim(
     "Figure 2",
-    "Accuracy and rank of networks with batch norm, with He's start and without",
-    reason="The paper measured this on networks of up to 33 layers trained on Fashion-MNIST. "
-    "Our runs had a tenth of the steps.",
+    "Figure 2 shows the accuracy and the rank of networks with batch norm, with He's "
+    "initialization and with PyTorch's initialization",
+    reason="The paper trained networks of up to 33 layers on Fashion-MNIST. Our runs of Figure 2 "
+    "had a tenth of the steps.",
     results=(
         Result(
             accuracies_and_ranks,
@@ -104,14 +105,16 @@ def _many_samples() -> float:
 FIGURE_5_RECENTRED = claim(
     "Figure 5, with recentering",
     "Angles after 30 layers are approximately 75 degrees",
-    corrected=r"The angle is $\arccos \kappa(-1/(n - 1))$, which is 71.44° for many samples",
+    corrected=r"The angle between samples is $\arccos \kappa(-1/(n - 1))$, which is 71.44° for "
+    "many samples",
     remark=Remark(
         "over-reading",
-        "'Approximately 75°' is right for the angle between nine samples. The angle between 20 "
-        "samples or more is 73° or less.",
+        "The printed 'approximately 75°' is right for nine samples. For 20 samples or more, the "
+        "angle between samples is 73° or less.",
     ),
-    why="Recentered samples of one norm and one angle have the cosine $-1/(n - 1)$, which "
-    r"ReLU maps to $\kappa(-1/(n - 1))$. This state is stable.",
+    why="Recentered samples with equal norms and equal angles have the cosine $-1/(n - 1)$, "
+    r"which ReLU maps to $\kappa(-1/(n - 1))$. The state with equal norms and equal angles is "
+    "stable.",
 )
 FIGURE_5_RECENTRED.equal("75° within 5 %, n = 9, 100 and ∞", 75.0, tolerance=3.75)(
     angles_with_recentering
@@ -143,13 +146,13 @@ def angle_without_recentering(key: Key[Array, ""]) -> Values:
 FIGURE_5_NOT_RECENTRED = claim(
     "Figure 5, without recentering",
     "Angles after 30 layers are approximately 60 degrees",
-    corrected="The angle is 58.75° if rescaling divides by the root mean square",
+    corrected="The angle between samples is 58.75° if rescaling divides by the root mean square",
     remark=Remark(
         "over-reading",
         "To give angles near 60°, rescaling without recentering must divide by the root mean "
-        "square. If rescaling divides by the standard deviation about the mean (Eq. 2), the angles "
-        "collapse as with ReLU alone. After 30 layers of infinite width, these angles are 12° for "
-        "100 samples and 13.6° for many samples.",
+        "square. If rescaling divides by the standard deviation about the mean (Eq. 2), the "
+        "angles collapse as with ReLU alone. After 30 layers of infinite width with rescaling by "
+        "the standard deviation, the angles are 12° for 100 samples and 13.6° for many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -209,13 +212,13 @@ ACTIVITIES = Draws(activities, 30, batch_size=10)
 FIGURE_6 = claim(
     "Figure 6",
     "Recentering makes the outputs of most neurons negligible for most inputs",
-    corrected="Half of the activities are 0, and the others are half-Gaussian",
+    corrected="Half of the activities of a neuron are 0, and the other half is half-Gaussian",
     remark=Remark(
         "over-reading",
-        "The output of a neuron is 0 for half of the inputs, and at most a tenth of its largest "
-        "output for three of five inputs. So 'most inputs' means three of five inputs, not nearly "
-        "all inputs. Without rescaling, a neuron deep in the network is strongly active only for "
-        "the odd point, which is one of $n$ inputs.",
+        "The output of a neuron is 0 for half of the inputs. For three of five inputs, the "
+        "output is at most a tenth of the neuron's largest output. So 'most inputs' means three "
+        "of five inputs, not nearly all inputs. Without rescaling, a neuron deep in the network "
+        "is strongly active only for the odd point, which is one of $n$ inputs.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")
@@ -229,12 +232,12 @@ FIGURE_6.mean(
 
 ONE_NEURON_A_POINT = claim(
     "Discussion, one neuron per data point",
-    "Neurons can be chosen so that each fires for one data point only",
+    "For each data point, a neuron can be chosen that fires only for this data point",
     remark=Remark(
         "hypothesis",
-        "A neuron with a bias that fires for a single sample exists if and only if this sample is "
-        "a vertex of the convex hull of the batch. If all samples have the same norm and are "
-        "distinct, each sample is a vertex.",
+        "A neuron with a bias can fire for a single sample if and only if the sample is a vertex "
+        "of the convex hull of the batch. If all samples have the same norm and are distinct, "
+        "each sample is a vertex.",
     ),
 )
 

@@ -37,11 +37,12 @@ INTUITION = claim(
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
-    corrected=r"If the mean $\nu$ of the cluster has $W\nu < \mu$, more points map to zero. The "
-    "paper exchanges the two cases",
+    corrected=r"More points map to zero if the mean $\nu$ of the cluster has $W\nu < \mu$. The "
+    r"paper exchanges the cases $W\nu < \mu$ and $W\nu > \mu$",
     fault="misprint",
     why=r"If $W\nu < \mu$, most of the cluster is below the mean $\mu$ and maps to zero. Steps 2 "
-    "and 3 of the paper, two paragraphs above, say the same.",
+    "and 3 of Section III, two paragraphs before the quoted sentence, agree with the corrected "
+    "form.",
 )
 
 
@@ -64,12 +65,12 @@ IMAGE = claim(
     printed="Section I: “the image dimension scales linearly with the number of rows”",
     remark=Remark(
         "over-reading",
-        "The statement is about the dimension of the span of the image. The image itself is a "
-        "surface of dimension 2, so a measure of rank by singular values that gives 2 describes "
-        "the surface.",
+        "The statement is about the dimension of the span of the image of ReLU. The image is a "
+        "surface of dimension 2. If a measure of rank by singular values gives 2, the measure "
+        "describes the surface.",
     ),
-    why=r"Functions $\max(0, w_i \cdot x)$ of pairwise non-parallel $w_i$ have their kinks "
-    "on different lines, so they are linearly independent.",
+    why=r"If no two of the weights $w_i$ are parallel, the functions $\max(0, w_i \cdot x)$ have "
+    "kinks on different lines. Therefore the functions are linearly independent.",
 )
 
 
@@ -92,8 +93,8 @@ def _(key: Key[Array, ""]) -> Values:
 
 INTERPRETATION = claim(
     "Interpretation of Theorem 11",
-    r"The escaped point is $\Theta(n)$ times as long as the others, in the tree and in a random "
-    "network",
+    r"In the tree and in a random network, the escaped point is $\Theta(n)$ times as long as all "
+    "other points",
     printed="Interpretation of the theorem: “the ratio between the norm of the escaped point and "
     r"that of any point in the cluster is $\Theta(n)$”; “our model, even if simpler (and easier "
     "to analyze), approximates well the geometrical evolution of a batch in the general random "
@@ -102,12 +103,12 @@ INTERPRETATION = claim(
         "over-reading",
         "For many samples, the tree and a random network have nearly the same norm ratio and "
         "nearly the same angle of the odd point. In the tree, the cluster collapses into one "
-        r"direction. In a random network, an angle remains in the cluster, which is about $3\pi/n$ "
-        "for many samples (Figure 3).",
+        "direction. In a random network, the angles in the cluster do not vanish, and are about "
+        r"$3\pi/n$ for many samples (Figure 3).",
     ),
-    why="In the limit of the tree, if one end escapes, the ratio is $n - 1$ and the angle "
-    "90°. The fixed point of a wide random layer has the ratio 7.4 and the angle "
-    "88.7° at $n = 10$, and 48.6 and 89.99° at $n = 50$.",
+    why="In the limit of the tree, if the smallest or largest sample escapes, the ratio of norms "
+    "is $n - 1$ and the angle is 90°. The fixed point of a wide random layer has the ratio 7.4 "
+    "and the angle 88.7° for $n = 10$, and the ratio 48.6 and the angle 89.99° for $n = 50$.",
 )
 
 
@@ -143,6 +144,6 @@ SMALL_DATA = claim(
     "An initialization with one neuron for each data point is good for small data sets",
     printed="Discussion: “Initial experimentation suggests that this might be a good "
     "initialization strategy for small data sets”",
-    reason="The paper does not describe the experiments. That such neurons exist has an "
-    "entry of its own (Discussion, one neuron per data point).",
+    reason="The paper does not describe the experiments on small data sets. The entry "
+    "“Discussion, one neuron per data point” checks that such neurons exist.",
 )

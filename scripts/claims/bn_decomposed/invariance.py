@@ -28,8 +28,8 @@ SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), 
 
 EQUATIONS_99_TO_104 = claim(
     "Equations 99 to 104",
-    "After centring, $x_1$ and the centre of the others are opposite, and their norms "
-    "are as $n - 1$ to 1",
+    "After recentering, $x_1$ is $n - 1$ times as long as the mean of the other samples, and has "
+    "the opposite direction",
 )
 
 
@@ -53,8 +53,8 @@ def _(key: Key[Array, ""]) -> Values:
 
 DEFINITION_12 = claim(
     "Definition 12",
-    r"In an invariant representation $\|x_1\| = 1$; the other samples are equal, "
-    "orthogonal to $x_1$ and $n - 1$ times shorter",
+    r"In an invariant representation, $\|x_1\| = 1$. All other samples are equal, orthogonal to "
+    "$x_1$, and have the norm $1/(n - 1)$",
 )
 
 
@@ -116,10 +116,10 @@ THEOREM_13 = claim(
     "columns, is the Gram matrix of an invariant representation. The mean batch "
     r"$\operatorname{E}[X']$ has rank one",
     fault="false",
-    why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is "
-    r"$\sigma\|\tilde x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$ for every neuron, so all "
-    r"columns of $\operatorname{E}[X']$ are parallel. "
-    "Eqs. 105 to 110 are about squared norms, for which the statement holds.",
+    why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\sigma\|\tilde "
+    r"x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$ for every neuron, so all columns of "
+    r"$\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 are about squared norms. For squared "
+    "norms, the statement of Theorem 13 holds.",
 )
 THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")
 THEOREM_13.mean("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected")

@@ -54,11 +54,11 @@ EQUATION_8 = claim(
     "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        "The paper says that the expected product of two samples 'appears to be intractable' from "
-        r"layer to layer. With the angle $\theta$ of the recentred samples, the expectation is "
-        r"$\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$. This "
-        "formula maps Gram matrices to Gram matrices, so layers of infinite width can be "
-        "computed one after another.",
+        "The paper says that the expected product of two samples 'appears to be intractable' "
+        r"from layer to layer. With the angle $\theta$ of the recentred samples, the expectation "
+        r"is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$. The "
+        "formula for the expectation maps Gram matrices to Gram matrices, so layers of infinite "
+        "width can be computed one after another.",
     ),
     why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
 )
@@ -97,12 +97,12 @@ INEQUALITY = claim(
     "y$",
     printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
     r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
-    corrected=r"The kernel $K(x, y)$ is at least the inner product $x \cdot y$. The two are equal "
-    "if the vectors are positively parallel or one of them is 0",
+    corrected=r"The kernel $K(x, y)$ is at least the inner product $x \cdot y$. The kernel equals "
+    "the inner product if the vectors are positively parallel or one of the vectors is 0",
     fault="false in a case",
     why=r"For vectors at an angle $\theta$, the kernel exceeds the inner product by "
-    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. This excess is positive for $\theta$ in "
-    r"$(0, \pi]$ and 0 at $\theta = 0$.",
+    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. The excess of the kernel is positive for "
+    r"$\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
 )
 
 

@@ -24,7 +24,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 SYMMETRIC_BATCHES = claim(
     "Symmetric batches (ours)",
-    r"Samples of one norm and one angle reach the angle $\arccos \kappa(-1/(n - 1))$",
+    r"Samples with equal norms and equal angles reach the angle $\arccos \kappa(-1/(n - 1))$",
 )
 
 
@@ -74,16 +74,18 @@ ENDS = Draws(ends_of_batches, 800, batch_size=100)
 REMARK_ON_THE_ODD_POINT = claim(
     "Remark on the odd point",
     "The odd point is typically the sample of the largest norm",
-    corrected="At infinite width the odd point is the sample of the largest centred norm",
+    corrected="At infinite width, the odd point is the sample with the largest norm after "
+    "recentering",
     remark=Remark(
         "over-reading",
-        "At finite width, the weights decide which sample becomes odd, unless one sample is a "
-        "clear outlier. At width 50, the longest of ten Gaussian samples is also the longest "
-        "sample at the end in a fifth of all networks. By chance, any given sample would be "
-        "the longest at the end in a tenth of all networks.",
+        "At finite width, the random weights decide which sample becomes the odd point, unless "
+        "one sample is a clear outlier. At width 50, the longest of ten Gaussian samples is the "
+        "longest sample after the last layer in a fifth of all networks. By chance, any given "
+        "sample would be the longest sample in a tenth of all networks.",
     ),
-    why="At infinite width the norms alone decide. A norm ratio above $1 + 1.15/n$ grows "
-    "from layer to layer, and a smaller ratio returns to 1.",
+    why="At infinite width, the norms alone decide which sample becomes the odd point. If the "
+    "ratio of the largest norm to the other norms exceeds $1 + 1.15/n$, the ratio grows from "
+    "layer to layer. A smaller ratio returns to 1.",
 )
 REMARK_ON_THE_ODD_POINT.mean(
     "P(one turns odd) ≥ ½, n = 10, width ∞ (0.87)", 0.5, ENDS, "odd", side="≥", against=0.0
@@ -113,19 +115,20 @@ REMARK_ON_THE_ODD_POINT.mean(
 
 FIGURE_3 = claim(
     "Figure 3",
-    "One point becomes odd, and the others collapse into one point",
+    "One point becomes an odd point, and all other points collapse into one point",
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected="At infinite width, there is a stable state with an odd point from seven points on. "
-    "A batch whose norms are nearly equal does not reach this state. In this state, the angles in "
-    r"the cluster do not vanish: for many points, each is about $3\pi/n$ radians. In a figure, the "
-    "cluster looks like one point: the distance of two of its 49 points is $0.0037 R$, where $R$ "
-    "is the distance of the odd point from the centre of the cluster",
+    corrected="At infinite width, a stable state with an odd point exists for at least seven "
+    "points. If all norms are nearly equal, a batch does not reach the stable state. In the "
+    "stable state, the angles in the cluster do not vanish: for many points, each angle is about "
+    r"$3\pi/n$ radians. In a figure of 50 points, the cluster looks like a single point. The "
+    "distance of two points of the cluster is only 0.0037 times the distance of the odd point "
+    "from the centre of the cluster",
     fault="false",
-    why=r"In each layer, the square of an angle $\theta$ in the cluster, relative to the odd "
-    r"point, is multiplied by $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. "
-    "The angle stops changing where this factor is 1.",
+    why=r"In each layer, the square of an angle $\theta$ between two points of the cluster is "
+    r"multiplied by the factor $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. "
+    "The angle stops changing when the factor is 1.",
 )
 
 

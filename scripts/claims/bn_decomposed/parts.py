@@ -87,15 +87,17 @@ COSINES = Draws(rescaled_cosines, 80, batch_size=40)
 
 FIGURE_1 = claim(
     "Figure 1",
-    "Part IV, earlier work: linear networks with rescaling alone make samples orthonormal",
+    "According to earlier work (Part IV), linear networks with rescaling alone make samples "
+    "orthonormal",
     remark=Remark(
         "hypothesis",
-        "The paper's introduction says that 'a full-rank batch becomes orthonormal asymptotically "
-        "as the depth of the network grows'. This statement holds only if the width grows too: "
-        r"at width $d$, the cosines of samples remain about $1/\sqrt{d}$ at any depth.",
+        "The paper's introduction says that 'a full-rank batch becomes orthonormal "
+        "asymptotically as the depth of the network grows'. A batch becomes orthonormal only if "
+        "the width grows with the depth: at a fixed width $d$, the cosines of samples remain "
+        r"about $1/\sqrt{d}$ at any depth.",
     ),
-    why="In each layer, weights of width $d$ change every cosine by a random amount of "
-    r"the size $1/\sqrt{d}$, which no depth removes.",
+    why="In each layer, random weights of width $d$ change every cosine by a random amount of "
+    r"the size $1/\sqrt{d}$. No depth removes the random changes.",
 )
 FIGURE_1.mean("√d E|cos| ≤ 2 after 100 layers (found: 1)", 2.0, COSINES, "scaled", side="≤")
 for _width in WIDTHS[1:]:
@@ -116,13 +118,14 @@ FIGURE_1.mean(
 RANK_OF_A_PRODUCT = claim(
     "Section I, rank of a product",
     r"$\operatorname{rank}(AB) \le \max(\operatorname{rank} A, \operatorname{rank} B)$",
-    corrected=r"$\operatorname{rank}(AB) \le \min(\operatorname{rank} A, \operatorname{rank} B)$, "
-    "attained by Gaussian matrices",
+    corrected=r"The bound is $\operatorname{rank}(AB) \le \min(\operatorname{rank} A, "
+    r"\operatorname{rank} B)$, and Gaussian matrices attain it",
     remark=Remark(
         "loose",
-        "The inequality is true. But the argument that linear layers cannot raise the rank of a "
-        "batch needs the minimum of both ranks. If only the larger rank were a bound, a layer "
-        "of full rank could restore the rank of a batch.",
+        r"The printed inequality $\operatorname{rank}(AB) \le \max(\operatorname{rank} A, "
+        r"\operatorname{rank} B)$ is true. But the argument that linear layers cannot raise the "
+        "rank of a batch needs the minimum of the two ranks. If only the larger rank were a "
+        "bound, a layer of full rank could restore the rank of a batch.",
     ),
 )
 
@@ -157,7 +160,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 LINEAR_NETWORKS = claim(
     "Section II",
-    "In a linear network recentering acts once: "
+    "In a linear network, one recentering has the effect of a recentering after every layer: "
     r"$\operatorname{RC}(W_2 \operatorname{RC}(W_1 X)) = W_2 W_1 \operatorname{RC}(X)$",
 )
 

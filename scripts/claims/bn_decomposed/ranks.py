@@ -63,19 +63,20 @@ def bound_of_the_circle() -> float:
 
 THEOREM_3_1 = claim(
     "Theorem 3, item 1",
-    r"The mean number $y$ of rows until full rank is at most $n/\gamma$",
+    r"On average, at most $n/\gamma$ rows are needed until full rank",
     covers="Equations 21 to 27",
-    corrected=r"$\operatorname{E}[y] \le n/(2\gamma)$ for $n \ge 2$, by the probability "
-    r"$2\gamma$ of Lemma 2",
+    corrected=r"The mean number $y$ of rows until full rank is $\operatorname{E}[y] \le "
+    r"n/(2\gamma)$ for $n \ge 2$, by the probability $2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "A single sample attains the bound on the number of rows; other samples do not. Five "
-        "points on the circle need 5.4 rows on average, while the bound is 50.",
+        "A batch of a single sample attains the bound on the number of rows, but larger batches "
+        "do not. For example, five equally spaced points on the circle need 5.4 rows on average, "
+        "and the bound is 50.",
     ),
-    why=r"Each further row succeeds with a conditional probability of at least $\gamma$, "
-    r"so a step takes at most $1/\gamma$ rows on average. Eq. 27 prints "
-    r"$\gamma(X^{(t+1)})$ where $\gamma(X^{(t)})$ is meant, which changes nothing. The "
-    r"definition of $r_t$ leaves out the word rank, and $X^{(r)}$ must be $X^{(t)}$ there.",
+    why="Each additional row raises the rank with a conditional probability of at least "
+    r"$\gamma$. So a rise of the rank takes at most $1/\gamma$ rows on average. Eq. 27 prints "
+    r"$\gamma(X^{(t+1)})$ and means $\gamma(X^{(t)})$, without consequences. The definition of "
+    "$r_t$ leaves out the word rank, and has $X^{(r)}$ in place of $X^{(t)}$.",
 )
 THEOREM_3_1.mean("E y of one point = n/γ = 2, attained", bound_of_one, ROWS, "single")
 THEOREM_3_1.mean("E y of 2 points at right angles = 28/9, bound 8", 28 / 9, ROWS, "orthogonal")
@@ -106,12 +107,13 @@ INDEPENDENT_STEPS = claim(
     r"The numbers $y_1, \ldots, y_n$ of rows that each rise of the rank takes are independent",
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
-    corrected="Whatever the earlier rows are, each row raises the rank with a probability of at "
-    r"least $\gamma$. The proof needs only such a lower bound of the probability",
+    corrected="For any earlier rows, each row raises the rank with a probability of at least "
+    r"$\gamma$. The proof of Theorem 3 needs only a lower bound of the probability",
     fault="false",
-    why="If many rows pass before one is active for the first sample, one of these rows is "
-    "probably active for the second sample. For two points at right angles, the probability "
-    "that the second needs no further row is $1 - 2^{1-k}$ if the first needed $k$ rows.",
+    why="If the first sample needs many rows until a row is active, one of the rows is probably "
+    "active for the second sample. For two points at right angles, let $k$ be the number of rows "
+    "that the first point needs. The second point needs no additional row with the probability "
+    "$1 - 2^{1-k}$.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -141,16 +143,17 @@ def tail_of_one() -> float:
 
 THEOREM_3_2 = claim(
     "Theorem 3, item 2, Equations 7a and 7b",
-    r"$\operatorname{P}(\text{rank } n)$ of $\lfloor \alpha n/\gamma \rfloor$ rows is at least "
-    r"$1 - \exp(-n[(\alpha/\gamma) \log(1/\alpha) + \ldots])$",
+    r"With $\lfloor \alpha n/\gamma \rfloor$ rows, the probability of rank $n$ is at least $1 - "
+    r"\exp(-n[(\alpha/\gamma) \log(1/\alpha) + \ldots])$",
     covers="Equations 28a, 28b, 28c and 28d",
     remark=Remark(
         "hypothesis",
         r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $d = "
         r"\alpha n/\gamma$ must be an integer; rounding down is allowed.",
     ),
-    why="$y$ is stochastically below a sum of $n$ geometric variables. The probability of "
-    "rank $n$ is therefore at least the probability of $n$ successes in $d$ trials.",
+    why="The number $y$ of rows is stochastically below a sum of $n$ geometric variables. "
+    "Therefore the probability of rank $n$ is at least the probability of $n$ successes in $d$ "
+    "trials.",
 )
 
 
@@ -210,12 +213,13 @@ COROLLARY_4 = claim(
     "With batch norm before the ReLU, full rank is reached if no two columns of $X$ are collinear",
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
-    corrected=r"It is enough if no two columns of the recentred batch $X - \text{mean}$ are "
-    "collinear. Full rank can be reached if and only if no column of the recentred batch is zero, "
-    "no two columns have the same direction, and the directions of opposite pairs are independent",
+    corrected=r"Full rank is reached if no two columns of the recentred batch $X - \text{mean}$ "
+    "are collinear. Full rank can be reached if and only if three conditions hold for the "
+    "recentred batch: no column is zero, no two columns have the same direction, and the "
+    "directions of opposite pairs of columns are independent",
     fault="false in a case",
-    why="The columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After centring, the "
-    "second column is 0, so the rank of the batch is at most 2.",
+    why="For example, the columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After "
+    "recentering, the column $(1, 1)$ becomes 0, so the rank of the batch is at most 2.",
 )
 
 

@@ -24,18 +24,18 @@ def _radius(n: int) -> float:
 
 HYPOTHESES_OF_THEOREM_14 = claim(
     "Theorem 14, hypotheses",
-    "There is an invariant representation whose odd sample is at a distance $R > n/(n - 1)$ from "
-    r"the mean $\nu$ of the others",
+    "In some invariant representation, the odd sample has a distance $R > n/(n - 1)$ from the "
+    r"mean $\nu$ of the other samples",
     printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
     r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
-    corrected="For squared norms, items 1 to 3 of Theorem 14 hold for any batch whose first "
-    r"sample $x_1$ differs from the mean $\nu$ of the others. Item 4 holds for any batch in "
-    r"which the distance $R$ of $x_1$ to $\nu$ exceeds $n/(n - 1)$",
+    corrected=r"Let $\nu$ be the mean of all samples except $x_1$, and $R$ the distance of $x_1$ "
+    r"to $\nu$. For squared norms, items 1 to 3 of Theorem 14 hold for any batch with $R > 0$. "
+    "Item 4 of Theorem 14 holds for any batch with $R > n/(n - 1)$",
     fault="false",
-    why="Definition 12 implies that the distance $R$ of the odd sample to the mean of the others "
-    r"is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So no batch satisfies "
-    "the hypotheses of Theorem 14. The proof of Theorem 14 does not use its hypothesis with "
-    "$1/n^2$.",
+    why="Definition 12 implies that the distance $R$ of the odd sample to the mean of the other "
+    r"samples is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So no batch "
+    "satisfies the hypotheses of Theorem 14. The proof of Theorem 14 does not use the hypothesis "
+    r"$\|x_i - \nu\| < 1/n^2$.",
 )
 
 
@@ -61,17 +61,18 @@ def norm_of_a_wider_layer() -> float:
 
 THEOREM_14_1 = claim(
     "Theorem 14, item 1",
-    r"After one layer, the odd sample has the mean norm 1, $\operatorname{E}\|x_1'\| = 1$ (checked "
+    r"After a layer, the odd sample has the mean norm 1, $\operatorname{E}\|x_1'\| = 1$ (checked "
     "at width $d = 5$)",
     printed="Theorem 14, “the following relations hold”, item 1: "
     r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
-    corrected=r"The mean squared norm of the odd sample is 1, $\operatorname{E}\|x_1'\|^2 = 1$. "
-    "Its mean norm is $1 - 5/(8d) + O(d^{-2})$, and the exact value is known",
+    corrected="The mean squared norm of the odd sample after a layer is "
+    r"$\operatorname{E}\|x_1'\|^2 = 1$. The mean norm of the odd sample is $1 - 5/(8d) + "
+    "O(d^{-2})$, and the exact mean norm is known",
     fault="false",
-    why="A norm that varies has a mean below its root mean square. The norm of $x_1'$ is a chi "
-    "variable with a binomial number of degrees of freedom, namely the number of neurons that "
-    "are active at $x_1$. The formula of item 1 is damaged in the text extraction of the PDF, "
-    "but item 2 supports our reading.",
+    why="If a norm varies, the mean of the norm is below the root mean square. The norm of "
+    "$x_1'$ is a chi variable, and the number of degrees of freedom is the binomial number of "
+    "neurons that are active at $x_1$. The formula of item 1 is damaged in the text extraction "
+    "of the PDF, but item 2 supports our reading.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -86,13 +87,13 @@ THEOREM_14_1.mean(
 
 THEOREM_14_2 = claim(
     "Theorem 14, item 2",
-    r"After one layer, the image $\hat\nu$ of the cluster's mean has the mean norm "
+    r"After a layer, the image $\hat\nu$ of the cluster's mean has the mean norm "
     r"$\operatorname{E}\|\hat\nu\| = 1/(n - 1)$ (checked at width $d = 5$)",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
-    corrected=r"The mean squared norm of the image $\hat\nu$ is $1/(n - 1)^2$",
+    corrected=r"The image $\hat\nu$ of the cluster's mean has the mean squared norm $1/(n - 1)^2$",
     fault="false",
-    why="The proof of item 2 computes squared norms, like the proof of item 1.",
+    why="The proof of item 2 of Theorem 14 computes squared norms, not norms.",
 )
 THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
 THEOREM_14_2.mean(
@@ -119,11 +120,13 @@ THEOREM_14_3 = claim(
     r"$x_1' \cdot \hat\nu = 0$ for all weights",
     remark=Remark(
         "over-reading",
-        r"The vector $\hat\nu$ is the image of the cluster's centre. The centre of the images is "
-        "another vector, to which the image $x_1'$ of the odd sample is not orthogonal. So the "
-        "next layer is not an invariant representation, which the printed Theorem 14 requires.",
+        r"The vector $\hat\nu$ is the image of the cluster's mean, not the mean of the images of "
+        r"the cluster's samples. The image $x_1'$ of the odd sample is orthogonal to $\hat\nu$, "
+        "but not to the mean of the images. So the batch after a layer is not an invariant "
+        "representation, which the printed Theorem 14 requires.",
     ),
-    why=r"$\tilde x_1 = -(n - 1)\tilde\nu$, so no neuron is active at both.",
+    why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$. Therefore no neuron is "
+    r"active at $\tilde x_1$ and at $\tilde\nu$.",
 )
 
 
@@ -178,9 +181,10 @@ THEOREM_14_4 = claim(
     "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"The last strict inequality of the proof needs $\alpha < 1$ and $x_i \ne x_j$, but the "
-        r"theorem asks for $x_i' \ne x_j'$. The inequality before the last is not strict, "
-        "because both sides are equal for positively parallel centred samples.",
+        r"In the proof of item 4, the last strict inequality needs $\alpha < 1$ and $x_i \ne "
+        r"x_j$, but Theorem 14 asks for $x_i' \ne x_j'$. The inequality before the last "
+        "inequality is not strict, because the two sides are equal for positively parallel "
+        "recentred samples.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
     r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
@@ -247,16 +251,17 @@ STABILITY = claim(
     printed="Section III, before Theorem 14: “when starting from a representation somewhat "
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
-    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each layer, "
-    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. For "
-    r"many samples, this growth ends at an angle of about $3\pi/n$ and a distance of about "
-    r"$3\pi R/(\sqrt{2}\,n^2)$ from the centre",
+    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each "
+    r"layer, squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. "
+    r"For many samples, the growth ends at an angle of about $3\pi/n$ between samples of the "
+    r"cluster, and at a distance of about $3\pi R/(\sqrt{2}\,n^2)$ from the centre of the cluster",
     fault="false",
     why="With the variance of Theorem 13, Eq. 111 gives the growth of squared distances in a "
     r"slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - "
-    r"2(K - \tilde x_i \cdot \tilde x_j))$. The last term is of third order in the angle, so "
-    "small distances grow. Theorem 14 finds smaller distances because it divides by $R > n/(n - "
-    "1)$ once. The next layer does not satisfy this hypothesis on $R$.",
+    r"2(K - \tilde x_i \cdot \tilde x_j))$. The term $K - \tilde x_i \cdot \tilde x_j$ is of "
+    "third order in the angle, so small distances grow. Theorem 14 finds smaller distances "
+    "because the proof divides by $R > n/(n - 1)$ once. After a layer, the hypothesis $R > n/(n "
+    "- 1)$ does not hold.",
 )
 
 

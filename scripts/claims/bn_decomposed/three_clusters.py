@@ -35,12 +35,12 @@ EQUATIONS_61_AND_62 = claim(
     "((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Eq. 62: a bound with $2n - 7$, “which has a negligible exponent with "
     "respect to equation (40)”. No condition keeps $2n - 7$ positive",
-    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. For three samples, there is only "
-    "one inner sample, so there is no pair to compare",
+    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. Three samples have only one "
+    "inner sample, so no pair of inner samples can be compared",
     fault="false in a case",
     why="With $a = ((n - 1)/n)^2$ and $b = (4 + (n - 2)^2)/n^2$, the geometric sum is $a(a^{T-1} "
-    "- b^{T-1})/(a - b)$. For $n = 3$ samples, $a$ is smaller than $b$, and the bound's $2n - "
-    "7$ is negative.",
+    "- b^{T-1})/(a - b)$. For $n = 3$ samples, $a$ is smaller than $b$, and the factor $2n - 7$ "
+    "of the bound is negative.",
 )
 
 
@@ -100,13 +100,13 @@ def _equation_67(sums: np.ndarray, n: int) -> np.ndarray:
 
 EQUATIONS_63_TO_73 = claim(
     "Equations 63 to 73",
-    "Sums $A$, $B$, $C$ and $D$ over rows of four compositions give the norms, whose "
-    r"ratio is at most $\sqrt{8}/(n - 2)$",
+    "Sums $A$, $B$, $C$ and $D$ over rows of four compositions give the norms of samples, and "
+    r"the ratio of norms is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
         "Rows of the compositions $C$ and $D$ vanish in the limit. The compositions $A$ and $B$ "
         r"alone give the bound $\sqrt{2/((n - 1)^2 + 1)}$ of the norm ratio, which is attained "
-        "(Theorem 11, item 3). This bound is less than half of the printed bound.",
+        "(Theorem 11, item 3). The bound from $A$ and $B$ is less than half of the printed bound.",
     ),
 )
 
@@ -145,9 +145,9 @@ def _() -> Values:
 EQUATIONS_74_TO_80 = claim(
     "Equations 74 to 80",
     r"The norms of $x_1$, $x_2$ and $x_n$ have a ratio of at most $\sqrt{2}/(n - 1)$",
-    why="Rows that separate samples 1 and 2 from the others decay faster. The sentence "
-    "'Denote by $D(T)$ the cumulative exponent for all $(1, 1, n - 2)$ rows' is about "
-    "$(n - 2, 1, 1)$.",
+    why="Rows that separate samples 1 and 2 from all other samples decay faster. The sentence "
+    "'Denote by $D(T)$ the cumulative exponent for all $(1, 1, n - 2)$ rows' is about $(n - 2, "
+    "1, 1)$.",
 )
 
 
@@ -182,17 +182,18 @@ def _equation_85(sums: np.ndarray, n: int) -> np.ndarray:
 
 EQUATIONS_81_TO_94 = claim(
     "Equations 81 to 91, 93 and 94",
-    "The sums $A$, $B$, $C$ and $D$ give the inner products, whose cosine is at most "
-    r"$2\sqrt{2}/(n - 2)$",
+    "The sums $A$, $B$, $C$ and $D$ give the inner products of samples, and the cosine is at "
+    r"most $2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "If all rows have the compositions $C$ and $D$, with $C = D$, the bound of Eq. 85 is more "
-        "than twice the cosine of Eq. 84. These rows vanish in the limit. The bound of Eq. 93, "
-        r"$1/(\sqrt{2}(n - 1))$, is nearly attained for many samples; the cosine "
-        r"$1/\sqrt{2((n - 1)^2 + 1)}$ is attained (Theorem 11, item 4).",
+        "If all rows have the compositions $C$ and $D$, with $C = D$, the bound of Eq. 85 is "
+        "more than twice the cosine of Eq. 84. Rows of the compositions $C$ and $D$ vanish in "
+        r"the limit. For many samples, the cosine nearly attains the bound $1/(\sqrt{2}(n - 1))$ "
+        r"of Eq. 93. The sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, "
+        "item 4).",
     ),
-    why="The products of Eqs. 81, 82, 89 and 90 are checked together with the norms of "
-    "Eqs. 63 and 74.",
+    why="The check compares the inner products of Eqs. 81, 82, 89 and 90 together with the norms "
+    "of Eqs. 63 and 74.",
 )
 
 
@@ -238,9 +239,9 @@ EQUATION_92 = claim(
     corrected=r"The denominator of the cosine must have the norm $\|x_n\|$ in place of $\|x_1\|$, "
     "as in Eq. 94",
     fault="misprint",
-    why="The right side of Eq. 92 is that of Eq. 91 for the other end $x_n$, so the left side "
-    "must have the norm of $x_n$. We read the formula from a text extraction of the PDF, in "
-    "which a single wrong glyph would make this difference.",
+    why="The right side of Eq. 92 is the right side of Eq. 91 with $x_n$ in place of $x_1$, so "
+    "the left side must have the norm of $x_n$. We read Eq. 92 from a text extraction of the "
+    "PDF, and a single wrong character in the extraction could explain $x_1$.",
 )
 
 
@@ -270,8 +271,8 @@ FIGURE_8 = claim(
     corrected="If the middle cluster of a row is at the mean, both children of the row have two "
     "clusters",
     fault="false in a case",
-    why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$: the "
-    "cluster at the mean becomes 0 in both children. Theorem 11 still holds.",
+    why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$, because "
+    "the cluster at the mean becomes 0 in the two children. Theorem 11 holds for such rows.",
 )
 
 

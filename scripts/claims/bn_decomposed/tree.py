@@ -30,7 +30,8 @@ def negative(x: Array) -> Array:
 
 DEFINITION_5 = claim(
     "Definition 5, Equations 9 and 10, Figure 4",
-    r"Each row has children $\operatorname{ReLU}(x - \mu)$ and $\operatorname{ReLU}(\mu - x)$",
+    r"Each row $x$ with the mean $\mu$ has the two children $\operatorname{ReLU}(x - \mu)$ and "
+    r"$\operatorname{ReLU}(\mu - x)$",
 )
 
 
@@ -48,7 +49,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 LEMMA_7 = claim(
     "Definitions 6, 8 and 9, Lemma 7",
-    "A child has at most as many clusters as its parent",
+    "A child row has at most as many clusters as the parent row",
 )
 
 
@@ -78,13 +79,13 @@ def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
 
 THEOREM_10 = claim(
     "Theorem 10",
-    "After finitely many layers all rows have at most three clusters",
-    corrected="An explicit depth is enough, which depends on the range over the smallest inner "
-    "gap; it is at least 1.5 times the depth that we saw. No depth that depends on "
-    "$n$ alone is enough",
-    why="While the number of clusters does not change, only the two outer gaps shrink. A "
-    "gap that shrinks does so by $(n - 3)/n$ or more, and not below a multiple of the "
-    "smallest inner gap.",
+    "After finitely many layers, all rows have at most three clusters",
+    corrected="An explicit depth is enough, which depends on the ratio of the range of the "
+    "samples to the smallest inner gap. In our checks, the explicit depth is at least 1.5 times "
+    "the needed depth. No depth that depends on $n$ alone is enough",
+    why="While the number of clusters does not change, only the two outer gaps shrink. A layer "
+    "multiplies a shrinking gap by a factor of at most $(n - 3)/n$, but the gap remains above a "
+    "multiple of the smallest inner gap.",
 )
 
 
@@ -146,19 +147,20 @@ def _lossless_step(row: np.ndarray) -> int:
 
 EQUATIONS_29_TO_35 = claim(
     "Theorem 10, Equations 29 to 33 of its proof",
-    r"While no clusters merge, the mean stays above $\Delta/n$ (Eq. 32) and falls to 0: a "
-    "contradiction",
+    r"While no clusters merge, the mean stays above $\Delta/n$ (Eq. 32) and also falls to 0, "
+    "which is a contradiction",
     covers="Equations 34a, 34b, 34c, 35a, 35b, 35c, 35d, 35e and 35f",
     printed=r"Appendix C: $\Delta_{t_1} = \Delta_{t_2}$ (Eq. 31) of positive steps; of negative "
     r"ones “equation (32) still holds”, a mean above $\Delta/n$",
     remark=Remark(
         "over-reading",
-        "Eq. 31 of the proof is about positive steps. A negative step reverses the order of the "
-        "samples, so for five clusters or more, the gap $c_3 - c_2$ belongs to another pair. "
-        "The first gap remains one of the middle gaps, so Eq. 32 still holds.",
+        "Eq. 31 in the proof of Theorem 10 is about positive steps. A negative step reverses the "
+        "order of the samples. So for five clusters or more, the gap $c_3 - c_2$ belongs to "
+        "another pair of clusters. Eq. 32 still holds, because the first gap remains one of the "
+        "middle gaps.",
     ),
-    why="While no clusters merge, the middle gaps keep their values. Each row therefore "
-    "contains the first gap, and its largest entry exceeds this gap.",
+    why="While no clusters merge, the middle gaps keep their values. Therefore each row contains "
+    "the first middle gap, and the largest entry of the row exceeds the first middle gap.",
 )
 
 

@@ -72,8 +72,8 @@ def _first_layer(x: Array) -> np.ndarray:
 THEOREM_11_1 = claim(
     "Theorem 11, item 1",
     "The smallest and the largest sample are orthogonal from layer 1 on",
-    why="Rows are monotone in the sample and contain zeros, so each row is 0 at one of "
-    "the two ends.",
+    why="Rows are monotone in the samples and contain zeros. Therefore each row is 0 at the "
+    "smallest or at the largest sample.",
 )
 
 
@@ -86,8 +86,8 @@ def _(key: Key[Array, ""]) -> Values:
 
 THEOREM_11_2 = claim(
     "Theorem 11, item 2",
-    "The angles of inner samples tend to 0",
-    corrected="The angles fall geometrically, at a known rate",
+    "The angles between inner samples tend to 0 as the depth grows",
+    corrected="The angles between inner samples fall geometrically with the depth, at a known rate",
 )
 
 
@@ -148,18 +148,19 @@ def _beyond_sharp_bounds(x: Array) -> Values:
 
 THEOREM_11_3 = claim(
     "Theorem 11, item 3",
-    r"$\lim\,\|x_i\|/\|x_1\|$ or $\lim\,\|x_i\|/\|x_n\| \le 3/(n - 2)$ for inner $i$",
-    corrected=r"$\le \sqrt{2/((n - 1)^2 + 1)}$, attained by samples that are symmetric about their "
-    "mean",
+    r"For inner $i$, $\lim\,\|x_i\|/\|x_1\|$ or $\lim\,\|x_i\|/\|x_n\|$ is at most $3/(n - 2)$",
+    corrected=r"The smaller limit is at most $\sqrt{2/((n - 1)^2 + 1)}$, and samples that are "
+    "symmetric about their mean attain the bound",
     remark=Remark(
         "loose",
-        "The printed bound of the norm ratio is more than twice too large, because it includes "
-        "rows that vanish in the limit. For 3, 4 and 5 samples, this bound is 1 or more and "
-        "says nothing. Often both ends are longer than the cluster.",
+        "The printed bound of the norm ratio is more than twice too large, because the bound "
+        "includes rows that vanish in the limit. For 3, 4 and 5 samples, the printed bound is 1 "
+        "or more and says nothing. Often the smallest and the largest sample are both longer "
+        "than the samples of the cluster.",
     ),
-    why="In the limit only rows that separate one end from all others count. The ratios "
-    r"are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + mr)}$ with $m = (n - 1)^2$. "
-    "The smaller ratio is largest at $r = 1$.",
+    why="In the limit, only rows count that separate the smallest or the largest sample from all "
+    r"other samples. The two ratios of norms are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + "
+    "mr)}$ with $m = (n - 1)^2$. The smaller ratio is largest at $r = 1$.",
 )
 
 
@@ -192,17 +193,17 @@ def _(key: Key[Array, ""]) -> Values:
 
 THEOREM_11_4 = claim(
     "Theorem 11, item 4, Equation 12",
-    r"One of the limit angles between inner samples and the ends is at least $\pi/2 - "
-    r"\sqrt{2}\,\pi/(n - 2)$",
-    corrected=r"The cosines are exactly $r/\sqrt{(1 + r)(m + r)}$ and $1/\sqrt{(1 + r)(1 + mr)}$ "
-    "with $m = (n - 1)^2$",
+    "One of the limit angles between an inner sample and the smallest or largest sample is at "
+    r"least $\pi/2 - \sqrt{2}\,\pi/(n - 2)$",
+    corrected=r"The cosines of the two limit angles are exactly $r/\sqrt{(1 + r)(m + r)}$ and "
+    r"$1/\sqrt{(1 + r)(1 + mr)}$ with $m = (n - 1)^2$",
     remark=Remark(
         "loose",
         "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, the "
-        "printed bound is 26°, but the angle between the cluster and an end is 82° or more.",
+        "printed bound is 26°, but the larger limit angle is 82° or more.",
     ),
-    why=r"The angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are symmetric "
-    "about their mean attain this value, because $r = 1$.",
+    why=r"The larger limit angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are "
+    "symmetric about their mean attain the bound, because $r = 1$.",
 )
 
 
@@ -224,7 +225,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 SEVERAL_COORDINATES = claim(
     "Remark on several coordinates",
-    "Theorem 11 holds if one pair is extreme in every coordinate",
+    "Theorem 11 holds if one pair of samples is extreme in every coordinate",
 )
 
 

@@ -37,8 +37,8 @@ def _descendants(rows: np.ndarray) -> np.ndarray:
 
 EQUATIONS_36_TO_38 = claim(
     "Equations 36 to 38, Figure 7",
-    r"The children of a two-cluster row of height $c$ have the height $(\text{new zero "
-    r"group}/n)\,c$",
+    r"A child of a two-cluster row of height $c$ has the height $(z/n)\,c$, where $z$ is the "
+    "number of zeros in the child",
 )
 EQUATIONS_36_TO_38.equal("heights of both children", tolerance=1e-12)(two_clusters)
 
@@ -97,12 +97,12 @@ EQUATIONS_41_TO_43 = claim(
     "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
     printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
     r"$i, j \in \{2, \ldots, n\}$'",
-    corrected=r"The statement holds for all $i, j \in \{2, \ldots, n - 1\}$, as the sentence "
-    "before Eq. 42 says",
+    corrected=r"Two samples $i$ and $j$ are in one cluster if $i, j \in \{2, \ldots, n - 1\}$, as "
+    "the sentence before Eq. 42 says",
     fault="misprint",
-    why="A row that separates sample $n$ from the others has the samples 2 and $n$ in different "
-    r"clusters. Before Eq. 42, the words 'all elements in $\{2, \ldots, n - 2\}$' probably mean "
-    r"$\{2, \ldots, n - 1\}$.",
+    why="If a row separates sample $n$ from all other samples, the samples 2 and $n$ are in "
+    r"different clusters. Before Eq. 42, the words 'all elements in $\{2, \ldots, n - 2\}$' "
+    r"probably mean $\{2, \ldots, n - 1\}$.",
 )
 
 
@@ -144,10 +144,10 @@ def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
 
 EQUATIONS_44_TO_60 = claim(
     "Equations 44 to 55 and 57 to 60",
-    "Norms, inner products and angles that follow from rows with clusters of 1 and $n - 1$ samples",
-    why="Each row is multiplied as in Eq. 38. From Eq. 46 on, a composition $(1, n - 1)$ "
-    "has the sample of lower index first, whereas Eq. 36 has the zeros first. Appendix D names "
-    "Appendix A three times and means Appendix E.",
+    "Rows with clusters of 1 and $n - 1$ samples determine norms, inner products and angles",
+    why="The heights of each row are multiplied as in Eq. 38. From Eq. 46 on, the composition "
+    "$(1, n - 1)$ has the sample of lower index first, whereas Eq. 36 has the zeros first. "
+    "Appendix D names Appendix A three times and means Appendix E.",
 )
 
 
@@ -201,8 +201,9 @@ EQUATION_56 = claim(
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Eqs. 53 and 57",
     fault="misprint",
-    why="The printed cosine would depend on the unit of the heights. We read the formula from a "
-    "text extraction of the PDF, in which a single wrong glyph would make this difference.",
+    why="The printed cosine would depend on the unit of the heights. We read Eq. 56 from a text "
+    "extraction of the PDF, and a single wrong character in the extraction could explain the "
+    "square root.",
 )
 
 

@@ -10,28 +10,31 @@ from experiments.pages.theorem_words import FAULTS, STANDINGS
 
 TITLE = """# Errata of three papers
 
-{date}. This page lists statements of three papers that are misprinted or false, each with a
+{date}. The errata list statements of three papers that are misprinted or false, each with a
 correct form, and remarks on true statements. An entry names the place in the paper, quotes the
-text, and says why the statement fails. Each entry has a class:
+text, and says why the statement fails. Each misprinted or false statement has a class:
 
 {classes}
 
-Quotations are from the texts of the PDFs, with formulas set again. These texts have no version
-number, so an entry may not hold for every version on arXiv.
+Quotations come from the texts of the PDFs, with formulas typeset again. The texts of the PDFs have
+no version number, so an entry may not hold for every version of a paper on arXiv.
 
-A computation decides every entry: `python scripts/check_theorems.py --claim "Theorem 1"` checks
-the statements with that name. [The page of all statements](results/theorems/results.json) includes
-the true ones. `python scripts/check_theorems.py --errata docs/errata.md` writes this file.
+A computation decides every entry: the command `python scripts/check_theorems.py --claim "Theorem
+1"` checks the statements with the name "Theorem 1". [The page of all
+statements](results/theorems/results.json) includes the true statements. The command `python
+scripts/check_theorems.py --errata docs/errata.md` writes the errata.
 """
 # the letter that abbreviates each paper
 LETTERS = {
-    "Unitization": "W is the earth mover distance between the outputs X and Y of a layer at two "
-    "iterations. A layer has d features and the parameter α. E is a mean and ‖·‖ a norm.",
-    "CWDA": "A layer has N filters of d weights (in some places n and k) from N(0, c²). Sp is "
-    "Spearman's rank correlation, E a mean, Var a variance and CV a coefficient of variation.",
-    "Batch Normalization Decomposed": "A batch X has n samples xᵢ. A layer has d neurons, whose "
-    "weights w are the rows of W. A prime marks the next layer, a tilde a recentred sample, and ν "
-    "is the mean of all samples but the first.",
+    "Unitization": "In these entries, W is the earth mover distance between the outputs X and Y of "
+    "a layer at two iterations. The layer has d features and the parameter α. E is a mean and ‖·‖ "
+    "a norm.",
+    "CWDA": "In these entries, a layer has N filters of d weights from N(0, c²); some statements "
+    "have n filters of k weights. Sp is Spearman's rank correlation, E a mean, Var a "
+    "variance and CV a coefficient of variation.",
+    "Batch Normalization Decomposed": "In these entries, a batch X has n samples xᵢ. A layer has d "
+    "neurons, and the weights w of a neuron are a row of W. A prime marks a sample after the next "
+    "layer, a tilde a recentred sample, and ν is the mean of all samples except the first sample.",
 }
 
 

@@ -13,13 +13,13 @@ DOCS = ROOT / "docs"
 HEAD = "| | printed | ours | page | made by |\n| --- | --- | --- | --- | --- |"
 TITLE = """# Figures and tables of the three papers
 
-Each row names a figure or a table, what the paper prints, what we found, and the page and the
-command that show our number. Times are those of two shared cores; if a run was resumed, the time
-is that of its last start. "Not run" is followed by the reason.
-[The page of the claims](results/theorems/results.json) explains verdicts such as "true" and shows
-the checks of every entry.
+Each row of a table names a figure or a table of a paper, the number that the paper prints, our
+number, and the page and the command that show our number. Times of commands were measured on two
+shared cores. If a command was interrupted and resumed, the time counts from the last start. After
+"not run", the row gives the reason. [The page of the claims](results/theorems/results.json)
+explains verdicts such as "true" and shows the checks of every claim.
 
-This file is made by `python scripts/check_theorems.py --errata docs/errata.md`.
+The command `python scripts/check_theorems.py --errata docs/errata.md` writes these tables.
 """
 
 

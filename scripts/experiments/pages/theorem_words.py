@@ -7,13 +7,14 @@ from experiments.pages.sentences import number, value_with_error
 
 STANDINGS = {
     "true": "Every check of the printed form passed.",
-    "misprint": "The quoted form fails a check. The paper uses the corrected form, or nothing "
-    "rests on the quoted form. The corrected form passes.",
-    "false in a case": "The quoted form fails in a case that its hypotheses allow: a hypothesis is "
-    "missing, the case has measure zero, or an approximation is used beyond its range. The "
-    "corrected form passes.",
-    "false": "The quoted form fails a check. The corrected form passes.",
-    "not tested": "The entry says why, and what our trained networks gave, if any.",
+    "misprint": "The quoted form fails a check, but the paper uses the corrected form, or no "
+    "result of the paper depends on the quoted form. The corrected form passes all checks.",
+    "false in a case": "The quoted form fails in a case that the hypotheses of the statement "
+    "allow: a hypothesis is missing, the case has measure zero, or an approximation is used beyond "
+    "the range of the approximation. The corrected form passes all checks.",
+    "false": "The quoted form fails a check. The corrected form passes all checks.",
+    "not tested": "The entry gives the reason, and the result of our trained networks if there is "
+    "one.",
 }
 """The meaning of each verdict."""
 FAULTS = ("misprint", "false in a case", "false")
