@@ -172,16 +172,18 @@ def test_another_program_at_other_inputs_is_refused(smaller):
         run(arrays, x[:1])
 
 
-def test_both_calls_of_one_function_are_folded():
+@pytest.mark.parametrize(("second", "path"), [("u", "u"), ("w_shift", "w_shift_2")])
+def test_both_calls_of_one_function_are_folded(second, path):
+    """Also where the second kernel has the name of the shift of the first."""
     params, x = numbers()
-    params |= {"u": params["w"] + 1, "c": params["b"] + 1}
+    params |= {second: params["w"] + 1, "c": params["b"] + 1}
     layer = jax.jit(lambda w, a, x: (x @ w) * a[None])
 
     def apply(p, x):
-        return jnp.tanh(layer(p["w"], p["a"], x)) * jnp.cos(layer(p["u"], p["c"], x))
+        return jnp.tanh(layer(p["w"], p["a"], x)) * jnp.cos(layer(p[second], p["c"], x))
 
     run, arrays = fold_batch_norms(apply, params, x)
-    assert set(arrays) == {"w", "w_shift", "u", "u_shift"}
+    assert set(arrays) == {"w", "w_shift", path, f"{path}_shift"}
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 

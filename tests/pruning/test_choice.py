@@ -47,6 +47,29 @@ def test_filters_are_scored_beside_those_of_their_layer_that_stay():
     np.testing.assert_allclose(found, expected[of_a.indices[:, 0]], rtol=1e-12)
 
 
+ALL_ALIKE = {  # which arrays make the channels if all are vectors, or all are read
+    "vectors": (
+        lambda p, x: jnp.tanh(x[:, :1] * p["a"][None]) @ p["b"],
+        {"a": (6,), "b": (6,)},
+        lambda p: abs(p["a"]),
+    ),
+    "factors": (
+        lambda p, x: x @ (p["a"] @ p["b"]),
+        {"a": (4, 6), "b": (6, 3)},
+        lambda p: (np.linalg.norm(p["a"], axis=0) + np.linalg.norm(p["b"], axis=1)) / 2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALL_ALIKE)
+def test_channels_whose_arrays_are_all_alike_have_scores(name):
+    apply, shapes, expected = ALL_ALIKE[name]
+    params = {key: RNG.normal(size=shape) for key, shape in shapes.items()}
+    groups = coupled_channels(apply, params, RNG.normal(size=(3, 4)))
+    (scores,) = channel_scores(params, groups)
+    np.testing.assert_allclose(scores, expected(params), rtol=1e-12)
+
+
 def gated(params, x):
     """Two blocks, each of a group that two layers make, and of another group."""
     for block in (params["0"], params["1"]):

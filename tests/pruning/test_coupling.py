@@ -56,6 +56,35 @@ def test_a_flattened_channel_is_every_channels_row_apart():
     assert by_axis(first.positions)["1/w1", 0][5] == [5, 11, 17, 23]
 
 
+def test_channels_that_meet_several_pinned_ones_have_the_reason_of_each():
+    """Of the channels of `c`, the first two are added to a softmax, the others to a running sum."""
+
+    def apply(params, x):
+        pinned = [jax.nn.softmax(x @ params["a"]), jnp.cumsum(x @ params["b"], -1)]
+        return jnp.tanh(jnp.concatenate(pinned, -1) + x @ params["c"]) @ params["d"]
+
+    shapes = {"a": (2, 2), "b": (2, 3), "c": (2, 5), "d": (5, 3)}
+    params = {name: np.ones(shape) for name, shape in shapes.items()}
+    reports = pinning(apply, params, np.ones((1, 2)))
+    found = {report.primitive: report.paths for report in reports}
+    assert found == {"reduce_max": ("a", "c", "d"), "cumsum": ("b", "c", "d")}
+
+
+def test_channels_under_a_norm_and_channels_beside_it_are_two_groups():
+    """Of one kernel, whose first half alone is normalized."""
+
+    def apply(params, x):
+        h, free = jnp.split(x @ params["a"], 2, -1)
+        h = h * lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1)
+        return jnp.concatenate([h, free], -1) @ params["b"]
+
+    arguments = apply, {"a": np.ones((2, 8)), "b": np.ones((8, 3))}, np.ones((1, 2))
+    normed, free = coupled_channels(*arguments, resize=True)
+    assert (normed.normed, free.normed) == (True, False)
+    for group, first in ((normed, 0), (free, 4), (*coupled_channels(*arguments), 4)):
+        assert by_axis(group.positions)["b", 0] == [[first + i] for i in range(4)]
+
+
 def test_one_channel_of_every_group_is_coupled():
     def apply(params, x):
         h = prunable.convolve(x @ params["in"], params["w"], groups=2)
@@ -143,7 +172,7 @@ def test_inputs_outputs_and_unused_arrays_stay():
     assert coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 2))) == ()
 
 
-@pytest.mark.parametrize("dead", [lambda p, h: p["dead"] + h, lambda p, h: None])
+@pytest.mark.parametrize("dead", [lambda p, h: p["Dead"] + h, lambda p, h: None])
 def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(dead):
     """An associative scan over one step computes with rates that it does not use."""
 
@@ -154,7 +183,7 @@ def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(d
         return h @ params["b"]
 
     params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
-    params |= {"alone": np.ones((1, 4)), "dead": np.ones((1, 4))}
+    params |= {"alone": np.ones((1, 4)), "Dead": np.ones((1, 4))}
     x = np.ones((2, 2))
     (group,) = coupled_channels(apply, params, x)
     small = remove_channels(params, [group], [np.array([True, False, True, False])])
@@ -313,12 +342,14 @@ MADE = {
     "low": RNG.normal(1, 2, (6, 2)),
     "up": RNG.normal(1, 2, (2, 3)),
     "experts": RNG.normal(1, 2, (5, 6, 3)),
+    "s": RNG.uniform(1, 2, 6),
 }
 # What reads the hidden channels, and the arrays with an input axis.
 READERS = {
     "sum": (lambda p, h, x: h @ (p["w"] + p["v"]), {"w", "v"}),
     "product": (lambda p, h, x: h @ (p["w"] * p["v"]), {"w", "v"}),
     "adapter": (lambda p, h, x: h @ (p["w"] + p["low"] @ p["up"]), {"w", "low"}),
+    "sum with a quotient": (lambda p, h, x: h @ (p["w"] / p["s"][:, None] + p["v"]), {"w", "v"}),
     "mask of data": (
         lambda p, h, x: h @ jnp.where(x.sum() > 0, p["w"], p["v"]),
         {"w", "v"},
@@ -340,7 +371,9 @@ READERS = {
 def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
     """Else its rows would count among the filters that make the channels."""
     read, expected = READERS[name]
-    params = {"in": MADE["in"]} | {k: x for k, x in MADE.items() if k in expected | {"low", "up"}}
+    params = {"in": MADE["in"]} | {
+        k: x for k, x in MADE.items() if k in expected | {"low", "up", "s"}
+    }
     group, *_ = coupled_channels(
         lambda p, x: read(p, jax.nn.relu(x @ p["in"]), x), params, np.ones((2, 4))
     )
@@ -382,3 +415,15 @@ def test_a_product_with_a_table_that_data_choose_rows_of_is_no_weight():
     groups = coupled_channels(apply, params, np.ones((2, 4)))
     found = {(p.path, p.axis): p.incoming for group in groups for p in group.positions}
     assert found == {("q", 1): False, ("k", 1): False, ("table", 1): False, ("k", 0): True}
+
+
+def test_of_two_weights_that_data_choose_neither_reads_the_channels():
+    shapes = {"first": (5, 6), "second": (4, 6), "out": (6, 3)}
+    params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
+
+    def apply(p, x):
+        one, two = p["first"][x.argmax(1) % 5], p["second"][x.argmax(1) % 4]
+        return jnp.einsum("bi,bi->b", one, two)[:, None] + one @ p["out"]
+
+    (group,) = (g for g in coupled_channels(apply, params, np.ones((2, 4))) if g.size == 6)
+    assert {p.path for p in group.positions if p.incoming} == {"out"}

@@ -95,6 +95,21 @@ def test_the_same_is_merged_without_loss_in_random_networks(seed):
     assert_merged_or_refused(network.apply, network.params, network.x)
 
 
+def scaled_twice(params, x):
+    """A norm with two scales, whose signs may differ."""
+    h = (x @ params["w"] - params["m"][None]) * jax.lax.rsqrt(params["v"] + EPS)[None]
+    return jax.nn.relu(h * params["s"][None] * params["t"][None] + params["b"][None]) @ params["u"]
+
+
+def test_the_same_is_merged_without_loss_if_two_scales_have_different_signs():
+    params = {key: RNG.normal(size=8) for key in ("m", "s", "t", "b")}
+    params |= {"w": RNG.normal(size=(5, 8)), "u": RNG.normal(size=(8, 3))}
+    params["v"], x = RNG.uniform(0.5, 2, 8), RNG.normal(size=(7, 5))
+    assert (params["s"] * params["t"] < 0)[4:].any()
+    groups = pruning.coupled_channels(scaled_twice, params, x)
+    assert_the_same_is_merged_without_loss(scaled_twice, params, (x,), groups)
+
+
 def normalized(params, x):
     h = x @ params["w"]
     h.var(0)  # not used
@@ -298,6 +313,11 @@ def normed(params, x):
     return h * jax.lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1) @ params["b"]
 
 
+def normed_behind_another_layer(params, x):
+    h = jnp.tanh(jnp.tanh(x @ params["a"]) @ params["b"])
+    return h * jax.lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1) @ params["c"]
+
+
 NOT_MERGED = {
     "only kernels may sum .*; channels of k are summed by dot_general at .*queries_with_keys": (
         queries_with_keys,
@@ -306,6 +326,10 @@ NOT_MERGED = {
     "only kernels may sum .*; channels of a are summed by reduce_sum": (
         normed,
         {"a": (4, 6), "b": (6, 2)},
+    ),
+    "only kernels may sum .*; channels of b are summed by reduce_sum": (
+        normed_behind_another_layer,
+        {"a": (4, 6), "b": (6, 5), "c": (5, 2)},
     ),
     "read once, outside of loops, .* not true of b": (
         difference_of_kernels,
@@ -460,3 +484,117 @@ def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
     small = merged(apply, params, [group], [np.arange(4) < 2], x, plan=lambda features, keep: plan)
     weights = plan / plan.sum(0, keepdims=True)
     np.testing.assert_allclose(small["b"], params["b"] @ weights)
+
+
+# Hidden values from outputs y; the parameters before a gain; those of the gain; and the gain of
+# each channel. Without a gain, all arrays are plain means.
+CHAINS = {
+    "two shifts": (
+        lambda y, p: jnp.tanh((y - p["m"] + p["b"]) * p["s"]),
+        "mb",
+        "s",
+        lambda p: p["s"],
+    ),
+    "shifts on both sides": (
+        lambda y, p: jnp.tanh((p["m"] + y) * p["s"] - p["b"]),
+        "m",
+        "s",
+        lambda p: p["s"],
+    ),
+    "two scales": (
+        lambda y, p: jnp.tanh((y - p["m"]) * p["s"] * p["t"] + p["b"]),
+        "m",
+        "st",
+        lambda p: p["s"] * p["t"],
+    ),
+    "a divisor": (
+        lambda y, p: jnp.tanh(p["t"] * ((y + p["m"]) / p["s"]) + p["b"]),
+        "m",
+        "st",
+        lambda p: p["t"] / p["s"],
+    ),
+    "a sum of two shifts": (lambda y, p: jnp.tanh((y + (p["m"] + p["b"])) * p["s"]), "", "", None),
+    "a shift times a scale": (
+        lambda y, p: jnp.tanh((y + p["m"] * p["b"]) * p["s"]),
+        "",
+        "",
+        None,
+    ),
+    "read before a scale": (
+        lambda y, p: jnp.tanh(y + p["m"]) + jnp.tanh(y * p["s"]),
+        "",
+        "",
+        None,
+    ),
+    "read between scales": (
+        lambda y, p: jnp.tanh(y * p["s"]) + jnp.tanh(y * p["s"] * p["t"]),
+        "",
+        "",
+        None,
+    ),
+    "read and scaled": (
+        lambda y, p: (lambda h: jnp.tanh(h) + jnp.tanh(h * p["t"]))(y * p["s"]),
+        "",
+        "",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
+    hidden, before, scales, gain_of = CHAINS[name]
+
+    def apply(p, x):
+        return hidden(x @ p["w"], {k: p[k][None] for k in "mbst"}) @ p["u"]
+
+    rng, x, seen = np.random.default_rng(21), np.ones((2, 3)), []
+    params = {"w": rng.normal(1, 2, (3, 5)), "u": rng.normal(1, 2, (5, 2))}
+    params |= {k: rng.uniform(0.5, 3, 5) for k in "mbst"}
+    groups = pruning.coupled_channels(apply, params, x)
+    plan = np.array([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75], [2.0, 0.0], [0.0, 1.0]])
+
+    def planned(features, keep):
+        seen.append(features)
+        return plan
+
+    small = merged(apply, params, groups, [np.arange(5) < 2], (x,), plan=planned)
+    means = plan / plan.sum(0)
+    own = [k for k in "mbst" if small[k].shape == (2,)]
+    expected = {k: params[k] @ means for k in own} | {"w": params["w"] @ means}
+    filters = params["w"]
+    if gain_of is not None:
+        gain, merged_gain = gain_of(params), gain_of(expected)
+        filters = filters * gain
+        for k in ("w", *before):
+            expected[k] = (params[k] * gain) @ means / merged_gain
+    for k, array in expected.items():
+        np.testing.assert_allclose(small[k], array, rtol=1e-10)
+    compared = np.stack([*filters, *(params[k] for k in own if k not in before + scales)])
+    np.testing.assert_allclose(seen[0] @ seen[0].T, compared.T @ compared, rtol=1e-10)
+
+
+def test_heads_and_their_widths_are_merged_at_once():
+    """The scale belongs to heads; its signs are those of the gains of heads alone."""
+
+    def apply(p, x):
+        y = jnp.einsum("bc,chd->bhd", x, p["w"]) * p["s"][None, :, None]
+        return jnp.einsum("bhd,hdo->bo", jnp.tanh(y), p["o"])
+
+    rng, x = np.random.default_rng(9), np.ones((2, 3))
+    params = {"w": rng.normal(1, 2, (3, 4, 6)), "o": rng.normal(1, 2, (4, 6, 2))}
+    params["s"] = np.array([1.5, -2.0, 0.5, -3.0])
+    groups = [g for g in pruning.coupled_channels(apply, params, x) if g.size in (4, 6)]
+    plans = {4: np.eye(2)[[0, 1, 1, 0]], 6: np.eye(3)[[0, 1, 2, 2, 1, 0]]}
+    keep = [np.arange(g.size) < g.size // 2 for g in groups]
+    small = merged(
+        apply, params, groups, keep, (x,), plan=lambda features, keep: plans[len(features)]
+    )
+    means = {n: plan / plan.sum(0) for n, plan in plans.items()}
+    scale = np.abs(params["s"]) @ means[4]
+    np.testing.assert_allclose(small["s"], scale)
+    weighted = params["w"] * params["s"][None, :, None]
+    expected = np.einsum("chd,hk,dl->ckl", weighted, means[4], means[6]) / scale[None, :, None]
+    np.testing.assert_allclose(small["w"], expected, rtol=1e-10)
+    summed = np.einsum("hdo,hk,dl->klo", params["o"], plans[4], plans[6])
+    np.testing.assert_allclose(small["o"], summed, rtol=1e-10)

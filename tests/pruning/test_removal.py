@@ -424,6 +424,25 @@ def test_factored_states_are_cut_alike(name):
     assert shapes(jax.eval_shape(update, params, smaller, params)[0]) == shapes(params)
 
 
+def test_a_list_with_the_name_of_a_parameter_is_no_factored_state():
+    """The biases of the other layer are as long as an axis of `w`."""
+
+    def apply(p, x):
+        first, second = p["of"]["w"]
+        h = jax.nn.relu(x @ p["a"]) @ p["w"] + (first + second)[None]
+        return jax.nn.relu(h) @ p["b"]
+
+    shapes = {"a": (4, 8), "w": (8, 8), "b": (8, 3)}
+    params: dict = {name: np.ones(shape) for name, shape in shapes.items()}
+    params["of"] = {"w": [np.arange(8.0), np.arange(8.0) + 3]}
+    groups = coupled_channels(apply, params, np.ones((1, 4)))
+    of_bias = [any(p.path == "of/w/0" for p in group.positions) for group in groups]
+    keep = [np.arange(8) % 3 > 0 if of else np.arange(8) < 2 for of in of_bias]
+    small = remove_channels(params, groups, keep)
+    for i, bias in enumerate(small["of"]["w"]):
+        np.testing.assert_array_equal(bias, np.array([1, 2, 4, 5, 7]) + 3 * i)
+
+
 def test_the_state_of_a_module_s_optimizer_is_cut_alike():
     model = models.MLP(inputs=4, widths=(6,), classes=2, rngs=nnx.Rngs(0))
     state = nnx.state(model)

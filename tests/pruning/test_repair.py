@@ -214,10 +214,11 @@ def test_a_ridge_that_the_first_rows_cannot_do_with_is_not_chosen():
     jax.tree.map(np.testing.assert_array_equal, *trees)
 
 
-def test_a_kernel_whose_inputs_are_zero_stays():
+@pytest.mark.parametrize("repair", [least_squares, rescale])
+def test_a_kernel_whose_inputs_are_zero_stays(repair):
     params = MLP | {"b": np.full(10, -1e3)}
     groups, keep = first_layer(params, [0])
-    repaired = least_squares(mlp, params, groups, keep, halves(X))
+    repaired = repair(mlp, params, groups, keep, halves(X))
     np.testing.assert_array_equal(repaired["c"][1:], MLP["c"][1:])
 
 
@@ -301,6 +302,10 @@ def normed(params, x):
     return jnp.tanh(x @ params["a"]) @ w
 
 
+def broadcast(params, x):
+    return jnp.tanh(x @ params["a"]) @ jnp.broadcast_to(params["v"][:, None], (6, 3))
+
+
 def read_as_an_image(params, x):
     h = jnp.tanh(x[:7] @ params["a"])
     return convolve(params["b"][None, None], h.T[None, None])
@@ -311,13 +316,14 @@ REFUSED = {
     "s of a loop": looped,
     "b computed from others": normed,
     "b of activations that are a kernel": read_as_an_image,
+    "v of several outputs": broadcast,
 }
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_kernels_that_cannot_be_solved_are_named(name):
     apply, path = REFUSED[name], name[0]
-    shapes = {"a": (5, 6), "b": (6, 6), "s": (3, 6, 6), "c": (6, 2)}
+    shapes = {"a": (5, 6), "b": (6, 6), "s": (3, 6, 6), "c": (6, 2), "v": (6,)}
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     groups = pruning.coupled_channels(apply, params, X)
     keep = [np.arange(g.size) > 1 for g in groups]
@@ -419,6 +425,33 @@ def test_the_last_batch_chooses_the_ridge_and_all_batches_give_the_kernel(ridges
     np.testing.assert_allclose(found["c"][keep], kernel, rtol=1e-6, atol=1e-9)
     constant = every[1].mean(0) - every[0].mean(0) @ kernel
     np.testing.assert_allclose(found["d"], params["d"] + constant, rtol=1e-6, atol=1e-9)
+
+
+def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
+    """And a bias that is added in two places shifts neither kernel: by hand, through zero."""
+
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"])
+        y = convolve(h, p["w"], feature_group_count=2) + p["b"][None, None, None]
+        return jnp.tanh(y) + jnp.sin(h[..., :4] @ p["v"] + p["b"][None, None, None])
+
+    rng = np.random.default_rng(17)
+    shapes = {"a": (3, 8), "w": (1, 1, 4, 6), "v": (4, 6), "b": (6,)}
+    params = {name: rng.normal(1, 2, size=shape) for name, shape in shapes.items()}
+    params["a"][:, 4:] *= 9
+    x = rng.normal(1, 2, size=(40, 1, 1, 3))
+    (group,) = (g for g in pruning.coupled_channels(apply, params, x) if g.size == 4)
+    keep = np.array([True, False, True, True])
+    found = least_squares(apply, params, [group], [keep], halves(x), ridge=(0.3,))
+    h = np.maximum(x[:, 0, 0] @ params["a"], 0)
+    for k in range(2):
+        inputs, outputs = h[:, 4 * k : 4 * k + 4], slice(3 * k, 3 * k + 3)
+        old, some = params["w"][0, 0, :, outputs], inputs[:, keep]
+        gram = some.T @ some
+        rest = some.T @ (inputs @ old) - gram @ old[keep]
+        penalty = 0.3 * np.diag(gram).mean() * np.eye(3)
+        solved = old[keep] + np.linalg.solve(gram + penalty, rest)
+        np.testing.assert_allclose(found["w"][0, 0, keep][:, outputs], solved, rtol=1e-7)
 
 
 def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():

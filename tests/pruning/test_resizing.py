@@ -70,7 +70,9 @@ def test_layers_of_a_scan_run_in_their_order(reverse, unroll):
     assert {group.size for group in groups} == {5, 6}
     keep = drawn(groups)
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
-    found, expected = resized(apply, groups, keep)(small, x), apply(masked, x)
+    run = resized(apply, groups, keep)
+    assert f"unroll={unroll}" in str(jax.make_jaxpr(run)(small, x))
+    found, expected = run(small, x), apply(masked, x)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10), found, expected)
 
 
@@ -118,6 +120,11 @@ def times_one_of(y, first):
     return y * (y if first else z)
 
 
+def either_result(y, first):
+    z = jnp.tanh(y)
+    return y if first else z
+
+
 # What is read off a width: a network, and what the sentence says of it.
 CHANGING = {
     "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
@@ -141,6 +148,22 @@ CHANGING = {
     "positions": (
         lambda p, x: hidden(p, x) @ p["o"] + jnp.arange(1.0 * p["w0"].shape[1]).sum(),
         r"\(8,\) becomes \(2,\), the shape of iota",
+    ),
+    "last step": (
+        lambda p, x: (
+            2.0 * (hidden(p, x) @ p["o"]) if p["w0"].shape[1] > 6 else hidden(p, x) @ p["o"]
+        ),
+        "nothing takes the place of mul",
+    ),
+    "result": (
+        lambda p, x: either_result(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
+        "another array becomes a result",
+    ),
+    "result of a call": (
+        lambda p, x: jax.jit(either_result, static_argnums=1)(
+            hidden(p, x) @ p["o"], p["w0"].shape[1] > 6
+        ),
+        "another array becomes a result",
     ),
     "loop": (
         lambda p, x: lax.fori_loop(0, p["w0"].shape[1], lambda _, h: h / 2, hidden(p, x) @ p["o"]),
@@ -386,6 +409,20 @@ def test_a_change_behind_the_first_place_is_seen(apply, message):
     check_program(apply, MLP, groups, [np.arange(8) >= 0], X)
 
 
+def test_a_sum_without_terms_that_are_not_zero_is_refused():
+    """exp(0) is 1 where a channel is removed, and the small program does not add it."""
+
+    def apply(p, x):
+        return jnp.exp(hidden(p, x)).sum(-1, keepdims=True) + hidden(p, x) @ p["o"]
+
+    groups, keep = coupled_channels(apply, MLP, X, resize=True), [np.arange(8) < 3]
+    small = remove_channels(MLP, groups, keep)
+    with pytest.raises(ValueError, match=r"not zero where removed change, .* reduce_sum at .*:"):
+        check_program(apply, small, groups, keep, X)
+    run = resized(apply, groups, keep)
+    np.testing.assert_allclose(run(small, X), apply(mask_channels(MLP, groups, keep), X))
+
+
 @pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_branches_and_loops_of_unknown_length_run_resized(index, count):
@@ -440,6 +477,15 @@ def test_what_is_rematerialized_stays_so_by_the_same_policy():
         total = lambda p: run(p, X).sum()  # noqa: E731
         return str(jax.make_jaxpr(jax.grad(total))(small)).count("dot_general")
 
+    def with_barrier(prevent_cse):
+        layer = jax.checkpoint(lambda p, h: h @ p["o"], prevent_cse=prevent_cse)
+        apply = lambda p, x: layer(p, hidden(p, x))  # noqa: E731
+        groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+        small = remove_channels(MLP, groups, keep)
+        return str(jax.make_jaxpr(resized(apply, groups, keep))(small, X))
+
+    for prevent_cse in (True, False):
+        assert f"prevent_cse={prevent_cse}" in with_barrier(prevent_cse)
     for policy in (policies.everything_saveable, policies.nothing_saveable):
         assert saved(policy, True) == saved(policy, False)
     assert saved(policies.everything_saveable, True) < saved(policies.nothing_saveable, True)

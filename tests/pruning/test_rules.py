@@ -331,6 +331,11 @@ CUT: dict[str, Case] = {
     "relu of a weight": Case(
         lambda p, h: jnp.exp(h) @ jax.nn.relu(p["w"]), (N, 6), {"w": (N, 6)}, out=6
     ),
+    "a divisor in the next weight": Case(
+        lambda p, h: jnp.tanh(jnp.exp(h) @ (p["w"] / p["v"])) @ (p["u"] * p["v"].T),
+        (N, 3),
+        {"w": (N, 3), "v": (N, 3), "u": (3, N)},
+    ),
     "signs": Case(
         lambda p, h: jnp.exp(h) @ (p["w"] * jnp.sign(p["w"])), (N, 6), {"w": (N, 6)}, out=6
     ),
@@ -361,6 +366,12 @@ CUT: dict[str, Case] = {
     "a layer of maps": Case(maps, (N, 3, 6), {"w": (N, 12), "k": (3, 3, 3, 6)}, out=6),
     "embedding": Case(embedded, (6,), {"e": (N, 6)}, out=6),
     "shuffle": whole(partial(shuffled, groups=2), sizes=(4,)),
+    "taken from each sample": whole(
+        lambda h: jax.vmap(lambda y, i: y[i])(jnp.exp(h), jnp.arange(10).reshape(5, 2) % 6)
+    ),
+    "written into each sample": whole(
+        lambda h: jax.vmap(lambda y, i: jnp.exp(y).at[i].set(y[0]))(h, jnp.arange(5))
+    ),
 }
 
 
@@ -424,6 +435,68 @@ KEPT: dict[str, tuple[Case, str]] = {
         "conv_general_dilated",
     ),
     "part of a stride": (whole(lambda h: h[..., 1:7:2], sizes=(), out=3), "slice"),
+    "a stride of windows": (
+        whole(
+            lambda h: lax.reduce_window(h, -jnp.inf, lax.max, (1,) * 3, (1, 1, 2), "VALID"),
+            sizes=(),
+            out=4,
+        ),
+        "reduce_window_max",
+    ),
+    "padding of windows": (
+        whole(
+            lambda h: lax.reduce_window(
+                h, -9.0, lax.max, (1,) * 3, (1,) * 3, [(0, 0), (0, 0), (1, 0)]
+            ),
+            sizes=(),
+            out=N + 1,
+        ),
+        "reduce_window",
+    ),
+    "sorted by another array": (
+        whole(
+            lambda h: self_product(lax.sort((h, jnp.exp(h)), dimension=1, num_keys=1)[1]),
+            sizes=(),
+            out=6,
+        ),
+        "dot_general",
+    ),
+    "a reshape of nothing": (
+        whole(lambda h: h + h[:, :0].reshape(-1, N).sum(0)[None, None], sizes=()),
+        "reshape",
+    ),
+    "a count of channels": (
+        whole(lambda h: h * jnp.cumsum(jnp.ones(N))[None, None], sizes=()),
+        "mul",
+    ),
+    "a product with ones": (whole(lambda h: h @ jnp.ones((N, 3)), sizes=(), out=3), "dot_general"),
+    **{
+        name: (
+            Case(
+                lambda p, h, by=by: (
+                    self_product(h) + jnp.einsum("btc,bsc->bts", h / by(p["t"][0] > 9, h), h)
+                ),
+                (),
+                {"t": (1,)},
+                out=6,
+            ),
+            primitive,
+        )
+        for name, (primitive, by) in {
+            "a divisor of two branches": (
+                "dot_general",
+                lambda t, h: lax.cond(t, lambda: h, lambda: jnp.exp(h)),
+            ),
+            "a divisor of two factors": (
+                "div",
+                lambda t, h: h * lax.cond(t, lambda: jnp.exp(h), lambda: jnp.exp(-h)),
+            ),
+            "a divisor plus zero": (
+                "dot_general",
+                lambda t, h: lax.cond(t, lambda: h, lambda: jnp.cos(h)) + 0.0,
+            ),
+        }.items()
+    },
     "samples in groups": (
         Case(convolved_over_groups_of_samples, (), {"k": (3, N, 4)}, out=4),
         "conv_general_dilated",
@@ -545,3 +618,66 @@ def test_what_a_rule_keeps_is_named(name):
     assert primitive in [report.primitive for report in reports]
     assert all("test_rules.py:" in report.line for report in reports)
     assert_exact(apply, params, x, plain=False)
+
+
+def convolved_channels(p, h):
+    """Channels as samples of a convolution, whose results are added."""
+    y = jnp.exp(h).transpose(2, 1, 0)
+    y = lax.conv_general_dilated(y, p["k"], (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
+    return y.sum(0)[None]
+
+
+def outer_product(p, h):
+    """Two layers, beside a constant that varies along both."""
+    table = jnp.arange(1.0, 1 + 6 * N).reshape(N, 6)
+    y = h[..., None] * (h @ p["w"])[:, :, None] * table[None, None]
+    return jnp.einsum("btcd,cde->bte", y, p["v"])
+
+
+def sums_of_states(h):
+    """A loop whose first state alone is zero where channels are removed."""
+    return lax.while_loop(lambda y: y.sum() < 999, lambda y: y + 1, h)
+
+
+# Networks of norms and constants, and the sizes of their groups if `resized` runs them.
+RESIZED: dict[str, Case] = {
+    "layer norm": whole(
+        lambda h: (
+            (h - h.mean(-1, keepdims=True)) / jnp.sqrt(1 + jnp.square(h).sum(-1, keepdims=True))
+        )
+    ),
+    "a count of channels": whole(lambda h: h * jnp.cumsum(jnp.ones(N))[None, None]),
+    "a sum of what is 1": whole(lambda h: h / jnp.exp(h).sum(-1, keepdims=True)),
+    "a sum over two axes": whole(lambda h: h / jnp.exp(h).sum((1, 2), keepdims=True)),
+    "a sum of products": whole(
+        lambda h: jnp.einsum("btc,bsc->cbts", jnp.exp(h), jnp.cos(h)).sum(0), out=6
+    ),
+    "a sum over two layers": Case(
+        lambda p, h: h / jnp.exp(h[..., None] + (h @ p["w"])[:, :, None]).sum((-1, -2))[..., None],
+        (N,),
+        {"w": (N, 6)},
+    ),
+    "a constant along two layers": Case(
+        outer_product, (N, 6, 4), {"w": (N, 6), "v": (N, 6, 4)}, out=4
+    ),
+    "a sum of convolved channels": Case(convolved_channels, (4,), {"k": (3, 5, 4)}, out=4),
+    "a sum of a loop's results": whole(
+        lambda h: (
+            h / lax.scan(lambda y, _: (y, jnp.exp(y)), h, None, length=2)[1].sum((0, 3))[..., None]
+        ),
+        sizes=(),
+    ),
+    "as long as a sum": whole(sums_of_states, sizes=()),
+}
+
+
+@pytest.mark.parametrize("name", RESIZED)
+def test_what_runs_resized_is_exact(name):
+    """Sums over channels of activations, with what removed channels add to them."""
+    apply, params, x = network(RESIZED[name])
+    groups = coupled_channels(apply, params, x, resize=True)
+    assert tuple(sorted(group.size for group in groups)) == tuple(sorted(RESIZED[name].sizes))
+    keep = kept(groups, 1, together=True)
+    small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
+    found = resized(apply, groups, keep)(small, x)
+    np.testing.assert_allclose(found, apply(masked, x), rtol=1e-12, atol=1e-12)

@@ -82,6 +82,23 @@ def test_an_array_stays_on_its_device():
     assert all(leaf.devices() == {device} for leaf in small.values())
 
 
+def test_an_array_that_was_put_on_no_device_is_combined_with_arrays_on_any():
+    params = jax.tree.map(jnp.asarray, PARAMS)
+    groups = coupled_channels(mlp, PARAMS, X)
+    small = remove_channels(params, groups, [np.arange(8) < 3, np.arange(16) < 2])
+    device = jax.devices()[3]
+    assert mlp(small, jax.device_put(X, device)).devices() == {device}
+
+
+@pytest.mark.parametrize("count", [4, 3])
+def test_a_sharded_array_stays_in_its_kind_of_memory(count):
+    sharding = NamedSharding(auto_mesh(), SPECS["a"], memory_kind="pinned_host")
+    params = PARAMS | {"a": jax.device_put(PARAMS["a"], sharding)}
+    groups = coupled_channels(mlp, PARAMS, X)
+    small = remove_channels(params, groups, [np.arange(8) < count, np.arange(16) < 2])
+    assert small["a"].sharding.memory_kind == "pinned_host"
+
+
 def tensor_parallel(p, x):
     """The inner layer's outputs and the last layer's inputs are split over four devices."""
     body = lambda h, c, b: jax.lax.psum(jax.nn.relu(h @ c) @ b, "m")  # noqa: E731
@@ -105,7 +122,24 @@ def data_parallel(p, x):
     return jax.shard_map(body, mesh=auto_mesh(), in_specs=(P(), P("d")), out_specs=specs)(p, x)
 
 
-@pytest.mark.parametrize(("apply", "sizes"), [(tensor_parallel, [8]), (data_parallel, [8, 16])])
+def manual_in_part(p, x):
+    """The mesh axis `m` is the compiler's: inside, the program asks for its sharding."""
+
+    def body(p, x):
+        h = jax.nn.relu(x @ p["a"])
+        h = jax.lax.with_sharding_constraint(h, P(None, "m"))
+        y = jax.nn.relu(h @ p["c"]) @ p["b"]
+        return y, jax.lax.psum(y.sum(0), "d")
+
+    options: dict = {"in_specs": (P(), P("d")), "out_specs": (P("d"), P()), "axis_names": {"d"}}
+    run = jax.shard_map(body, mesh=auto_mesh(), **options)
+    return jax.jit(run)(p, x)
+
+
+@pytest.mark.parametrize(
+    ("apply", "sizes"),
+    [(tensor_parallel, [8]), (data_parallel, [8, 16]), (manual_in_part, [8, 16])],
+)
 def test_axes_that_no_mesh_axis_splits_are_cut_inside_a_shard_map(apply, sizes):
     groups = coupled_channels(apply, PARAMS, X)
     assert sorted(group.size for group in groups) == sizes

@@ -126,7 +126,7 @@ class UnionFind:
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
         # the equations whose results have channels along the longest axis
         self.long_folds: set[int] = set()
-        self.settled = False  # true after a program was read: free axes then remain free
+        self.settled = False  # true after a program was read: no further id is then pinned
         # set when channels are removed: says of each root whether its channel is removed
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
@@ -221,12 +221,12 @@ class UnionFind:
 
         The default is the equations that are being read.
         """
-        if self.settled:
-            self._check_kept(self.find(ids), np.full(ids.size, FIXED))
-            return ids
-        self.report(ids, equations, name=name)
         roots = self.find(ids)
-        self.parents[roots[roots > FIXED]] = FIXED
+        if self.settled:
+            self._check_kept(roots, np.full(ids.size, FIXED))
+        else:
+            self.report(ids, equations, name=name)
+            self.parents[roots[roots > FIXED]] = FIXED
         return np.where(roots == FREE, FIXED, ids)
 
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
