@@ -118,6 +118,10 @@ def test_all_networks_of_a_report_are_as_recorded():
         for name in names
     }
     states = {name: [programs[name].init_state(seed) for seed in (1, 2)] for name in names}
+    for i, state in enumerate(states["unitized"]):
+        for path, leaf in nnx.to_flat_state(state.params):
+            if path[-1] == "alpha":
+                leaf[...] += jnp.float32(rng.uniform(0.7 * i - 0.1, 0.7 * i + 0.6))
     shapes = (5,), (5,), (6, 4, 3), (5, 3)  # losses, accuracies, moments and distances of epochs
     histories = {
         name: [paired_runs.History(*(rng.normal(i, 1, s) for s in shapes)) for i in range(2)]
