@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import scipy.stats
+from flax import nnx
 
+import jaxnorm
 import repair
 from experiments.cli import InputError
-from experiments.measures import repair_images
+from experiments.measures import recalibration, repair_images
 from experiments.measures.repair import (
     margin,
     mean_of,
@@ -18,6 +21,7 @@ from experiments.measures.repair import (
     unpack,
     values_of_criteria,
 )
+from tests.support.recorded import assert_as_recorded, condense
 
 
 def test_the_error_is_that_over_images_and_over_draws():
@@ -71,6 +75,72 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
 def test_a_trained_network_needs_its_weights_and_images():
     with pytest.raises(InputError, match="resnet20 must have --weights and --data-dir"):
         repair.main(repair.Options("resnet20"))
+
+
+class Block(nnx.Module):
+    """Two products of pixels, each with batch norm, beside the residual stream."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.conv1, self.conv2 = nnx.Linear(5, 9, rngs=rngs), nnx.Linear(9, 5, rngs=rngs)
+        self.norm1 = jaxnorm.nnx.BatchNorm(9, momentum=0.9, rngs=rngs)
+        self.norm2 = jaxnorm.nnx.BatchNorm(5, momentum=0.9, rngs=rngs)
+
+    def __call__(self, x):
+        return nnx.relu(x + self.norm2(self.conv2(nnx.relu(self.norm1(self.conv1(x))))))
+
+
+class Small(nnx.Module):
+    """A network with the names of a ResNet-20's parts."""
+
+    def __init__(self, rngs: nnx.Rngs):
+        self.stem, self.stem_norm = nnx.Linear(3, 5, rngs=rngs), jaxnorm.nnx.BatchNorm(5, rngs=rngs)
+        self.blocks = nnx.List([Block(rngs)])
+        self.head = nnx.Linear(5, 10, rngs=rngs)
+
+    def __call__(self, x):
+        x = nnx.relu(self.stem_norm(self.stem(x)))
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x.mean((1, 2)))
+
+
+@pytest.fixture
+def small_network(users_jax, monkeypatch):
+    """A network with random weights and statistics; logits of labels stand for correct images."""
+    graph, tree = nnx.split(nnx.view(Small(nnx.Rngs(0)), use_running_average=True))
+    rng = np.random.default_rng(0)
+    tree = jax.tree.map(lambda a: a + 0.5 * rng.uniform(size=a.shape).astype(np.float32), tree)
+
+    def images(data_dir, split, start, count):
+        rng = np.random.default_rng((start, len(split)))
+        x = rng.normal(rng.normal(size=(count, 1, 1, 3)), 1, (count, 32, 32, 3))
+        return x.astype(np.float32), rng.integers(0, 10, count)
+
+    def correct(graph, tree, test):
+        x, labels = test
+        return np.asarray(repair_images.applied(graph)(tree, x))[np.arange(len(x)), labels]
+
+    for module in (repair_images, recalibration):
+        monkeypatch.setattr(module, "network", lambda path: (graph, tree))
+        monkeypatch.setattr(module, "images", images)
+        monkeypatch.setattr(module, "correct", correct)
+    monkeypatch.setattr(repair_images, "pack", lambda found: condense(found)["moments"])
+    monkeypatch.setattr(repair_images, "peak", lambda: 0)
+
+
+def test_repairs_of_a_small_network_are_as_recorded(small_network, monkeypatch):
+    """Two draws of images, by a criterion, at random and by the greedy choice."""
+    monkeypatch.setattr(repair_images, "CHOICES", ("gm", "random", "greedy"))
+    settings = repair_images.Settings(images=50, test=40, batch=25, draws=2, ratios=(0.4,))
+    saved: list[Any] = []
+    repair_images.run(repair_images.Path(), repair_images.Path(), settings, {}, saved.append)
+    found = condense(saved[-1], "megabytes")
+    assert_as_recorded("runs/repair_images", found, rtol=2e-3, atol=1e-4)
+
+
+def test_a_recalibrated_small_network_is_as_recorded(small_network):
+    found = recalibration.run(recalibration.Path(), recalibration.Path(), 20, 50)
+    assert_as_recorded("runs/recalibration", found, rtol=2e-3, atol=1e-4)
 
 
 def test_a_second_run_continues_one_of_the_same_settings_alone():
