@@ -156,9 +156,12 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
     found = {"whole": [*whole, size]}
     for share, round_to, units in itertools.product((0.9, 0.75), (1, 8), {kinds, kinds[-1:]}):
         wanted = Wanted(budget=int(share * size), units=units, round_to=round_to)
-        for layers in (None, 3):
-            counts = budget.choose(model.architecture, tensors, replace(wanted, layers=layers))
-            own = f"{share} {round_to} {layers} {' '.join(units)}"
+        kind = "experts" if family == "mixtral" else "intermediate"
+        for given in ({}, {"layers": 3}, {"heads": 8, kind: getattr(whole, kind) - 2}):
+            if family == "gpt2" and "heads" in given:
+                continue  # nothing is left to remove
+            counts = budget.choose(model.architecture, tensors, replace(wanted, **given))
+            own = f"{share} {round_to} {given} {' '.join(units)}"
             found[own] = [*counts, removal.parameters(model.architecture, tensors, counts)]
     assert_as_recorded(f"runs/budget_{family}", dict(sorted(found.items())))
 

@@ -2,6 +2,8 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -107,6 +109,22 @@ def test_the_rate_drops_at_30_60_and_80_percent():
     rates = [learning_rate(recipe, 1, epoch) for epoch in range(200)]
     assert [e + 1 for e in range(1, 200) if rates[e] < rates[e - 1]] == [61, 121, 161]
     np.testing.assert_allclose([rates[0], rates[-1]], [0.05, 0.0004])
+
+
+def test_distances_are_from_one_epoch_to_the_next():
+    """A network is a number that it adds to all outputs."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(3, 2, (6, 2, 2, 3)).astype(np.float32), []
+    program: Any = SimpleNamespace(outputs=lambda state: jax.numpy.asarray(x * state))
+    state: Any = 1.0
+    measure = paired_runs._measure(program, state)
+    for state in (4.0, 6.0, 7.0):
+        y.append(measure(state))
+    size = np.abs(x).mean((0, 1, 2))  # outputs grow, so that their order is the same
+    for found, step, state in zip(y, (3, 2, 1), (4, 6, 7), strict=True):
+        np.testing.assert_allclose(found["distances"], step * size, rtol=1e-5)
+        np.testing.assert_allclose(found["moments"][0], state * x.mean((0, 1, 2)), rtol=1e-5)
+        np.testing.assert_allclose(found["moments"][1], state**2 * x.var((0, 1, 2)), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -40,7 +40,8 @@ def text(tmp_path_factory):
 
 def options(folder, text_file, out, **changes: Any):
     amounts = Amounts(keep=0.7, round_to=4)
-    small = Options(folder, amounts, text_file, sequences=16, length=16, held_out=4, out=out)
+    sizes = {"sequences": 16, "length": 16, "held_out": 4, "seed": 3}
+    small = Options(folder, amounts, text_file, **sizes, out=out)
     return replace(small, **changes)
 
 
@@ -124,6 +125,13 @@ def test_experts_and_gpt2_are_pruned_repaired_and_shown(family, text, tmp_path, 
     ours = smaller_language_models.ours(out, first)
     np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
     assert small.architecture.experts_per_token <= small.architecture.experts
+
+
+def test_without_a_repair_kernels_are_only_cut(folder, text, tmp_path, users_jax):
+    prune_lm.main(options(folder, text, tmp_path / "out", score="wanda", repair="none"))
+    assert_recorded("cut", tmp_path / "out")
+    found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert set(found["perplexity"]) == {"whole", "cut"}
 
 
 def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):

@@ -48,6 +48,7 @@ def test_a_family_is_another_network_for_imagenet(built):
     assert built("mlp", shape=(5, 4, 3)) == small("MLP", inputs=60)  # all pixels
     digits = {"shape": (8, 8, 1)}
     assert built("preact20", **digits) == small("PreActResNet", 20, bottleneck=False, channels=1)
+    assert built("preact110") == small("PreActResNet", 110, bottleneck=False, channels=3)
     assert built("preact164") == small("PreActResNet", 164, bottleneck=True, channels=3)
     assert built("resnet56", **digits) == small("CifarResNet", 56, channels=1)
     assert built("vgg16") == small("VGG", 16, hidden=())
