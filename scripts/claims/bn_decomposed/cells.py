@@ -188,15 +188,16 @@ EQUATIONS_18_TO_20 = claim(
     r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
     r"$j \ne i$ of $a_j \ne 0$ (Eq. 20, which has $x_i$ for $x_j$)",
     corrected=r"Of all samples with $a_i \ne 0$, the sample $i$ must have the smallest $|w "
-    r"x_i|/\|x_i\|$. The new neuron must be $w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$. "
-    r"For all other samples with $a_j \ne 0$, the new neuron keeps the sign of $w x_j$",
+    r"x_i|/\|x_i\|$. The construction must give the neuron $w - (1 + \varepsilon)(w "
+    r"x_i/\|x_i\|^2)\,x_i^\top$. For all other samples with $a_j \ne 0$, the new neuron keeps the "
+    "sign of $w x_j$",
     fault="false in a case",
-    why="Each sample has an orthogonal plane. The nearest orthogonal plane is at the distance "
-    r"$|w x_i|/\|x_i\|$ from the neuron $w$, so the construction must divide the step to the "
-    r"plane by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never fails. "
-    "For four Gaussian samples in three dimensions, the printed construction fails in 42 % of "
-    "all cases. But Lemma 2 is true, because the sums of Lemma 2 contain only samples with $a_j "
-    r"\ne 0$.",
+    why="Every sample has a plane of neurons that are orthogonal to the sample. The nearest "
+    r"orthogonal plane is at the distance $|w x_i|/\|x_i\|$ from the neuron $w$, so the "
+    r"construction must divide the step to the plane by $\|x_i\|$ twice. If all samples have norm "
+    "1, the printed construction never fails. For four Gaussian samples in three dimensions, the "
+    "printed construction fails in 42 % of all cases. But Lemma 2 is true, because the sums of "
+    r"Lemma 2 contain only samples with $a_j \ne 0$.",
 )
 
 

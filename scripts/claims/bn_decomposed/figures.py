@@ -152,7 +152,8 @@ FIGURE_5_NOT_RECENTRED = claim(
         "To give angles near 60°, rescaling without recentering must divide by the root mean "
         "square. If rescaling divides by the standard deviation about the mean (Eq. 2), the "
         "angles collapse as with ReLU alone. After 30 layers of infinite width with rescaling by "
-        "the standard deviation, the angles are 12° for 100 samples and 13.6° for many samples.",
+        "the standard deviation, the angles between samples are 12° for 100 samples and 13.6° "
+        "for many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -216,9 +217,9 @@ FIGURE_6 = claim(
     remark=Remark(
         "over-reading",
         "The output of a neuron is 0 for half of the inputs. For three of five inputs, the "
-        "output is at most a tenth of the neuron's largest output. So 'most inputs' means three "
-        "of five inputs, not nearly all inputs. Without rescaling, a neuron deep in the network "
-        "is strongly active only for the odd point, which is one of $n$ inputs.",
+        "output of a neuron is at most a tenth of the neuron's largest output. So 'most inputs' "
+        "means three of five inputs, not nearly all inputs. Without rescaling, a neuron deep in "
+        "the network is strongly active only for the odd point, which is one of $n$ inputs.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")

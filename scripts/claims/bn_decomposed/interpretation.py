@@ -65,9 +65,9 @@ IMAGE = claim(
     printed="Section I: “the image dimension scales linearly with the number of rows”",
     remark=Remark(
         "over-reading",
-        "The statement is about the dimension of the span of the image of ReLU. The image is a "
-        "surface of dimension 2. If a measure of rank by singular values gives 2, the measure "
-        "describes the surface.",
+        "The paper's statement is about the dimension of the span of the image of ReLU. The "
+        "image of ReLU is a surface of dimension 2. If a measure of rank by singular values "
+        "gives 2, the measure describes the surface.",
     ),
     why=r"If no two of the weights $w_i$ are parallel, the functions $\max(0, w_i \cdot x)$ have "
     "kinks on different lines. Therefore the functions are linearly independent.",

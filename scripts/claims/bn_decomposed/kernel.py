@@ -55,10 +55,10 @@ EQUATION_8 = claim(
     remark=Remark(
         "over-reading",
         "The paper says that the expected product of two samples 'appears to be intractable' "
-        r"from layer to layer. With the angle $\theta$ of the recentred samples, the expectation "
-        r"is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$. The "
-        "formula for the expectation maps Gram matrices to Gram matrices, so layers of infinite "
-        "width can be computed one after another.",
+        r"from layer to layer. With the angle $\theta$ of the recentred samples, the expected "
+        r"product is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
+        r"\cos\theta)/(2\pi)$. The formula for the expected product maps Gram matrices to Gram "
+        "matrices, so layers of infinite width can be computed one after another.",
     ),
     why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
 )

@@ -126,9 +126,9 @@ FIGURE_3 = claim(
     "distance of two points of the cluster is only 0.0037 times the distance of the odd point "
     "from the centre of the cluster",
     fault="false",
-    why=r"In each layer, the square of an angle $\theta$ between two points of the cluster is "
-    r"multiplied by the factor $\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. "
-    "The angle stops changing when the factor is 1.",
+    why=r"Let $\theta$ be the angle between two points of the cluster, and $\alpha = n^2/(n^2 - "
+    r"2n + 2)$. A layer multiplies $\theta^2$ by $\alpha(1 - 2\theta/(3\pi))$. The angle $\theta$ "
+    r"stops changing when $\alpha(1 - 2\theta/(3\pi))$ is 1.",
 )
 
 

@@ -32,10 +32,10 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     r"to $\nu$. For squared norms, items 1 to 3 of Theorem 14 hold for any batch with $R > 0$. "
     "Item 4 of Theorem 14 holds for any batch with $R > n/(n - 1)$",
     fault="false",
-    why="Definition 12 implies that the distance $R$ of the odd sample to the mean of the other "
-    r"samples is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So no batch "
-    "satisfies the hypotheses of Theorem 14. The proof of Theorem 14 does not use the hypothesis "
-    r"$\|x_i - \nu\| < 1/n^2$.",
+    why="Let $R$ be the distance of the odd sample to the mean of the other samples. By "
+    r"Definition 12, $R$ is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So "
+    "no batch satisfies the hypotheses of Theorem 14. The proof of Theorem 14 does not use the "
+    r"hypothesis $\|x_i - \nu\| < 1/n^2$.",
 )
 
 
@@ -122,8 +122,8 @@ THEOREM_14_3 = claim(
         "over-reading",
         r"The vector $\hat\nu$ is the image of the cluster's mean, not the mean of the images of "
         r"the cluster's samples. The image $x_1'$ of the odd sample is orthogonal to $\hat\nu$, "
-        "but not to the mean of the images. So the batch after a layer is not an invariant "
-        "representation, which the printed Theorem 14 requires.",
+        "but not to the mean of the images of the cluster's samples. So the batch after a layer "
+        "is not an invariant representation, which the printed Theorem 14 requires.",
     ),
     why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$. Therefore no neuron is "
     r"active at $\tilde x_1$ and at $\tilde\nu$.",
@@ -253,8 +253,8 @@ STABILITY = claim(
     "invariant representation in expectation”",
     corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each "
     r"layer, squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. "
-    r"For many samples, the growth ends at an angle of about $3\pi/n$ between samples of the "
-    r"cluster, and at a distance of about $3\pi R/(\sqrt{2}\,n^2)$ from the centre of the cluster",
+    r"For many samples, the cluster stops growing at an angle of about $3\pi/n$ between samples, "
+    r"and at a distance of about $3\pi R/(\sqrt{2}\,n^2)$ from the centre of the cluster",
     fault="false",
     why="With the variance of Theorem 13, Eq. 111 gives the growth of squared distances in a "
     r"slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - "

@@ -106,7 +106,8 @@ EQUATIONS_63_TO_73 = claim(
         "loose",
         "Rows of the compositions $C$ and $D$ vanish in the limit. The compositions $A$ and $B$ "
         r"alone give the bound $\sqrt{2/((n - 1)^2 + 1)}$ of the norm ratio, which is attained "
-        "(Theorem 11, item 3). The bound from $A$ and $B$ is less than half of the printed bound.",
+        "(Theorem 11, item 3). The bound from the compositions $A$ and $B$ is less than half of "
+        "the printed bound.",
     ),
 )
 
@@ -233,15 +234,15 @@ def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
 
 EQUATION_92 = claim(
     "Equation 92",
-    "The printed formula gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
+    "The printed Equation 92 gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
     corrected=r"The denominator of the cosine must have the norm $\|x_n\|$ in place of $\|x_1\|$, "
     "as in Eq. 94",
     fault="misprint",
-    why="The right side of Eq. 92 is the right side of Eq. 91 with $x_n$ in place of $x_1$, so "
-    "the left side must have the norm of $x_n$. We read Eq. 92 from a text extraction of the "
-    "PDF, and a single wrong character in the extraction could explain $x_1$.",
+    why="The right side of Eq. 92 is the right side of Eq. 91 with $x_n$ in place of $x_1$. "
+    "Therefore the left side must have the norm of $x_n$. We read Eq. 92 from a text extraction "
+    "of the PDF, and a single wrong character in the extraction could explain $x_1$.",
 )
 
 
@@ -272,7 +273,8 @@ FIGURE_8 = claim(
     "clusters",
     fault="false in a case",
     why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$, because "
-    "the cluster at the mean becomes 0 in the two children. Theorem 11 holds for such rows.",
+    "the cluster at the mean becomes 0 in the two children. Theorem 11 still holds for rows with "
+    "the middle cluster at the mean.",
 )
 
 

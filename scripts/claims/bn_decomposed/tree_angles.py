@@ -155,8 +155,8 @@ THEOREM_11_3 = claim(
         "loose",
         "The printed bound of the norm ratio is more than twice too large, because the bound "
         "includes rows that vanish in the limit. For 3, 4 and 5 samples, the printed bound is 1 "
-        "or more and says nothing. Often the smallest and the largest sample are both longer "
-        "than the samples of the cluster.",
+        "or more and says nothing. Often the smallest sample and the largest sample are longer "
+        "than all samples of the cluster.",
     ),
     why="In the limit, only rows count that separate the smallest or the largest sample from all "
     r"other samples. The two ratios of norms are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + "
@@ -200,7 +200,7 @@ THEOREM_11_4 = claim(
     remark=Remark(
         "loose",
         "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, the "
-        "printed bound is 26°, but the larger limit angle is 82° or more.",
+        "printed bound of the angle is 26°, but the angle is 82° or more.",
     ),
     why=r"The larger limit angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are "
     "symmetric about their mean attain the bound, because $r = 1$.",

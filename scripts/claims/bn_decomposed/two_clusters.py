@@ -194,16 +194,16 @@ def _beside_equation_56(key: Array) -> tuple[float, float, float]:
 
 EQUATION_56 = claim(
     "Equation 56",
-    "The printed formula gives the angle between an inner sample and $x_1$ from the sums of "
+    "The printed Equation 56 gives the angle between an inner sample and $x_1$ from the sums of "
     "squared heights $S_1$ and $S_2$",
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Eqs. 53 and 57",
     fault="misprint",
-    why="The printed cosine would depend on the unit of the heights. We read Eq. 56 from a text "
-    "extraction of the PDF, and a single wrong character in the extraction could explain the "
-    "square root.",
+    why="The printed cosine of Eq. 56 would depend on the unit of the heights. We read Eq. 56 "
+    "from a text extraction of the PDF, and a single wrong character in the extraction could "
+    "explain the square root.",
 )
 
 

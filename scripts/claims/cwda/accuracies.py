@@ -92,7 +92,7 @@ TABLE_4 = claim(
         "before fine-tuning, Friedman's test gives $p = 0.029$, or 0.058 after correction for "
         "two tests. One row of Table 4 belongs to another trained network: ResNet56 on CIFAR10 "
         "(2) has an accuracy of 93.2 before pruning, not 92.97. Without the row of ResNet56 on "
-        "CIFAR10 (2), $p$ is 0.056 instead of 0.029.",
+        "CIFAR10 (2), Friedman's test before fine-tuning gives $p = 0.056$ instead of 0.029.",
     ),
     why="We took the accuracies from the printed Table 4. Friedman's test compares the criteria "
     "within each of 18 trained networks. Three experiments on the same network are not "

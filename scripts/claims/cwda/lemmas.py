@@ -57,8 +57,9 @@ EQUATION_31 = claim(
     why=r"The variance of $B = 2\|X\|\|Y\|$ has the unit $c^4$, but the printed variance has a "
     r"term $c^2$. The term $c^2$ comes from $(\operatorname{Var}\|X\|)^2 = c^4/4$. With $R = "
     r"\Gamma((k + 1)/2)/\Gamma(k/2)$ and $h = k/2 - R^2$, the exact variance of $B$ is $4c^4(k^2 "
-    "- (k - 2h)^2)$. At $c = 0.05$ and $k = 20$, the printed variance is six times the exact "
-    r"variance. The printed mean of $B$ is right to leading order: $2c^2(k - 2h) \approx 2c^2k$.",
+    "- (k - 2h)^2)$. At $c = 0.05$ and $k = 20$, the printed variance of $B$ is six times the "
+    r"exact variance. The printed mean of $B$ is right to leading order: $2c^2(k - 2h) \approx "
+    "2c^2k$.",
 )
 EQUATION_31.variance(
     "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", form="rejected"
@@ -105,8 +106,8 @@ EQUATION_32 = claim(
     "= 16c^8(2k^2 + 3k)$",
     corrected=r"The variance of $(\|x\|^2 - \|y\|^2)^2$ is exactly $16c^8(2k^2 + 6k)$",
     fault="false",
-    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed variance contains "
-    "only half of the fourth cumulant.",
+    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed variance of "
+    "Equation 32 contains only half of the fourth cumulant.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -194,9 +195,9 @@ EQUATION_30 = claim(
     remark=Remark(
         "unit",
         r"The bound of $\operatorname{Var} A/B$ in Equation 30 holds to leading order: the ratio "
-        "of the variance to the bound tends to 1. At $c = 1$, the variance exceeds the bound in "
-        "every dimension, by 3.6 % in $k = 20$ dimensions. The terms $c^2$ and $c^4$ of the "
-        "bound have different units.",
+        r"of the variance to the bound tends to 1. At $c = 1$, $\operatorname{Var} A/B$ exceeds "
+        "the bound of Equation 30 in every dimension, by 3.6 % in $k = 20$ dimensions. The terms "
+        "$c^2$ and $c^4$ of the bound have different units.",
     ),
     why="The exact variance of $A/B$ follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 has no "
     "numbers.",

@@ -82,9 +82,9 @@ LAGRANGE_IDENTITY = claim(
     fault="false",
     why="In the printed identity, some terms have the unit $c^2$ and some terms the unit $c^4$. "
     r"Lagrange's identity for the sequences $\|a_i\|$ and 1 has the squared differences of norms, "
-    "not of squared norms. The proof uses the printed form: the next line of the proof drops the "
-    r"last sum by Equation 34, and Equation 34 is about $(\|X\|^2 - \|Y\|^2)^2$. The wrong place "
-    "of the factor 2 is only a misprint.",
+    "not of squared norms. The proof of Theorem 3 uses the printed form of Lagrange's identity: "
+    r"the next line drops the last sum by Equation 34, and Equation 34 is about $(\|X\|^2 - "
+    r"\|Y\|^2)^2$. The wrong place of the factor 2 is only a misprint.",
 )
 
 

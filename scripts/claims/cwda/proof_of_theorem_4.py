@@ -89,8 +89,8 @@ EQUATIONS_67_TO_81 = claim(
     "For $k < n$, the second case, the proof adds points and their mirror images at $G$",
     remark=Remark(
         "hypothesis",
-        r"The proof needs $P \ne G$. If $P = G$, the orthogonal complement of $W_1$ has the "
-        "dimension $n$, not $n - 1$, but Theorem 4 is trivial.",
+        r"The proof of Theorem 4 needs $P \ne G$. If $P = G$, the orthogonal complement of $W_1$ "
+        "in the proof has the dimension $n$, not $n - 1$, but Theorem 4 is trivial.",
     ),
     why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P - G$, "
     "and their mirror images $2G - p$. The added points do not move the centroid, and satisfy "

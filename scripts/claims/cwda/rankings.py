@@ -96,10 +96,10 @@ PROVED = claim(
     printed="Section 3: “we strictly prove the similarities of the criteria in Table 2 by CWDA”",
     remark=Remark(
         "over-reading",
-        "The theorems of the pruning paper bound variances of ratios by $O(1/n)$. But with such "
-        r"a bound, the rank correlation $\mathrm{Sp}$ need not tend to 1: for $\ell_1$ and "
-        r"$\ell_2$, it tends to 0.93 (Conclusion from Theorem 1; Section 3.2, approximately "
-        "monotonic).",
+        "The theorems of the pruning paper bound variances of ratios by $O(1/n)$. But if the "
+        r"variance of a ratio of scores is $O(1/n)$, the rank correlation $\mathrm{Sp}$ of the "
+        r"scores need not tend to 1. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ tends to 0.93 "
+        "(Conclusion from Theorem 1; Section 3.2, approximately monotonic).",
     ),
     reason="The proved statements have entries of their own: Theorems 1 to 4 and the "
     "conclusions from them.",
@@ -190,7 +190,7 @@ EQUATION_1 = claim(
         "over-reading",
         "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ on "
         "average, and any two rankings overlap by at least $2 - 1/p$. Therefore compare an "
-        "overlap with $p$, not with 0.",
+        "overlap of two rankings with $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(

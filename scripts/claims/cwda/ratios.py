@@ -201,9 +201,9 @@ THEOREM_1 = claim(
     "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
-        r"The variance of the ratio $\ell_1/\ell_2$ is $0.07/n$. The proof has the bound $(\pi - "
-        r"1)/(2n)$, which is the variance for independent norms $\ell_1$ and $\ell_2$ and is "
-        "above $1/n$. The bound of a variance says nothing about ranks.",
+        r"The variance of the ratio $\ell_1/\ell_2$ is $0.07/n$. The proof of Theorem 1 bounds "
+        r"the variance by $(\pi - 1)/(2n)$, which is the variance for independent norms $\ell_1$ "
+        r"and $\ell_2$ and is above $1/n$. The bound of a variance says nothing about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "
@@ -273,9 +273,9 @@ THEOREM_1_PROOF = claim(
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
     corrected=r"On the right side of the equation, $\ell_1$ and $\ell_2$ must not have hats",
     fault="misprint",
-    why="As printed, both sides of the equation have the same variance, but the factor "
-    r"$(E\,\ell_1/E\,\ell_2)^2$ is nearly $2n/\pi$ and not 1. In the next line of the proof, the "
-    "formula is right.",
+    why=r"In the printed equation, the variance $\operatorname{Var}(\hat\ell_2/\hat\ell_1)$ "
+    r"stands on both sides. So the factor $(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but is "
+    r"nearly $2n/\pi$. The next line of the proof of Theorem 1 has the right formula.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

@@ -99,8 +99,8 @@ TEST_2 = claim(
         "hypothesis",
         "The paper does not specify its test of equal standard deviations. One possible test is "
         r"a $t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
-        "For 16 filters of 144 weights, the size of the $t$ test is 0.20 instead of 0.05. The "
-        "size of the $t$ test depends on the number of filters.",
+        "For 16 filters of 144 weights, the size of such a $t$ test of equal standard deviations "
+        "is 0.20 instead of 0.05, and the size depends on the number of filters.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the squares "
     "comes with a small standard deviation, so $t$ is too often far below 0. If the standard "
@@ -216,13 +216,13 @@ TEST_3 = claim(
     fault="false",
     remark=Remark(
         "hypothesis",
-        "The paper does not say which hypotheses the two one-sided tests must reject. If the "
+        "The paper does not say which hypotheses the two one-sided tests must reject. If $t$ "
         r"tests reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$, the mean "
-        "is shown to be small. If the tests only fail to reject the printed inequalities, the "
-        "tests are no evidence for the inequalities.",
+        r"$\mu$ is shown to be small. If $t$ tests only fail to reject the printed inequalities, "
+        "the tests are no evidence for a small mean.",
     ),
     why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight, "
-    "so the result of the test depends on the unit of the weights.",
+    "so the result of the printed test depends on the unit of the weights.",
 )
 
 

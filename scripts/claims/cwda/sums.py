@@ -184,16 +184,17 @@ EQUATION_8 = claim(
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="The ratio of the two sums has the variance $(1 + 3/n)/(8k)$, which does not "
-    "vanish as $n$ grows, because all vectors share the filter $P$. Equation 8 holds: the two "
-    "sums rank the filters alike",
+    corrected="The ratio of the sum of distances and the sum of squared distances has the "
+    "variance $(1 + 3/n)/(8k)$. The variance does not vanish as $n$ grows, because all vectors "
+    "share the filter $P$. Equation 8 holds: the two sums rank the filters alike",
     fault="false in a case",
     why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two vectors $a_i$ and $a_j$ "
     "have the covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If "
     r"$\|P\|$ is larger, the sum of distances and the sum of squared distances are larger. "
-    "Therefore the two sums rank the filters alike. But the sum of squared distances grows by "
-    "twice the percentage of the sum of distances. So even for many filters, the ratio of the "
-    "two sums has a variance of $1/(8k)$.",
+    "Therefore the sums of distances and of squared distances rank the filters alike. But the "
+    "sum of squared distances grows by twice the percentage of the sum of distances. So even for "
+    "many filters, the ratio of the sums of distances and of squared distances has a variance of "
+    "$1/(8k)$.",
 )
 
 

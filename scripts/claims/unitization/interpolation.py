@@ -170,7 +170,7 @@ NOISE_FREE = claim(
     "moment-independent upper bound”",
     corrected=r"For $\alpha$ in $[0, 1]$, the distance after exact batch norm is at most "
     r"$2(\alpha + (1 - \alpha)\sqrt{d})$. For $\alpha < 1$ and without batch norm, the distance "
-    "has no bound",
+    "of the outputs of Equation 10 has no bound",
     fault="false",
     why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
     r"which exceeds $2/\alpha = 4$. If $r$ is the norm of a sample after batch norm, the output "

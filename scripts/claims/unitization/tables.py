@@ -64,9 +64,9 @@ CIFAR = claim(
         "accuracies on different sets of 10,000 images has a standard error of 0.33 to 0.67 "
         "points, and no gain exceeds two standard errors. But the networks of a table share one "
         "test set, and the paper gives no paired comparison. If two networks are tested on the "
-        "same images, a gain of 1.02 points can exceed two standard errors: exactly one of the "
-        "two networks must be right on less than 26 % of the images. The paper gives no spread "
-        "of the five runs of each network.",
+        "same images, a gain of 1.02 points exceeds two standard errors if exactly one of the "
+        "two networks is right on less than 26 % of the images. The paper gives no spread of the "
+        "five runs of each network.",
     ),
 )
 
@@ -179,8 +179,8 @@ MICRO_BATCHES = claim(
     remark=Remark(
         "over-reading",
         "All networks of Table 4 were trained with the learning rate for batches of 128, and no "
-        "learning rate was tuned. Four networks with group norm are not better than chance. The "
-        "paper gives no spread of the three runs of each network.",
+        "learning rate was tuned. In Table 4, four networks with group norm are not better than "
+        "chance. The paper gives no spread of the three runs of each network.",
     ),
 )
 
