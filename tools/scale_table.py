@@ -5,7 +5,7 @@
 For `digits-preact8`, the tool compares the losses of the first steps and the running statistics
 with those of one device. It also measures images per second, on devices that share the cores of one
 machine. It writes docs/results/scale.json, from which `tools.tables` makes the table of
-docs/scale.md.
+docs/results/README.md.
 """
 
 import os
