@@ -248,6 +248,15 @@ def test_cases_are_arrays_of_any_shapes_or_yielded(key):
         assert (found.estimate, found.draws, found.holds) == (0.25, 8, False)
 
 
+@pytest.mark.parametrize("call", [claims.check_all, claims.measure])
+def test_a_claim_without_checks_must_have_a_reason(call, key):
+    parts = Computed("x", lambda: 0.0)
+    explained = replace(claim_of(), reason="it is an opinion")
+    assert len(call([explained], key)) == (call is claims.check_all)
+    with pytest.raises(ValueError, match="must have a check.*; the second has neither"):
+        call([explained, replace(claim_of(), name="the second")], key)
+
+
 def test_all_checks_are_decided_together():
     z = 3.5  # alone, the check would reject; among a hundred, it does not
     p = 2 * stats.norm.sf(z)

@@ -110,10 +110,11 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
     assert len(cases) > 3
     for x, _, found in cases:
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
-    x, y, found = cases[0]
-    more = np.maximum(x @ rng.normal(size=(2, 4000)), 0).T
-    grown = [np.linalg.matrix_rank(np.c_[y, one]) == 4 for one in more]
-    assert abs(np.mean(grown) - found) < 5 * 0.5 / 4000**0.5
+    turn = 2 * np.pi * (np.arange(5000) + 0.5) / 5000
+    for x, y, found in cases:
+        relation = np.linalg.svd(y.T)[2][-1]  # of the samples' representations
+        sums = relation @ np.maximum(x @ [np.cos(turn), np.sin(turn)], 0)
+        assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
 
 def test_corollary_4_needs_its_hypothesis_on_the_recentred_batch(key):

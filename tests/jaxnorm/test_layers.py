@@ -1,5 +1,9 @@
 """The layers of NNX in every pair of options, by a reference in NumPy."""
 
+import inspect
+import re
+
+import flax.linen
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +49,24 @@ def test_eps_wins_over_epsilon_in_both_frameworks(name, eps):
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     np.testing.assert_allclose(y, expected, rtol=1e-6, atol=1e-6)
     assert np.abs(expected - other).max() > 1e-3
+
+
+def defaults(function):
+    """The default values of a function's or a constructor's arguments, by name."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+@pytest.mark.parametrize("framework", ["nnx", "linen"])
+@pytest.mark.parametrize("name", NAMES)
+def test_defaults_are_those_of_flax_and_of_the_function(name, framework):
+    of_layer = defaults(getattr(getattr(jaxnorm, framework), name).__init__)
+    of_flax = defaults({"nnx": nnx, "linen": flax.linen}[framework].BatchNorm.__init__)
+    of_function = defaults(getattr(jaxnorm, re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()))
+    own = ("parent", "eps", "bias_metadata", "scale_metadata")
+    known = {k: v for k, v in (of_function | of_flax).items() if k in of_layer and k not in own}
+    assert {k: of_layer[k] for k in known} == known
+    assert {"momentum", "epsilon", "use_scale", "use_bias", "groups", "correction"} <= set(known)
 
 
 def test_the_plan_meets_every_pair_of_values():
