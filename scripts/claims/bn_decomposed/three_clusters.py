@@ -104,10 +104,10 @@ EQUATIONS_63_TO_73 = claim(
     r"the ratio of norms is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
-        "Rows of the compositions $C$ and $D$ vanish in the limit. The compositions $A$ and $B$ "
-        r"alone give the bound $\sqrt{2/((n - 1)^2 + 1)}$ of the norm ratio, which is attained "
-        "(Theorem 11, item 3). The bound from the compositions $A$ and $B$ is less than half of "
-        "the printed bound.",
+        "In the limit of many layers, rows of the compositions $C$ and $D$ vanish. The "
+        r"compositions $A$ and $B$ alone give the bound $\sqrt{2/((n - 1)^2 + 1)}$ of the norm "
+        "ratio, which is attained (Theorem 11, item 3). The bound from the compositions $A$ and "
+        "$B$ is less than half of the printed bound.",
     ),
 )
 

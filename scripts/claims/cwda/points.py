@@ -19,11 +19,11 @@ PROPOSITION_8 = claim(
     corrected="The entries of the matrix must have a joint density. Independent Gaussian entries "
     "have a joint density",
     fault="false in a case",
-    why="Matrices of lower rank are the zeros of polynomials. Therefore matrices of lower rank "
-    "have probability 0 if the entries have a joint density. If all entries of a matrix equal "
-    "the same normal variable, the matrix has rank 1. Theorem 4 needs the rank of the "
-    "differences $v_i - v_0$. The entries of the differences $v_i - v_0$ are dependent but have "
-    "a joint density.",
+    why="If the entries have a joint density, matrices of lower rank have probability 0, because "
+    "matrices of lower rank are the zeros of polynomials. If all entries of a matrix equal the "
+    "same normal variable, the matrix has rank 1. Theorem 4 needs the rank of the differences "
+    "$v_i - v_0$. The entries of the differences $v_i - v_0$ are dependent but have a joint "
+    "density.",
 )
 
 

@@ -190,8 +190,8 @@ EQUATIONS_37_TO_41 = claim(
     remark=Remark(
         "hypothesis",
         r"For a norm $r$, let $q = E\,r^2/(E\,r)^2$. The four relative variances of Equations 37 "
-        "to 41 are $(q - 1)/n$ to first order in $1/n$. Only the variances in the unit of the "
-        "weights, as in Equations 37 and 40, depend on $c$. Figure 11 has $c = 0.01$, but the "
+        "to 41 are $(q - 1)/n$ to first order in $1/n$. Only variances in the unit of the "
+        "weights depend on $c$, as in Equations 37 and 40. Figure 11 has $c = 0.01$, but the "
         "scaled sums of Figure 11 have equal values for every $c$.",
     ),
     why=r"The mean $\sum r/n$ has the variance $\operatorname{Var}(r)/n$. By the delta method, "

@@ -175,7 +175,7 @@ NOISE_FREE = claim(
     why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
     r"which exceeds $2/\alpha = 4$. If $r$ is the norm of a sample after batch norm, the output "
     r"of Equation 10 has the norm $\alpha + (1 - \alpha)r$. Batch norm bounds only the mean of "
-    "$r^2$, by $d$.",
+    "$r^2$ over samples, by $d$, and a single $r$ can be large.",
 )
 
 
