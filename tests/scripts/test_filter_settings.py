@@ -205,9 +205,20 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
 
 def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command.cli, "compiled_in", lambda path: None, raising=False)
+    changes: dict[str, dict[str, Any]] = {
+        "base": {},
+        "ASGD": {"optimizer": filter_settings.averaged},
+        "mixed": {
+            "augment": filter_settings.cutmix,
+            "activation": filter_settings.random_relu,
+            "group": "penalties",
+            "penalty": filter_training.l2(1.0),
+            "depth": 2,
+        },
+    }
     settings = {
-        name: Setting(name=name, width=6, steps=5, batch=4, optimizer=optimizer)
-        for name, optimizer in (("base", Setting().optimizer), ("ASGD", filter_settings.averaged))
+        name: Setting(name=name, width=6, steps=5, batch=4)._replace(**change)
+        for name, change in changes.items()
     }
     monkeypatch.setattr(filter_settings, "settings", lambda: settings)
     start = time.perf_counter()
@@ -219,7 +230,7 @@ def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, caps
     seconds = [part["seconds"] for part in results["settings"].values()]
     assert results["seconds"] == pytest.approx(sum(seconds), 1e-8)  # of numbers with nine digits
     assert elapsed > results["seconds"] > min(seconds) > 0
-    assert "Of 2 settings" in capsys.readouterr().out
+    assert "Of 3 settings" in capsys.readouterr().out
     text = (tmp_path / "index.html").read_text()
     assert settings_page.render(results) == text
     assert Page(text)

@@ -40,7 +40,7 @@ def text(tmp_path_factory):
 
 def options(folder, text_file, out, **changes: Any):
     amounts = Amounts(keep=0.7, round_to=4)
-    sizes = {"sequences": 16, "length": 16, "held_out": 4, "seed": 3}
+    sizes: dict[str, Any] = {"sequences": 16, "length": 16, "held_out": 4, "seed": 3}
     small = Options(folder, amounts, text_file, **sizes, out=out)
     return replace(small, **changes)
 

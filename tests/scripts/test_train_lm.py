@@ -90,6 +90,10 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
         error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
         assert row["stderr"] == pytest.approx(error, abs=1e-8)  # perplexities near 2 of nine digits
     assert rows["magnitude", "none"]["stderr"] == 0  # it draws nothing
+    starts = ("", "least squares, ")  # of the training, which does not end at the same network
+    for text in ("once on the text", "5% of an epoch"):
+        found = [rows["reconstruction", start + text]["perplexity"] for start in starts]
+        assert all(a != b for a, b in zip(*found, strict=True))
     with pytest.raises(InputError, match="the model must be a folder"):
         compare_lm.main(compare_lm.Options(tmp_path / "missing", out=tmp_path / "other"))
 
@@ -124,6 +128,24 @@ def test_a_whole_epoch_has_every_piece_of_the_text_once(monkeypatch):
     some = comparison.part_of_epoch(replace(settings, epoch=0.3), 1)
     assert some.shape == (6, 5)
     assert not np.isin(some[:, 0] % 5, range(1, 5)).any()  # pieces begin where those of an epoch do
+
+
+def test_every_seed_and_step_has_its_own_text(monkeypatch):
+    rng = np.random.default_rng(0)
+    text, held_out = rng.integers(0, 100, 500, np.uint8), rng.integers(100, 200, 90, np.uint8)
+    monkeypatch.setattr(python_text, "load", lambda: (text, held_out))
+    settings = comparison.Settings((0.5,), seeds=2, sequences=3, length=4, held_out=2, epoch=0.1)
+    first, second, again = (comparison.draw_text(settings, seed) for seed in (0, 1, 0))
+    np.testing.assert_array_equal(first.calibration, again.calibration)
+    np.testing.assert_array_equal(first.held_out, second.held_out)
+    assert (first.calibration.shape, first.held_out.shape) == ((3, 5), (2, 5))
+    assert first.calibration.max() < 100 <= first.held_out.min()
+    assert (first.calibration != second.calibration).any()
+    batches = set()
+    for seed, step in ((0, 0), (0, 1), (1, 0)):
+        own = training_run.Settings(9, batch_size=3, length=4, learning_rate=1, seed=seed, every=1)
+        batches.add(np.asarray(training_run.batch(text, own, step)).tobytes())
+    assert len(batches) == 3
 
 
 def test_text_is_joined_and_drawn_in_whole_pieces():
