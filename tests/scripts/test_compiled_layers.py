@@ -1,5 +1,6 @@
 """Rows of the layers and of the block that are compiled ahead of time, from made-up programs."""
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -17,6 +18,7 @@ from jax.sharding import PartitionSpec, SingleDeviceSharding
 import jaxnorm
 from experiments.compiled import block as compiled_block
 from experiments.compiled import layers as compiled_layers
+from experiments.compiled import normalizers as compiled_normalizers
 from experiments.compiled.compile_only import Measured
 from experiments.compiled.layers import LAYERS, layer_rows, limits
 from experiments.compiled.traffic import Collective
@@ -43,7 +45,7 @@ def programs(monkeypatch):
         found = [Collective("all-reduce", ("f32",), 8.0)] * (i % 2 + 1)
         return Measured(1e6 * (i + 1), 500 * i, 0, i, Counter(), 0, found, 0.5)
 
-    for module in (compiled_layers, compiled_block):
+    for module in (compiled_layers, compiled_block, compiled_normalizers):
         monkeypatch.setattr(module, "measure", measure)
     return traced
 
@@ -88,6 +90,32 @@ def holds_back_the_cotangent(step, *arguments):
     )
     shapes = [variable.aval.shape for variable in barrier.invars]
     assert shapes == 2 * [arguments[-1].shape]
+
+
+def test_every_normalizer_is_measured_forward_and_backward_at_every_size(programs, monkeypatch):
+    sharding = SingleDeviceSharding(jax.devices()[1])
+    monkeypatch.setattr(compiled_normalizers, "SHAPES", SHAPES)
+    rows = list(compiled_normalizers.rows(sharding))
+    norms = compiled_normalizers.NORMS
+    assert [(r["shape"], r["normalizer"]) for r in rows] == [*itertools.product(SHAPES, norms)]
+    for i, (row, (arguments, results)) in enumerate(zip(rows, programs, strict=True)):
+        x = arguments[-1]
+        assert (x.shape, x.dtype) == (row["shape"], jnp.bfloat16)
+        assert {leaf.sharding for leaf in jax.tree.leaves(arguments)} == {sharding}
+        n = 2 * x.size
+        assert (row["traffic"], row["temporary"]) == (1e6 * (i + 1) / n, 500 * i / n)
+        assert (row["kernels"], row["seconds"]) == (i, 0.5)
+        y, (gradients, dx), new = results
+        assert [a.shape for a in (y, dx)] == 2 * [x.shape]
+        for before, after in ((arguments[0], gradients), (arguments[1], new)):
+            assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, before)
+
+
+def test_the_backward_pass_of_a_normalizer_follows_its_forward_pass():
+    model = compiled_normalizers.NORMS["DyT"](3, rngs=nnx.Rngs(0))
+    graph, params, rest = nnx.split(model, nnx.Param, ...)
+    x = jax.ShapeDtypeStruct((8, 3), jnp.bfloat16)
+    holds_back_the_cotangent(partial(compiled_normalizers.training, graph), params, rest, x, x)
 
 
 @pytest.mark.parametrize("name", LAYERS)

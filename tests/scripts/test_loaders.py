@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from experiments.data import loaders
-from experiments.data.imagenet import Shard
+from experiments.data.imagenet import Records, Shard
 from experiments.recipes import Recipe
 from experiments.training import trainer
 from tests.support.small_runs import random_images
@@ -48,6 +48,16 @@ def streaming(mesh, monkeypatch):
 def numbers(loader, stream, count):
     """The numbers of the next batches."""
     return [int(loader.device_batch(stream)[0][0, 0, 0, 0]) for _ in range(count)]
+
+
+def test_a_trainer_s_records_are_read_by_the_workers_of_its_layout(streaming, mesh):
+    _, begun = streaming
+    recipe = Recipe(batch_size=4, crop=6, scales=(7, 9))
+    records = Records("made", "", 5, range(11), range(1))
+    loader = trainer._loader(recipe, records, mesh, trainer.Layout(workers=3))
+    loader.device_batch(loader.epoch(jnp.int32(0), 0, 0))
+    assert [stream.options["workers"] for stream in begun] == [3]
+    loader.close()
 
 
 def test_a_stream_continues_while_batches_follow_each_other(streaming):
