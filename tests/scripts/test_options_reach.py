@@ -1,0 +1,236 @@
+"""Every option of a command reaches the function that does its work."""
+
+import dataclasses
+import importlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jax.sharding import AxisType
+
+import analyze
+import atlas
+import bench
+import bench_compiled
+import compare_lm
+import covariate_shift
+import filter_settings
+import prune_lm
+import repair
+import reproduce
+import shift_estimators
+import train
+import train_lm
+
+DATA = Path(__file__).parent
+
+
+class ReachedError(Exception):
+    """A command called the function that is looked at, with these arguments."""
+
+
+def named(arguments):
+    """The arguments by name; in place of settings their fields."""
+    found: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            found |= dataclasses.asdict(value)
+        else:
+            found |= value._asdict() if hasattr(value, "_asdict") else {name: value}
+    return found
+
+
+LM: dict[str, Any] = {"sequences": 5, "length": 6, "held_out": 7}
+UNITS: dict[str, Any] = {"layers": 1, "heads": 2, "intermediate": 3, "hidden": 4, "experts": 5}
+SCHEDULES: dict[str, Any] = {"schedules": ("constant",), "orders": ("ReLU first",)}
+SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 9}
+REPAIRED: dict[str, Any] = {"images": 100, "test": 3, "batch": 50, "draws": 4, "ratios": (0.2,)}
+STEPS: dict[str, Any] = {"steps": 3, "batch_size": 4, "length": 5, "learning_rate": 0.5, "seed": 6, "every": 7}
+RECIPE = train.PRESETS["digits-mlp"][1]
+PROCESSES: dict[str, Any] = {"coordinator": "a:1", "processes": 3, "process": 2, "heartbeat": 11}
+ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}
+
+
+@pytest.mark.parametrize(
+    ("call", "function", "expected"),
+    [
+        pytest.param(
+            lambda out: analyze.main(DATA, ("a", "b"), seed=7, out=out),
+            "analyze.load",
+            {"path": DATA, "layers": ("a", "b"), "seed": 7},
+            id="analyze, layers",
+        ),
+        pytest.param(
+            lambda out: analyze.main(DATA, ratio=0.3, gaussian_layers=21, out=out),
+            "experiments.measures.analysis.measure",
+            {"ratio": 0.3, "gaussian_layers": 21},
+            id="analyze",
+        ),
+        pytest.param(
+            lambda out: atlas.main(DATA, 3, 50, out=out),
+            "experiments.measures.atlas.measure",
+            {"data_dir": DATA, "size": 50},
+            id="atlas",
+        ),
+        pytest.param(
+            lambda out: atlas.main(seeds=3, out=out),
+            "experiments.measures.atlas.runs",
+            {"seeds": 3},
+            id="atlas, seeds",
+        ),
+        pytest.param(
+            lambda out: bench.main(bench.Options(runs=7)),
+            "experiments.benchmarks.timing.time_pair",
+            {"runs": 7},
+            id="bench",
+        ),
+        pytest.param(
+            lambda out: bench_compiled.main(
+                bench_compiled.Options("v5e", "layers", ("2,3",), "float32", out)
+            ),
+            "experiments.compiled.compile_only.in_own_process",
+            {"arguments": ("v5e", ["layers"], [(2, 3)], ["float32"])},
+            id="bench_compiled",
+        ),
+        pytest.param(
+            lambda out: compare_lm.main(
+                compare_lm.Options(DATA, (0.3,), 4, **LM, epoch=0.2, out=out)
+            ),
+            "experiments.language.comparison.compare",
+            LM | {"folder": DATA, "keep": (0.3,), "seeds": 4, "epoch": 0.2},
+            id="compare_lm",
+        ),
+        pytest.param(
+            lambda out: covariate_shift.main(
+                **SMALL, **SCHEDULES, seeds=2, exact=11, data_dir=None, out=out
+            ),
+            "experiments.measures.shift.train_all",
+            SMALL | SCHEDULES | {"seeds": 2, "exact": 11},
+            id="covariate_shift",
+        ),
+        pytest.param(
+            lambda out: filter_settings.main(seeds=5, out=out),
+            "experiments.measures.filter_tests.measure",
+            {"seeds": 5},
+            id="filter_settings",
+        ),
+        pytest.param(
+            lambda out: prune_lm.main(
+                prune_lm.Options(
+                    DATA,
+                    prune_lm.Amounts(
+                        parameters="5K", target="h100", units=("hidden",), round_to=8, **UNITS
+                    ),
+                    DATA / "text",
+                    "wanda",
+                    "none",
+                    **LM,
+                    seed=8,
+                    maxtext=True,
+                    out=out,
+                )
+            ),
+            "experiments.language.pruning_run.prune",
+            UNITS
+            | LM
+            | {"folder": DATA, "budget": 5000, "target": "h100", "units": ("hidden",)}
+            | {"round_to": 8, "score": "wanda", "repair": "none", "seed": 8, "maxtext": True}
+            | {"text": DATA / "text", "gigabytes": None},
+            id="prune_lm",
+        ),
+        pytest.param(
+            lambda out: prune_lm.main(
+                prune_lm.Options(DATA, prune_lm.Amounts(gigabytes=0.5), out=out)
+            ),
+            "experiments.language.pruning_run.prune",
+            {"gigabytes": 0.5, "budget": None, "text": None},
+            id="prune_lm, gigabytes",
+        ),
+        pytest.param(
+            lambda out: repair.main(
+                repair.Options("resnet20", **ABOUT_RESNET, **REPAIRED, out=out)
+            ),
+            "experiments.measures.repair_images.run",
+            ABOUT_RESNET | REPAIRED,
+            id="repair, resnet20",
+        ),
+        pytest.param(
+            lambda out: repair.main(
+                repair.Options("recalibration", **ABOUT_RESNET, images=9, test=8, out=out)
+            ),
+            "experiments.measures.recalibration.run",
+            ABOUT_RESNET | {"count": 9, "tested": 8},
+            id="repair, recalibration",
+        ),
+        pytest.param(
+            lambda out: reproduce.main("mnist", DATA, **SMALL, seeds=2, depth=14, out=out),
+            "experiments.measures.report.measure",
+            SMALL | {"dataset": "mnist", "data_dir": DATA, "seeds": 2, "model": "preact14"},
+            id="reproduce",
+        ),
+        pytest.param(
+            lambda out: shift_estimators.main(4, 9, out / "a.json"),
+            "experiments.measures.shift_estimators.measure",
+            {"seeds": 4, "steps": 9},
+            id="shift_estimators",
+        ),
+        pytest.param(
+            lambda out: train.main(
+                RECIPE,
+                train.Options(
+                    seeds=2, vmap_seeds="yes", remat=True, workers=3, microbatches=2, out=out
+                ),
+            ),
+            "experiments.training.trainer.Layout",
+            {"shard_state": False, "remat": True, "vmap_seeds": True, "workers": 3}
+            | {"microbatches": 2},
+            id="train, layout",
+        ),
+        pytest.param(
+            lambda out: train.main(RECIPE, train.Options(profile=True, log_every=7, out=out)),
+            "experiments.training.loop.Extras",
+            {"evaluations": (), "profile": True, "log_every": 7},
+            id="train, extras",
+        ),
+        pytest.param(
+            lambda out: train.main(RECIPE, train.Options(**PROCESSES, out=out)),
+            "experiments.training.processes.init_distributed",
+            {"coordinator": "a:1", "processes": 3, "process": 2, "heartbeat": 11},
+            id="train, processes",
+        ),
+        pytest.param(
+            lambda out: train.main(
+                RECIPE, train.Options(devices=3, axis_type="explicit", compile_for="h100", out=out)
+            ),
+            "experiments.training.compile_for.show",
+            {"devices": 3, "axis_type": AxisType.Explicit},
+            id="train, compile_for",
+        ),
+        pytest.param(
+            lambda out: train_lm.main(train_lm.Options(**STEPS, out=out)),
+            "experiments.language.training_run.train",
+            STEPS,
+            id="train_lm",
+        ),
+    ],
+)
+def test_every_option_reaches_the_work_of_its_command(
+    call, function, expected, monkeypatch, tmp_path
+):
+    module, _, name = function.rpartition(".")
+    owner = importlib.import_module(module)
+    signature = inspect.signature(getattr(owner, name))
+
+    def reached(*args, **options):
+        raise ReachedError(signature.bind(*args, **options).arguments)
+
+    monkeypatch.setattr(analyze, "load", lambda *_: {})
+    monkeypatch.setattr(bench, "choose", lambda options: {"title": lambda: [None]})
+    monkeypatch.setattr("experiments.compiled.compile_only.check_plugin", lambda name: None)
+    monkeypatch.setattr("experiments.measures.shift_estimators.cases", lambda: [None])
+    monkeypatch.setattr(owner, name, reached)
+    with pytest.raises(ReachedError) as raised:
+        call(tmp_path / "out")
+    found = named(raised.value.args[0])
+    assert {option: found[option] for option in expected} == expected
