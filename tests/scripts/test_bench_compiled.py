@@ -124,6 +124,14 @@ def test_a_missing_plugin_is_named_with_the_line_that_installs_it(monkeypatch, t
         bench_compiled.main(bench_compiled.Options(target=target))
 
 
+def test_collectives_of_a_row_are_counted_and_their_bytes_summed():
+    kinds = {"all-reduce": (8.0, 16.5), "all-gather": (4.0,)}
+    collectives = [{"op": op, "bytes": size} for op, sizes in kinds.items() for size in sizes]
+    row = {"layer": "a", "shape": (2, 3), "devices": 4, "collectives": collectives}
+    cells = TABLES["collectives"].cells(row | {"as_few_as_flax": False})
+    assert cells == ["a", "2×3", "4", "1 all-gather, 2 all-reduce", "28", "no"]
+
+
 @pytest.mark.parametrize("shape", ["256", "256,x", "256,0", ""])
 def test_an_odd_shape_is_refused(shape):
     with pytest.raises(InputError, match="--shapes must be sizes such as 256,56,56,256"):

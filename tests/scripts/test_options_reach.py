@@ -34,10 +34,13 @@ def named(arguments):
     """The arguments by name; in place of settings their fields."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            found |= dataclasses.asdict(value)
-        else:
-            found |= value._asdict() if hasattr(value, "_asdict") else {name: value}
+        match value:
+            case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
+                found |= dataclasses.asdict(value)
+            case tuple() if hasattr(value, "_fields"):
+                found |= {field: getattr(value, field) for field in vars(type(value))["_fields"]}
+            case _:
+                found[name] = value
     return found
 
 
@@ -46,7 +49,14 @@ UNITS: dict[str, Any] = {"layers": 1, "heads": 2, "intermediate": 3, "hidden": 4
 SCHEDULES: dict[str, Any] = {"schedules": ("constant",), "orders": ("ReLU first",)}
 SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 9}
 REPAIRED: dict[str, Any] = {"images": 100, "test": 3, "batch": 50, "draws": 4, "ratios": (0.2,)}
-STEPS: dict[str, Any] = {"steps": 3, "batch_size": 4, "length": 5, "learning_rate": 0.5, "seed": 6, "every": 7}
+STEPS: dict[str, Any] = {
+    "steps": 3,
+    "batch_size": 4,
+    "length": 5,
+    "learning_rate": 0.5,
+    "seed": 6,
+    "every": 7,
+}
 RECIPE = train.PRESETS["digits-mlp"][1]
 PROCESSES: dict[str, Any] = {"coordinator": "a:1", "processes": 3, "process": 2, "heartbeat": 11}
 ABOUT_RESNET: dict[str, Any] = {"weights": DATA / "w", "data_dir": DATA}

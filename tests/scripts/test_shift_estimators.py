@@ -115,6 +115,26 @@ def test_errors_are_relative_to_the_distance_that_is_known(critics, stated):
         np.testing.assert_allclose(estimate["spread"], errors.std(ddof=1), atol=1e-12)
 
 
+def test_samples_slices_and_critics_have_keys_of_their_own(critics, monkeypatch):
+    drawn = []
+
+    def draw(key, n):
+        drawn.append(tuple(np.asarray(jax.random.key_data(key)).tolist()))
+        return jnp.ones((n, 2)), jnp.zeros((n, 2))
+
+    def uniform(key, *_, **__):
+        return jax.random.uniform(key)
+
+    monkeypatch.setattr(measures, "emd_sliced", lambda *given: Sliced(uniform(*given)))
+    for name in ("emd_lower_bound", "emd_critic"):
+        monkeypatch.setattr(measures, name, uniform)
+    found = measures.measure(measures.Case("made up", draw, 1.0), 3, 12)["estimates"]
+    assert len(set(drawn)) == 2 * 3  # for training and for testing
+    slices = np.array(found["slices"]["values"]) * 2 / math.pi
+    numbers = [*slices, *found["lower bound"]["values"]]
+    assert len({round(number, 5) for number in numbers}) == 2 * 3
+
+
 def test_pairs_are_drawn_as_they_are_named(monkeypatch):
     monkeypatch.setattr(measures, "real_layer", lambda: shifted)
     cases = list(measures.cases())
