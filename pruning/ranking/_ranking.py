@@ -89,7 +89,8 @@ def overlap(
     """
     vectors(a=a, b=b)
     both = lowest(a, ratio=ratio) & lowest(b, ratio=ratio)
-    return jnp.where(jnp.isnan(a + b).any(), jnp.nan, both.sum() / pruned_count(a.size, ratio))
+    unknown = (jnp.isnan(a) | jnp.isnan(b)).any()  # infinities of both signs are in order
+    return jnp.where(unknown, jnp.nan, both.sum() / pruned_count(a.size, ratio))
 
 
 @auto_sharded

@@ -43,9 +43,7 @@ def load(
     its path joined by dots.
 
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
-    transposed. Weight norm, spectral norm and recurrent layers divide a weight into parts
-    (`weight_g`, `original1`, `weight_ih_l0`); the parts are transposed too, and keep their full
-    name. Weight norm, spectral norm and recurrent layers divide a weight into several arrays
+    transposed. Weight norm, spectral norm and recurrent layers divide a weight into several arrays
     (`weight_g`, `original1`, `weight_ih_l0`). These arrays are transposed too, and keep their full
     name. PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of Flax. Such
     layers are recognized by their names (`word_embeddings`, `wte`, `c_attn`). If an embedding has
@@ -56,8 +54,8 @@ def load(
     left out if its name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays
     without names is refused.
 
-    No file can run code while it is read. No file can run code. Objects in a pickle other than
-    tensors and plain data are left out with a warning. Orbax checkpoints are read by Orbax itself.
+    No file can run code while it is read. Objects in a pickle other than tensors and plain data are
+    left out with a warning. Orbax checkpoints are read by Orbax itself.
 
     Args:
       source: A file, a module, a state, or a checkpoint directory; if it has several steps, the

@@ -50,7 +50,8 @@ def save(path: str | Path, source: Any) -> None:
     check_on_host("weights.save", source, instead="return the arrays and save them then")
     check_values("weights.save", source)
     named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
-    tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named}
+    # not `ascontiguousarray`, which gives a single number an axis
+    tensors = {name: np.asarray(leaf, order="C") for name, leaf in named}
     if not tensors or len(tensors) < len(named):
         raise WeightsError(
             f"source must hold arrays of different names; got {[n for n, _ in named]}"

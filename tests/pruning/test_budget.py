@@ -385,6 +385,7 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
     ("options", "message"),
     [
         ({"budget": [1.0, 2.0]}, "budget must be a positive number or a list of falling"),
+        ({"budget": [0.5, 0.5]}, "budget must be a positive number or a list of falling"),
         ({"budget": 0.0}, "budget must be a positive number"),
         ({"budget": 0.5, "ratios": [0.5]}, "ratios must be empty if a budget is given"),
         ({"budget": 0.5, "select": select_layerwise}, "select must take a budget, as select_wit"),

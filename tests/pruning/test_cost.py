@@ -195,6 +195,24 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
     assert {k: t.memory for k, t in whole.items()} == memory[4096]
 
 
+def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
+    """Five products in a loop beside one product that is larger than each of them."""
+
+    def apply(params, x):
+        h = jnp.tanh(x @ params["a"])
+        looped = lambda h: jax.lax.scan(lambda s, _: (s @ params["s"], None), h, None, length=5)[0]  # noqa: E731
+        wide = lambda h: (h @ params["w"])[:, :6]  # noqa: E731
+        return jax.lax.cond(x[0, 0] > 0, looped, wide, h) @ params["b"]
+
+    shapes = {"a": (3, 6), "s": (6, 6), "w": (6, 20), "b": (6, 2)}
+    params = {name: np.ones(shape) for name, shape in shapes.items()}
+    x = np.ones((4, 3))
+    groups = pruning.coupled_channels(apply, params, x)
+    at = pruning.channels.cost_at(apply, params, groups, x)
+    assert at([g.size for g in groups]).macs == 4 * (3 * 6 + 5 * 6 * 6 + 6 * 2)
+    assert pruning.cost(apply, params, x).macs == 4 * (3 * 6 + 5 * 6 * 6 + 6 * 2)
+
+
 def test_a_loop_of_unknown_length_counts_once_and_its_condition_too():
     """Whatever the loop stands in: five times in a scan of five steps."""
 

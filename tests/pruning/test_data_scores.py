@@ -107,6 +107,25 @@ def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
     np.testing.assert_allclose(found, expected + abs(params["b"]).sum(1) * norms[2], rtol=1e-6)
 
 
+def test_wanda_counts_no_term_of_a_kernel_that_is_a_sum():
+    """Of two readers only the one whose kernel is an array; none is left without it."""
+
+    def apply(p, x, plain=True):
+        h = jax.nn.relu(x @ p["a"])
+        return h @ (p["b"] + p["c"]) + (h @ p["d"] if plain else 0.0)
+
+    rng = np.random.default_rng(6)
+    shapes = {"a": (3, 5), "b": (5, 2), "c": (5, 2), "d": (5, 2)}
+    params = {name: rng.normal(1, 2, size=shape) for name, shape in shapes.items()}
+    x = rng.normal(3, 5, size=(7, 3))
+    groups = pruning.coupled_channels(apply, params, x)
+    (found,) = wanda_scores(params, groups, apply=apply, inputs=[x])
+    norms = np.linalg.norm(np.maximum(x @ params["a"], 0), axis=0)
+    np.testing.assert_allclose(found, np.abs(params["d"]).sum(1) * norms, rtol=1e-10)
+    with pytest.raises(ValueError, match="the channels of a must be read by a convolution or"):
+        wanda_scores(params, groups, apply=partial(apply, plain=False), inputs=[x])
+
+
 def test_wanda_of_grouped_convolutions_reads_the_maps_of_the_group():
     apply, params, x = prunable.model("resnext")
     groups = pruning.coupled_channels(apply, params, x)

@@ -277,3 +277,30 @@ def test_of_two_groups_each_is_scored_by_the_kernels_that_read_it():
                 removed.append(left[np.argmin(sums)])
                 expected[removed[-1]] = min(sums)
             np.testing.assert_allclose(scores, expected, rtol=1e-7)
+
+
+def test_groups_of_a_kernel_count_by_their_part_of_all_outputs():
+    """Each removal takes one channel of both groups; the second has outputs five times as large."""
+
+    def apply(p, x):
+        h, numbers = jnp.tanh(x @ p["a"]), ("NHWC", "HWIO", "NHWC")
+        options: dict = {"dimension_numbers": numbers, "feature_group_count": 2}
+        return lax.conv_general_dilated(h, p["b"], (1, 1), "SAME", **options)
+
+    rng = np.random.default_rng(12)
+    params = {"a": rng.normal(size=(3, 8)), "b": rng.normal(size=(1, 1, 4, 6))}
+    params["b"][..., 3:] *= 5
+    x = rng.normal(1, 2, size=(30, 1, 1, 3))
+    (group,) = (g for g in pruning.coupled_channels(apply, params, x) if g.size == 4)
+    (scores,) = reconstruction_scores(params, [group], apply=apply, batches=[(x,)], ridge=RIDGE)
+    h, parts = np.tanh(x[:, 0, 0] @ params["a"]), []
+    for k in range(2):
+        design, kernel = h[:, 4 * k : 4 * k + 4], params["b"][0, 0, :, 3 * k : 3 * k + 3]
+        parts.append((solved(design, kernel, np.arange(4)), np.square(design @ kernel).sum()))
+    total, removed, expected = sum(size for _, size in parts), [], np.zeros(4)
+    while len(removed) < 4:
+        left = np.setdiff1d(np.arange(4), removed)
+        errors = [sum(e([*removed, c]) * size for e, size in parts) / total for c in left]
+        removed.append(left[np.argmin(errors)])
+        expected[removed[-1]] = min(errors)
+    np.testing.assert_allclose(scores, expected, rtol=1e-7)

@@ -503,6 +503,45 @@ def test_a_repair_takes_the_place_of_folding(fold):
     same(jax.tree.leaves(pruned.params), jax.tree.leaves(expected))
 
 
+def test_a_callback_finds_the_checkpoint_of_its_step(tmp_path):
+    apply, params, x = prunable.model("mlp")
+    seen = []
+
+    def read(step, pruned):
+        same(load_pruned(tmp_path).params, jax.tree.map(jnp.asarray, pruned.params))
+        seen.append(step)
+
+    prune(apply, params, x, ratios=[0.2, 0.5], checkpoint_dir=tmp_path, callback=read)
+    assert seen == [0, 1]
+
+
+def test_results_with_the_same_parts_are_trees_of_one_structure():
+    apply, params, x = prunable.model("mlp")
+    pruned = prune(apply, params, x, ratios=[0.5])
+    doubled = pruned._replace(params=jax.tree.map(lambda p: 2 * p, pruned.params))
+    same(jax.tree.map(lambda a, b: a - b, doubled, pruned), pruned)
+    traces = []
+    run = jax.jit(lambda tree: traces.append(1) or tree.apply(tree.params, x))
+    np.testing.assert_allclose(run(pruned), apply(pruned.params, x))
+    run(doubled)
+    assert len(traces) == 1
+    other = pruned._replace(keep=tuple(map(np.copy, pruned.keep)))
+    assert jax.tree.structure(other) != jax.tree.structure(pruned)
+
+
+@pytest.mark.parametrize("equal_repeats", [False, True])
+def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
+    """The most of the channels are removed that the first argument allows."""
+
+    def choose(largest, scores, *, ratio):
+        return select_layerwise(scores, ratio=min(ratio, largest))
+
+    apply, params, x = prunable.model("mlp")
+    options = {"ratios": [0.9], "equal_repeats": equal_repeats}
+    small = prune(apply, params, x, select=partial(choose, 0.4), **options).params
+    assert small["0"]["w1"].shape[1] == 4  # of 6
+
+
 def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):
     (tmp_path / "1.orbax-checkpoint-tmp" / "arrays").mkdir(parents=True)
     run = partial(prune, *prunable.model("vgg"), ratios=(0.5,), checkpoint_dir=tmp_path)
@@ -590,6 +629,13 @@ def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
     small = prune(apply, params, np.ones((1, 2)), ratios=(0.5,), resize=True).params
     assert small["a"].shape == (2, 3)
+
+
+def test_resize_is_no_cure_where_all_layers_are_excluded():
+    apply, params, x = prunable.model("mlp")
+    said = r"^apply must have channels that can be removed and are not excluded(?!.*resize=True)"
+    with pytest.raises(ValueError, match=said):
+        prune(apply, params, x, ratios=(0.5,), exclude=["0"])
 
 
 def test_every_step_refines_the_network_that_the_step_before_has_cut():

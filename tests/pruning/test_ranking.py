@@ -1,5 +1,7 @@
 """Order, pruned sets and rank correlations of scores."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -149,3 +151,12 @@ def test_comparisons_can_be_batched_compiled_and_have_gradient_zero(compare, key
     expected = jnp.stack([compare(*pair) for pair in zip(a, b, strict=True)])
     np.testing.assert_allclose(jax.jit(jax.vmap(compare))(a, b), expected, rtol=1e-14)
     np.testing.assert_array_equal(jax.jit(jax.grad(compare))(a[0], b[0]), 0)
+
+
+def test_infinite_scores_are_ranked_as_the_largest_and_the_smallest():
+    """Also where one score of a filter is +∞ and the other −∞."""
+    a, b = jnp.array([np.inf, 1, 2, -np.inf, 3]), jnp.array([-np.inf, 5, np.inf, 0, 2])
+    finite = [jnp.nan_to_num(x, posinf=9, neginf=-9) for x in (a, b)]
+    for compare in (spearman, kendall, partial(overlap, ratio=0.4)):
+        np.testing.assert_allclose(compare(a, b), compare(*finite), rtol=1e-12)
+    assert float(overlap(a, b, ratio=0.4)) == 0.5  # 3 and 1, 0 and 3

@@ -9,14 +9,14 @@ from pruning.channels import select_globally
 from pruning.channels._selection.repeats import repeating, select_equally
 
 RNG = np.random.default_rng(3)
-NAMES = ("b9", "b10", "b11", "c9", "b12")
-WIDTHS = (8, 8, 6, 8, 8)
+NAMES = ("b9", "b10", "b11", "c9", "b12", "b13")
+WIDTHS = (8, 8, 6, 8, 8, 8)
 
 
 def blocks(params, x):
-    """Blocks side by side, the last of which has a kernel turned round."""
+    """Blocks side by side; of the last two, one has a kernel turned round and one a bias."""
     for name in NAMES:
-        h = jnp.tanh(x @ params[name]["up"])
+        h = jnp.tanh(x @ params[name]["up"] + (params[name]["z"] if name == "b13" else 0.0))
         down = params[name]["down"]
         x = x + h @ (down.T if name == "b12" else down)
     return x @ params["head"]
@@ -28,16 +28,17 @@ def network():
         for k, (name, n) in enumerate(zip(NAMES, WIDTHS, strict=True), 1)
     }
     params["b12"]["down"] = params["b12"]["down"].T
+    params["b13"]["z"] = RNG.normal(size=(1, 8))
     return params | {"head": RNG.normal(size=(3, 2))}, RNG.normal(size=(2, 3))
 
 
 def test_groups_repeat_whose_names_differ_in_numbers_of_any_length_and_in_nothing_else():
-    """Neither with another size, another word, nor another axis."""
+    """Neither with another size, another word, another axis, nor one array more."""
     params, x = network()
     groups = coupled_channels(blocks, params, x)
     made = [{p.path.split("/")[0] for p in group.positions} for group in groups]
     found = [sorted(set().union(*(made[i] for i in alike))) for alike in repeating(groups)]
-    assert sorted(found) == [["b10", "b9"], ["b11"], ["b12"], ["c9"]]
+    assert sorted(found) == [["b10", "b9"], ["b11"], ["b12"], ["b13"], ["c9"]]
 
 
 @pytest.mark.parametrize("ratios", [[0.3], [0.2, 0.5]])

@@ -177,3 +177,19 @@ def test_the_spread_is_in_excess_of_the_noise_of_as_many_dims(correlated):
     expected = np.log(np.linalg.norm(x, axis=1)).var(ddof=1) - noise
     np.testing.assert_allclose(fit.spread**2, expected, rtol=0.02)
     assert noise > 0.04 * expected
+
+
+@pytest.mark.parametrize("correlated", [True, False])
+def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(correlated):
+    """Of five filters, whose directions give the noise; their number minus one divides."""
+    rng = np.random.default_rng(4)
+    x, scales = rng.laplace(size=(5, 40)), np.exp([0.0, 1.0, -2.0, 0.5, 3.0])
+    fits = [
+        fit_filter_model(jnp.asarray(y), correlated=correlated)
+        for y in (x * scales[:, None], x * scales[::-1, None] ** 2)
+    ]
+    logs = [np.log(np.linalg.norm(x, axis=1) * s) for s in (scales, scales[::-1] ** 2)]
+    expected = logs[1].var(ddof=1) - logs[0].var(ddof=1)
+    np.testing.assert_allclose(fits[1].spread ** 2 - fits[0].spread ** 2, expected, rtol=1e-9)
+    if not correlated:  # also with more dims than filters
+        assert float(fits[0].effective_dims) == 40

@@ -126,7 +126,7 @@ def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
     like = jax.tree.map(lambda a: jax.ShapeDtypeStruct((), a.dtype), tree)
     found = weights.restore(tmp_path / "a.safetensors", like)
     for a, b in zip(*map(jax.tree.leaves, (found, tree)), strict=True):
-        assert a.dtype == b.dtype
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_array_equal(a, b)
     loaded = weights.load(tmp_path / "a.safetensors", dense=True)
     assert set(loaded) == {*names[:4], "layers.0", "layers.1"}

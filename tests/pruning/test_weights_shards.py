@@ -42,6 +42,16 @@ def test_one_file_is_read_by_its_folder(tmp_path):
     assert len(load(tmp_path, dense=True)) == 11
 
 
+def test_one_file_is_read_before_the_index_beside_it_and_no_index_of_two(tmp_path):
+    written(tmp_path, 3)
+    library.save_file({"head.weight": np.ones((3, 2))}, tmp_path / "model.safetensors")
+    assert list(load(tmp_path, dense=True)) == ["head"]
+    (tmp_path / "model.safetensors").unlink()
+    (tmp_path / "ema.safetensors.index.json").write_bytes((tmp_path / INDEX).read_bytes())
+    with pytest.raises(WeightsError, match="must be an Orbax checkpoint; it has no _METADATA"):
+        load(tmp_path, dense=True)
+
+
 def test_a_missing_shard_is_named(tmp_path):
     written(tmp_path, 3)
     (tmp_path / "model-2.safetensors").unlink()
