@@ -137,11 +137,10 @@ def _sorted_columns(
 ) -> tuple[Shaped[Array, "n c"], ...]:
     """The result of `_sorting_network` by Batcher's bitonic network, which compares whole rows."""
     n, size = len(x), 1 << (len(x) - 1).bit_length()
-    # A NaN may be swapped with an added row, so the added rows must then also be NaN.
-    last = jnp.where(jnp.isnan(x).any(0, keepdims=True), math.nan, math.inf)
+    fills = (math.inf, *(0 for _ in followers))
     arrays = [
-        jnp.concatenate([a, jnp.broadcast_to(fill.astype(a.dtype), (size - n, a.shape[1]))])
-        for a, fill in [(x, last), *((a, jnp.zeros((1, 1))) for a in followers)]
+        jnp.pad(a, ((0, size - n), (0, 0)), constant_values=fill)
+        for a, fill in zip((x, *followers), fills, strict=True)
     ]
     for k in (2**i for i in range(1, size.bit_length())):
         # Two sorted halves, the second in reverse order, form one bitonic sequence.

@@ -270,6 +270,20 @@ def test_a_plan_does_not_depend_on_the_unit(unit):
     np.testing.assert_allclose(emd(unit * x, unit * y) / unit, cost)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["x_weights", "y_weights"])
+def test_weights_of_a_feature_must_be_finite(name, number):
+    with pytest.raises(ValueError, match=f"{name} must be finite"):
+        emd_1d(jnp.ones(2), jnp.ones(2), **{name: jnp.array([1.0, number])})
+
+
+def test_the_gradient_of_more_samples_than_an_int16_counts():
+    n = 2**15 + 3
+    x, y = np.random.default_rng(0).permutation(n), np.arange(n) + 2.2
+    gradient = jax.jit(jax.grad(lambda x: emd_1d(x, jnp.asarray(y))))(jnp.asarray(1.5 * x))
+    np.testing.assert_allclose(gradient, np.sign(1.5 * x - y[x]) / n, rtol=1e-12)
+
+
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [1.0, np.nan]])
 def test_weights_that_are_no_masses_are_refused(weights):
     with pytest.raises(ValueError, match="weights must be finite"):

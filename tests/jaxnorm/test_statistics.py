@@ -315,10 +315,12 @@ def test_merging_moments_gives_those_of_the_union(n, m, offset):
 def test_a_stream_of_moments_may_start_empty_and_hold_constants():
     x = np.random.default_rng(6).normal(size=(40, 2))
     x[:10, 0] = 0.25
-    running, seen = moments(jnp.full((1, 2), jnp.nan)), 0
+    nothing = moments(jnp.full((1, 2), jnp.nan))
+    running, seen = nothing, 0
     for part in np.split(x, 4):
         running = merge_moments(running, moments(jnp.asarray(part)), counts=(seen, len(part)))
         seen += len(part)
+        running = merge_moments(running, nothing, counts=(seen, 0))
     for found, expected in zip(running, moments(jnp.asarray(x)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
