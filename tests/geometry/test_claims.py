@@ -250,10 +250,9 @@ def test_cases_are_arrays_of_any_shapes_or_yielded(key):
 
 @pytest.mark.parametrize("call", [claims.check_all, claims.measure])
 def test_a_claim_without_checks_must_have_a_reason(call, key):
-    parts = Computed("x", lambda: 0.0)
     explained = replace(claim_of(), reason="it is an opinion")
     assert len(call([explained], key)) == (call is claims.check_all)
-    with pytest.raises(ValueError, match="must have a check.*; the second has neither"):
+    with pytest.raises(ValueError, match=r"must have a check.*; the second has neither"):
         call([explained, replace(claim_of(), name="the second")], key)
 
 
