@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import bench
 from experiments.benchmarks import (
@@ -71,6 +72,26 @@ def test_a_layer_in_inference_knows_nothing_of_its_batch(monkeypatch):
     assert [y.shape for y in outputs] == [(16, 3)] * 2
     means = [np.abs(y.mean(0)).max() for y in outputs]
     assert means[0] > 0.01 > 1e-5 > means[1]
+
+
+def test_a_resnet_is_timed_in_inference(monkeypatch):
+    class Small(nnx.Module):
+        def __init__(self, depth, *, classes, norm, rngs):
+            assert (depth, classes) == (20, 10)
+            self.norm = norm(3, rngs=rngs)
+
+        def __call__(self, x):
+            return self.norm(x)
+
+    monkeypatch.setattr(models, "PreActResNet", Small)
+    monkeypatch.setattr(layers, "IMAGES", (16, 3))
+    with jax.numpy_dtype_promotion("standard"):
+        pairs = layers.resnets(jnp.float32)
+    assert [pair.like for pair in pairs] == [*layers.LAYERS]
+    for pair in pairs:
+        found, expected = np.asarray(pair.ours()), np.asarray(pair.peer())
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+        assert np.abs(found.mean(0)).max() > 0.01  # it knows nothing of its batch
 
 
 @pytest.mark.parametrize(
