@@ -54,6 +54,7 @@ def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype
         found, expected = jax.tree.leaves(pair.ours()), jax.tree.leaves(pair.peer())
         assert found[0].dtype == expected[0].dtype == dtype
         assert np.isfinite(pair.memory)
+        assert pair.copy().shape == shape
         # Alpha has no counterpart, and the running variances differ by Bessel's correction.
         shapes = [leaf.shape for leaf in expected if leaf.shape in (shape, ())]
         assert shapes

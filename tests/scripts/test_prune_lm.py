@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -38,6 +39,9 @@ def text(tmp_path_factory):
     return path
 
 
+CELL = re.compile(r"(?s)<t[dh](?: [^>]*)?>(.*?)</t[dh]>")
+
+
 def options(folder, text_file, out, **changes: Any):
     amounts = Amounts(keep=0.7, round_to=4)
     sizes: dict[str, Any] = {"sequences": 16, "length": 16, "held_out": 4, "seed": 3}
@@ -46,11 +50,14 @@ def options(folder, text_file, out, **changes: Any):
 
 
 def assert_recorded(name, out):
-    """Compare the results, the configuration and the weights of a smaller model with a record."""
+    """Compare the results, the tables and the weights of a smaller model with a record."""
     config, weights = language_models.read(out)
     results = json.loads((out / "results.json").read_text(encoding="utf-8"))
     arrays = {name: condense(weights[name].ravel())["moments"] for name in sorted(weights)}
+    page = (out / "index.html").read_text(encoding="utf-8")
+    cells = [CELL.findall(section) for section in page.split("<section id=")[1:4]]
     found = {"results": condense(results, "peak_gib"), "config": config, "weights": arrays}
+    found["cells"] = list(map(" | ".join, cells))
     assert_as_recorded(f"runs/prune_lm_{name}", found, rtol=5e-3, atol=1e-4)
 
 
