@@ -21,6 +21,8 @@ OPTIONS = {
     "epsilon",
     "dtype",
     "param_dtype",
+    "use_bias",
+    "use_scale",
     "axis_name",
     "axis_index_groups",
     "correction",

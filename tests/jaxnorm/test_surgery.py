@@ -44,6 +44,33 @@ class Network(nnx.Module):
         return self.head(self.dropout(self.inner(x)).mean((1, 2)))
 
 
+OPTIONS: dict[str, Any] = {
+    "use_running_average": True,
+    "axis": 1,
+    "momentum": 0.7,
+    "epsilon": 0.3,
+    "dtype": jnp.bfloat16,
+    "param_dtype": jnp.float16,
+    "axis_name": "batch",
+    "axis_index_groups": ((0, 1), (2, 3)),
+    "correction": jaxnorm.bessel,
+    "running_correction": jnp.ones_like,
+    "groups": 3,
+    "update_running_average": True,
+    "use_scale": False,
+    "use_bias": False,
+}
+
+
+@pytest.mark.parametrize("layer", [jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm])
+def test_a_replaced_layer_keeps_every_option(layer):
+    old = layer(4, rngs=nnx.Rngs(0), **OPTIONS)
+    for other in (jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm):
+        new = replace_batch_norm(old, other)
+        assert {name: getattr(new, name) for name in OPTIONS} == OPTIONS
+        assert new.scale is new.bias is None
+
+
 @pytest.mark.parametrize("layer", [jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm])
 def test_replaced_layers_compute_what_flax_did(layer):
     theirs, ours = Network(), Network()

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from flax import nnx
 
 from jaxnorm.nnx import fit_widths
@@ -68,3 +69,50 @@ def test_attention_whose_queries_share_keys_keeps_its_own_number_of_key_heads():
     np.testing.assert_allclose(
         found, expected + np.asarray(layer.out.bias[...]), rtol=1e-4, atol=1e-4
     )
+
+
+LAYERS: dict[str, Any] = {
+    "conv of one channel": lambda n, **o: nnx.Conv(1, 2 * n, (3, 3), **o),
+    "conv": lambda n, **o: nnx.Conv(n, 2 * n, (3,), **o),
+    "conv of two groups": lambda n, **o: nnx.Conv(2 * n, 4 * n, (3,), feature_group_count=2, **o),
+    "depthwise conv": lambda n, **o: nnx.Conv(n, 2 * n, (3,), feature_group_count=n, **o),
+    "transposed conv": lambda n, **o: nnx.ConvTranspose(n, 2 * n, (3,), **o),
+    "transposed kernel": lambda n, **o: nnx.ConvTranspose(
+        n, 2 * n, (3,), transpose_kernel=True, **o
+    ),
+    "linear": lambda n, **o: nnx.Linear(n, 2 * n, **o),
+    "general": lambda n, **o: nnx.LinearGeneral((2, n), (n, 5), axis=(-2, -1), **o),
+    "einsum": lambda n, **o: nnx.Einsum("ab,bcd->acd", (n, 2, 3 * n), (2, 3 * n), **o),
+    "embedding": lambda n, **o: nnx.Embed(7, n, **o),
+    "layer norm": lambda n, **o: nnx.LayerNorm(n, **o),
+    "RMS norm": lambda n, **o: nnx.RMSNorm(n, **o),
+    "norm without a scale": lambda n, **o: nnx.LayerNorm(n, use_scale=False, **o),
+    "instance norm": lambda n, **o: nnx.InstanceNorm(n, **o),
+    "group norm": lambda n, **o: nnx.GroupNorm(6 * n, num_groups=2 * n, **o),
+    "attention": lambda n, **o: nnx.MultiHeadAttention(n, 5, 4 * n, decode=False, **o),
+    "LSTM": lambda n, **o: nnx.LSTMCell(5, n, **o),
+    "fused LSTM": lambda n, **o: nnx.OptimizedLSTMCell(5, n, **o),
+    "GRU": lambda n, **o: nnx.GRUCell(5, n, **o),
+    "recurrent cell": lambda n, **o: nnx.SimpleCell(5, n, **o),
+}
+
+
+def sizes(layer):
+    """The attributes of a layer and of its parts that are sizes or tuples of sizes."""
+    return {
+        (*path, name): tuple(value) if isinstance(value, list) else value
+        for path, part in nnx.iter_modules(layer)
+        for name, value in vars(part).items()
+        if isinstance(value, int | tuple | list) and not isinstance(value, bool)
+    }
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_of_smaller_arrays_has_the_sizes_of_a_layer_that_was_built_small(name):
+    large, small = (LAYERS[name](n, rngs=nnx.Rngs(0)) for n in (4, 3))
+    assert sizes(large) != sizes(small)
+    arrays = dict(nnx.to_flat_state(nnx.state(small, nnx.Param)))
+    for path, variable in nnx.to_flat_state(nnx.state(large, nnx.Param)):
+        variable.set_value(arrays[path][...])
+        nnx.update(large, nnx.from_flat_state([(path, variable)]))
+    assert sizes(fit_widths(large)) == sizes(small)
