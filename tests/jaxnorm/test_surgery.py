@@ -66,7 +66,7 @@ OPTIONS: dict[str, Any] = {
 def test_a_replaced_layer_keeps_every_option(layer):
     old = layer(4, rngs=nnx.Rngs(0), **OPTIONS)
     for other in (jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm):
-        new = replace_batch_norm(old, other)
+        new: Any = replace_batch_norm(old, other)
         assert {name: getattr(new, name) for name in OPTIONS} == OPTIONS
         assert new.scale is new.bias is None
 
