@@ -358,3 +358,11 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
     y = directions - directions.mean(0)
     y = y / max(1, np.linalg.norm(y, axis=1).max())
     assert gap == pytest.approx(1 - (y * (x - filters)).sum() / total(x), abs=1e-12)
+
+
+def test_filters_at_the_point_balance_the_others_together():
+    """The others pull by 1.5: two filters at the median hold it, one alone would not."""
+    others = -3 * jnp.array([[0.75, 0.4375**0.5], [0.75, -(0.4375**0.5)]])
+    x = jnp.zeros(2)
+    assert optimality_gap(x, jnp.concatenate([jnp.zeros((2, 2)), others])) < 1e-12
+    assert optimality_gap(x, jnp.concatenate([jnp.zeros((1, 2)), others])) > 0.05

@@ -526,3 +526,10 @@ def test_the_table_of_correlations_by_scipys_moments(filters, dims, pair):
     found, n = expected_spearman(filters, dims, pair), filters
     both = np.arcsin(min(rho[pair], 1)) + (n - 2) * np.arcsin(rho[pair] / 2)
     np.testing.assert_allclose(found, 6 * both / (np.pi * (n + 1)), rtol=1e-7)
+
+
+def test_all_filters_overlap_wholly_and_a_std_that_is_none_has_no_distance():
+    found = expected_overlap(jnp.array([4.0, 64.0]), 9, ("l1", "gm"), ratio=1)
+    assert found.tolist() == [1.0, 1.0]
+    found = expected_distance(jnp.array(3.0), jnp.array([2.0, 0.0, -2.0]), 9)
+    assert np.isfinite(found).tolist() == [True, False, False]

@@ -98,10 +98,17 @@ def test_training_is_seen_inside_of_calls_and_heads_that_nobody_reads_are_no_tra
     assert prune(run, state, x, ratios=[0.5]).params["last"]["kernel"].shape == (4, 2)
 
 
-def test_a_head_that_nobody_reads_is_no_statistic():
+UNREAD = {
+    "a layer": lambda p, h: h @ p["c"] + p["bias"][None],
+    "one sample beside the mean": lambda p, h: h.mean(0) * h[0] + p["bias"],
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_head_that_nobody_reads_is_no_statistic(name):
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"])
-        _ = h @ p["c"] + p["bias"][None]
+        UNREAD[name](p, h)
         return h @ p["b"]
 
     params = PARAMS | {"bias": np.ones(8)}
@@ -235,3 +242,14 @@ def test_every_form_of_a_running_average_is_seen_unless_it_is_returned(form, ret
     else:
         with pytest.raises(ValueError, match=r"this apply updates mean c by statistics of the bat"):
             prune(apply, params, X, ratios=[0.5])
+
+
+def test_an_average_may_be_returned_as_the_second_of_two_parts():
+    def apply(p, x):
+        h = jax.nn.relu(x @ p["a"]) @ p["c"]
+        average = 0.9 * p["mean"] + 0.1 * h.mean(0)
+        _, second = jnp.split(jnp.concatenate([h[0], average]), 2)
+        return jax.nn.relu(h) @ p["b"], second
+
+    params = PARAMS | {"mean": np.ones(8)}
+    assert prune(apply, params, X, ratios=[0.5], resize=True).params["a"].shape == (4, 4)

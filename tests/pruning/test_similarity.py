@@ -130,3 +130,10 @@ def test_a_z_score_is_of_each_pair_about_its_own_mean():
     expected = (observed - gaussian.mean(0)) / np.sqrt(gaussian.var(0) * 8 / 7)
     found = spearman_z_score(jnp.asarray(observed), jnp.asarray(gaussian))
     np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_the_smallest_p_value_counts_the_observed_ranking(key):
+    """No permutation of forty is as alike as the ranking itself; each is more than its opposite."""
+    a = jnp.arange(40.0)
+    np.testing.assert_allclose(permutation_p_value(key, a, a, samples=9), 0.1)
+    np.testing.assert_allclose(permutation_p_value(key, a, -a, samples=9), 1.0)

@@ -168,3 +168,9 @@ def test_holms_p_values_with_ties_ones_and_a_nan():
     found = np.array([0.2, np.nan, 0.01, 0.2, 1.0])
     expected = [0.8, np.nan, 0.05, 0.8, 1.0]
     np.testing.assert_allclose(holm(jnp.asarray(found)), expected, rtol=1e-12)
+
+
+def test_weights_that_are_zero_have_no_sign():
+    """The partial sums of 3, −2, 1 and three zeros are 1, 0, 1, 1, 1, 1."""
+    found = symmetry(jnp.array([0.0, 3.0, -2.0, 0.0, 1.0, 0.0])).statistic
+    np.testing.assert_allclose(found, 1 / 6**0.5, rtol=1e-12)
