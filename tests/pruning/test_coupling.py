@@ -167,9 +167,12 @@ def test_branches_that_disagree_couple_what_they_need():
     assert by_axis(group.positions)["a", 1] == [[0, 3], [1, 2]]
 
 
-def test_inputs_outputs_and_unused_arrays_stay():
+@pytest.mark.parametrize(
+    "result", [lambda y: y, lambda y: y.T, lambda y: {"first": y[0, 0], "last": (0, y[None].T)}]
+)
+def test_inputs_outputs_and_unused_arrays_stay(result):
     params = {"a": np.ones((2, 3)), "unused": np.ones((3, 3))}
-    assert coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 2))) == ()
+    assert coupled_channels(lambda p, x: result(x @ p["a"]), params, np.ones((1, 2))) == ()
 
 
 @pytest.mark.parametrize("dead", [lambda p, h: p["Dead"] + h, lambda p, h: None])
@@ -362,6 +365,10 @@ READERS = {
     "expert of each sample": (
         lambda p, h, x: jnp.einsum("bi,bij->bj", h, p["experts"][x.argmax(1) % 5]),
         {"experts"},
+    ),
+    "loop": (
+        lambda p, h, x: lax.scan(lambda c, _: (c, c @ p["w"]), h, None, length=2)[1].sum(0),
+        {"w"},
     ),
     "lookup": (lambda p, h, x: h @ p["w"] + p["up"][x.argmax(1) % 2], {"w"}),
 }

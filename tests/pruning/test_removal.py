@@ -454,6 +454,14 @@ def test_the_state_of_a_module_s_optimizer_is_cut_alike():
     assert shapes(trace) == shapes(nnx.filter_state(smaller, nnx.Param))
 
 
+def test_traced_arrays_are_cut_along_the_same_axes():
+    apply, params, x = prunable.model("multiplier")
+    groups = coupled_channels(apply, params, x)
+    keep = drawn(groups)
+    found = jax.jit(lambda tree: remove_channels(tree, groups, keep))(params)
+    jax.tree.map(np.testing.assert_array_equal, found, remove_channels(params, groups, keep))
+
+
 def test_masks_may_be_traced():
     apply, params, x = prunable.model("mlp")
     groups = coupled_channels(apply, params, x)

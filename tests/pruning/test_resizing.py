@@ -159,6 +159,10 @@ CHANGING = {
         lambda p, x: either_result(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
         "another array becomes a result",
     ),
+    "number of results": (
+        lambda p, x: (hidden(p, x) @ p["o"],) * (2 if p["w0"].shape[1] > 6 else 1),
+        "another array becomes a result",
+    ),
     "result of a call": (
         lambda p, x: jax.jit(either_result, static_argnums=1)(
             hidden(p, x) @ p["o"], p["w0"].shape[1] > 6
@@ -406,6 +410,20 @@ def test_a_change_behind_the_first_place_is_seen(apply, message):
     small = remove_channels(MLP, groups, keep)
     with pytest.raises(ValueError, match=rf"^apply must compute the same .*{message}"):
         check_program(apply, small, groups, keep, X)
+    check_program(apply, MLP, groups, [np.arange(8) >= 0], X)
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(1.0, 2.0), (1.0, None), (None, 1.0), (np.nan, 1.0)])
+def test_a_number_that_is_a_result_must_stay(wide, narrow):
+    """None stands for the array beside it."""
+
+    def apply(p, x):
+        y, number = hidden(p, x) @ p["o"], wide if p["w0"].shape[1] > 6 else narrow
+        return y, y if number is None else number
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+    with pytest.raises(ValueError, match=r"^apply must compute .*; another array becomes a result"):
+        check_program(apply, remove_channels(MLP, groups, keep), groups, keep, X)
     check_program(apply, MLP, groups, [np.arange(8) >= 0], X)
 
 

@@ -461,6 +461,14 @@ KEPT: dict[str, tuple[Case, str]] = {
         ),
         "dot_general",
     ),
+    "stacked on what is not zero": (
+        whole(
+            lambda h: self_product(jnp.stack([h, jnp.cos(h)], 1).sum(1)),
+            sizes=(),
+            out=6,
+        ),
+        "dot_general",
+    ),
     "a reshape of nothing": (
         whole(lambda h: h + h[:, :0].reshape(-1, N).sum(0)[None, None], sizes=()),
         "reshape",

@@ -101,14 +101,15 @@ def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) 
                     return found
         ids |= zip(a.outvars, results, strict=True)
         same |= zip(a.outvars, b.outvars, strict=True)
-    for u, v in zip(large.jaxpr.outvars, small.jaxpr.outvars, strict=True):
+    for u, v in zip_longest(large.jaxpr.outvars, small.jaxpr.outvars):
         if is_literal(u) and is_literal(v):
             equal = _same_constant(u.val, v.val)
         else:
-            equal = not is_literal(u) and same[u] is v
+            equal = not is_literal(u) and same.get(u) is v
         if not equal:
-            line = line_of([b for b in small.jaxpr.eqns if v in b.outvars])
-            return f"another array becomes a result{at(line)}"
+            every = (*large.jaxpr.eqns, *small.jaxpr.eqns)
+            made = [e for e in every if u in e.outvars or v in e.outvars]
+            return f"another array becomes a result{at(line_of(made))}"
     return ""
 
 
