@@ -218,6 +218,29 @@ def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
     assert_resized_is_masked(lambda p, x: doubled(x @ p["w0"]) @ p["o"], MLP, X)
 
 
+def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates():
+    """Numbers of samples choose a gain; the rule has another one, the same for all samples."""
+
+    @jax.custom_vjp
+    def gained(numbers, h, others):
+        return h * (numbers + others).astype(float)[:, None]
+
+    none = np.zeros(5, jax.dtypes.float0)
+    gained.defvjp(lambda *x: (gained.fun(*x), None), lambda _, g: (none, 7 * g, none))
+
+    def apply(p, x):
+        h = gained(x.argmax(1), jnp.tanh(x @ p["w0"]), x.argmin(1))
+        return h @ p["o"]
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) % 3 > 0]
+    small = remove_channels(MLP, groups, keep)
+    run = resized(apply, groups, keep)
+    found = jax.grad(lambda p: run(p, X).sum())(small)
+    slope = 1 - np.tanh(X @ small["w0"]) ** 2
+    expected = X.T @ (7 * slope * small["o"].sum(1))
+    np.testing.assert_allclose(found["w0"], expected, rtol=1e-10)
+
+
 def test_a_linen_network_runs_resized():
     class Net(linen.Module):
         @linen.compact
