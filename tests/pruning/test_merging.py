@@ -110,6 +110,18 @@ def test_the_same_is_merged_without_loss_if_two_scales_have_different_signs():
     assert_the_same_is_merged_without_loss(scaled_twice, params, (x,), groups)
 
 
+def test_the_same_is_merged_without_loss_on_both_axes_of_a_kernel():
+    def apply(p, x):
+        h = jnp.tanh(x @ p["a"])
+        return (h + jnp.tanh(h) @ p["w"].T) @ p["b"]
+
+    shapes = {"a": (5, 8), "w": (8, 8), "b": (8, 3)}
+    params = {key: RNG.normal(size=shape) for key, shape in shapes.items()}
+    x = RNG.normal(size=(7, 5))
+    groups = pruning.coupled_channels(apply, params, x)
+    assert_the_same_is_merged_without_loss(apply, params, (x,), groups)
+
+
 def normalized(params, x):
     h = x @ params["w"]
     h.var(0)  # not used
