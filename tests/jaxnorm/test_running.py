@@ -24,6 +24,13 @@ def test_groups_of_unlike_counts_weigh_and_are_corrected_by_their_own():
     assert mean.dtype == var.dtype == "float32"
 
 
+def test_a_batch_of_one_sample_counts_whole():
+    batch = BatchStatistics(jnp.array([7.0, 2.0]), jnp.zeros(2), jnp.asarray(1.0))
+    mean, var = RUNNING.update_running(batch, 0.8, jaxnorm.bessel)
+    np.testing.assert_allclose(mean, 0.8 * MEAN + 0.2 * np.array([7, 2]), rtol=1e-6)
+    np.testing.assert_allclose(var, 0.8 * VAR, rtol=1e-6)
+
+
 @pytest.mark.parametrize("groups", [(), (3,)])
 def test_without_a_counted_sample_running_statistics_stay(groups):
     none = BatchStatistics(jnp.zeros((*groups, 2)), jnp.zeros((*groups, 2)), jnp.zeros(groups))
