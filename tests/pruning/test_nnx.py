@@ -260,3 +260,19 @@ def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result()
     lengths = np.linalg.norm(np.asarray(model.a.kernel[...]), axis=0)
     kept = np.sort(np.argsort(lengths)[4:])
     np.testing.assert_array_equal(small.a.kernel[...], model.a.kernel[...][:, kept])
+
+
+class Counting(nnx.Module):
+    def __init__(self):
+        self.count = nnx.Variable(jnp.zeros(()))
+
+    def __call__(self, x):
+        self.count[...] += 1
+        return self.count[...] * x
+
+
+def test_what_a_call_changes_in_a_model_stays_out_of_its_arrays():
+    apply, params = pruning.nnx.evaluation(Counting())
+    found = [float(apply(params, jnp.ones(()))) for _ in range(2)]
+    assert found == [1.0, 1.0]
+    assert float(jax.tree.leaves(params)[0]) == 0.0
