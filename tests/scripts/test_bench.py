@@ -163,6 +163,14 @@ def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
     assert bench.cells(found) == ["x", "2000.00", "4000.00", "0.67", "0.46 to 1.46", "2.0", "0.50"]
 
 
+@pytest.mark.parametrize(("most", "runs"), [(None, 4), (2, 2), (9, 4)])
+def test_a_pair_is_run_as_often_as_asked_or_as_it_allows(most, runs):
+    calls = []
+    pair = timing.Pair("x", lambda: calls.append(1), lambda: calls.append(2), runs=most)
+    timing.time_pair(pair, 4)
+    assert calls == (3 + runs) * [1, 2]
+
+
 def test_no_published_ratio_lies_outside_its_quartiles():
     cells = re.compile(r"(\d+\.\d\d) \((\d+\.\d\d) to (\d+\.\d\d)\)")
     found = [
@@ -398,6 +406,8 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
     series, batch = geometry.maps()
     np.testing.assert_allclose(series.ours(), series.peer(), rtol=1e-5)
     np.testing.assert_allclose(batch.ours(), batch.peer(), atol=1e-5)
+    assert batch.memory is not None
+    assert batch.memory > 10  # each of 64 terms is a matrix
 
 
 def test_peers_have_the_versions_that_are_imported(tmp_path, monkeypatch):

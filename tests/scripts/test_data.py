@@ -125,6 +125,10 @@ def test_data_sets_are_told_apart(tmp_path):
         )
     )
     assert {n for n in first if first[n] != for_tests[n]} == {"pixels"}
+    images = datasets.load("digits", tmp_path / "a")
+    for name in ("y_train", "y_test"):
+        swapped = datasets.identity(images._replace(**{name: getattr(images, name)[::-1]}))
+        assert {n for n in first if first[n] != swapped[n]} == {"labels"}
 
 
 GOOD = {"image": np.zeros((4, 4, 1), np.uint8), "label": 3}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.language import architecture
+from experiments.language import architecture, removal
 from experiments.language.architecture import parse
 
 SIZES: dict[str, Any] = {
@@ -19,6 +19,16 @@ SIZES: dict[str, Any] = {
 
 def parsed(family, **changes):
     return parse({"model_type": family, **SIZES, **changes})
+
+
+def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
+    """Of a configuration that is written and parsed again."""
+    config = {"model_type": "gemma2", **SIZES, "sliding_window": 5}
+    model = parse(config)
+    selection = removal.whole(model)._replace(layers=np.array([1, 3, 4]))
+    small = removal.smaller_architecture(model, selection)
+    assert small.windows == tuple(model.windows[i] for i in (1, 3, 4))
+    assert parse(removal.rewrite_config(config, small, selection)).windows == small.windows
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_fractions_of_curves_have_six_digits_and_counts_all_of_theirs():
     assert max(digits) == 6
 
 
+def test_a_curve_has_nine_numbers_or_more():
+    for count, digits in ((8, 9), (9, 6)):
+        written = json.loads(files.results_text({"values": [1 / 3] * count}))
+        assert written["values"] == [round(1 / 3, digits)] * count
+
+
 def _float32s():
     drawn = np.random.default_rng(0).integers(0, 2**32, 20_000, np.uint32).view(np.float32)
     return drawn[np.isfinite(drawn)]
