@@ -20,7 +20,7 @@ def test_the_states_of_an_activation_are_as_recorded(monkeypatch):
     monkeypatch.setattr(activation_states, "SIZES", (7,))
     monkeypatch.setattr(activation_states, "networks", lambda function: None)
     found = condense(activation_states.measure("leaky ReLU, slope 0.1"), "depth_scale")
-    assert_as_recorded("runs/odd_states", found, rtol=1e-3, atol=1e-5)
+    assert_as_recorded("runs/odd_states", found, rtol=1e-5)
 
 
 def test_networks_have_the_means_and_errors_of_their_draws(monkeypatch):
