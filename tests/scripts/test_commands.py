@@ -69,3 +69,9 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
         pytest.raises(InputError, match=r"--out must not be in use; process \d+ on .* uses .*out"),
     ):
         with_out(path, out)
+
+
+def test_the_commit_is_that_of_the_code_wherever_a_command_runs(monkeypatch, tmp_path):
+    here = cli.commit()
+    monkeypatch.chdir(tmp_path)
+    assert cli.commit() == here
