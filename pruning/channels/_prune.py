@@ -402,7 +402,7 @@ def _scatter_scores(scores: Scores, keep: Sequence[np.ndarray]) -> Scores:
     """
     all_scores = []
     for vector, mask in zip(scores, keep, strict=True):
-        scattered = np.full(mask.shape, -np.inf, vector.dtype)
+        scattered = np.full(mask.shape, -np.inf, np.promote_types(vector.dtype, np.float32))
         scattered[mask] = np.asarray(vector)
         all_scores.append(jnp.asarray(scattered))
     return all_scores

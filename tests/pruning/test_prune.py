@@ -277,6 +277,19 @@ def test_channels_that_are_removed_stay_lowest_whatever_the_sign_of_scores():
     same(pruned.params, prune(apply, params, x, **options).params)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int8", "float16", "bool"])
+def test_scores_may_have_any_dtype(dtype):
+    lowest = 0 if dtype == "bool" else -128
+
+    def score(params, groups):
+        return [np.r_[[1] * (g.size - 1), lowest].astype(dtype) for g in groups]
+
+    params = {"a": np.eye(2, 8), "b": np.ones((8, 3))}
+    apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
+    (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.25, 0.5], score=score).keep
+    assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]  # each step removes the last and the first
+
+
 def test_batch_norm_is_recalibrated_after_each_removal():
     model = nnx.jit(lambda: models.MLP(inputs=4, widths=(8, 8), classes=2, rngs=nnx.Rngs(0)))()
     graph, state = nnx.split(model)
