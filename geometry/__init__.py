@@ -8,7 +8,8 @@ Each topic has a namespace with all functions of the topic:
 - `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.
 - `tree`: the recentering tree at any depth, and its limit of infinite depth.
 - `odd_points`: odd points and invariant representations, at finite and infinite width.
-- `cells`: cells, which are sets of Gaussian neurons that are active on the same samples, and γ.
+- `cells`: sets of Gaussian neurons that are active on the same samples, and γ, the smallest
+  positive probability of such a set.
 - `ranks`: ranks of a batch, and how many neurons give a batch full rank.
 - `filters`: lengths, angles and distances of the filters of a layer.
 - `sampling`: Monte Carlo estimates with their standard errors.

@@ -381,12 +381,19 @@ def main() -> None:
     parser.add_argument("--package", nargs="+", choices=[*FOLDERS], default=[*FOLDERS])
     parser.add_argument("--path", default="", help="part of the paths of modules, such as _median")
     parser.add_argument(
-        "--count", type=int, default=50, help="how many of each package (default 50)"
+        "--count", type=int, default=50, help="number of mutants for each package (default 50)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the choice (default 0)")
-    parser.add_argument("--list", type=Path, nargs="+", help="files of mistakes, all of them")
-    parser.add_argument("--tests", nargs="+", help="these, in place of those of each module")
-    parser.add_argument("--limit", type=float, default=120, help="seconds a mutant (default 120)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the random choice (default 0)")
+    parser.add_argument(
+        "--list", type=Path, nargs="+", help="files of mistakes; every mistake is planted"
+    )
+    parser.add_argument("--tests", nargs="+", help="tests to run for every mutant")
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=120,
+        help="largest number of seconds for a mutant (default 120)",
+    )
     parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
     options = parser.parse_args()
     if options.list:

@@ -35,9 +35,13 @@ from tests.support.random_networks import (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--count", type=int, default=200, help="how many (default 200)")
-    parser.add_argument("--seed", type=int, default=0, help="of the first (default 0)")
-    parser.add_argument("--transformers", action="store_true", help="through norms over channels")
+    parser.add_argument("--count", type=int, default=200, help="number of networks (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first network (default 0)")
+    parser.add_argument(
+        "--transformers",
+        action="store_true",
+        help="draw transformers, whose norms sum over channels",
+    )
     parser.add_argument("--out", type=Path, help="a JSON file for the outcomes")
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)

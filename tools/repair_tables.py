@@ -32,7 +32,11 @@ CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
 
 
 def lines(table: Table, network: str) -> Iterator[str]:
-    """A row for each repair, with accuracy, margin and Friedman's p at each ratio."""
+    """A row for each repair.
+
+    For each share of removed channels, the row has the accuracy, the margin within which the
+    criteria agree, and the p-value of Friedman's test.
+    """
     removed = ratios(table, network)
     yield "| repair |" + "".join(f" {100 * ratio:.0f} % removed | margin, p |" for ratio in removed)
     yield "| --- |" + " --- | --- |" * len(removed)

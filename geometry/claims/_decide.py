@@ -133,8 +133,8 @@ def _complete(
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
     """The sources of numbers that the claims' checks read, by the name of the source.
 
-    Draws have the name of their function. Computed numbers have the name of the claim and of the
-    check.
+    The key of draws is the name of their function. The key of a computed number is the name of its
+    claim and of its check.
     """
     claims = _list_of_claims(claims)
     name_of: dict[Draws | Callable, str] = {}

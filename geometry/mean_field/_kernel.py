@@ -13,7 +13,7 @@ from geometry._arguments import as_cosine, as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, replicate, safe_sqrt
 
-# For more neurons than this, the series is more accurate than the sum, whose terms cancel.
+# Above this width, a series in 1/width is more accurate than the exact sum, whose terms cancel.
 _LONG_SUM = 10_000
 
 

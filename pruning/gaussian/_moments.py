@@ -96,7 +96,7 @@ def amoroso_moment(
         return jnp.where(alpha + order / beta <= 0, sign**order * jnp.inf, total)
     if not (isinstance(a, float) and a == 0):
         raise ValueError(
-            f"order must be a whole number, at least 0, unless the location a is 0; got {order}"
+            f"order must be a whole number, at least 0, or a must be the number 0; got {order}"
         )
     return _gamma_moment(theta, order, alpha, order / beta)
 

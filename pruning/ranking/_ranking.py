@@ -135,7 +135,7 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
 
     Args:
       scores: The result of `criteria.scores` for the filters of the layer.
-      ratio: The fraction of pruned filters, for `overlap`.
+      ratio: The fraction of filters that are pruned; only the overlap depends on `ratio`.
     """
     if not isinstance(scores, Mapping) or not set(CRITERIA) <= set(scores):
         got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
@@ -193,8 +193,8 @@ def spearman_z_score(
 def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, float]:
     """The mean and variance of the overlap of two independent rankings, which is hypergeometric.
 
-    With n filters and m = ⌊ratio · n⌋, the mean is m/n and the variance (1 − m/n)(n − m)/(n (n −
-    1)). The mean and the variance are computed on the host from Python numbers.
+    With n filters and m = ⌊ratio · n⌋, the overlap has the mean m/n and the variance (1 − m/n)(n −
+    m)/(n (n − 1)). The mean and the variance are computed on the host from Python numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)

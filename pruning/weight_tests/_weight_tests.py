@@ -168,7 +168,9 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
 @auto_sharded
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
-    """The covariance of the filters, from centred rows, divided by dims − 1: Figure 6.
+    """The covariance matrix of the filters, as in Figure 6 of the pruning paper.
+
+    Each filter is centred, and sums of products are divided by dims − 1.
 
     If filters have only one weight, the result is NaN.
     """

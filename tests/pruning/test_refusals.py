@@ -141,7 +141,7 @@ def test_integer_kernels_are_refused_with_the_cure(dtype):
     apply = lambda p, x: (x @ p["a"].astype(float) * p["scale"][None]) @ p["b"]  # noqa: E731
     with pytest.raises(
         TypeError,
-        match=rf"^params must hold floating-point .*; a has dtype {dtype}: pass as score",
+        match=rf"^params must hold floating-point .*; a has dtype {dtype}; for a quantized",
     ):
         prune(apply, params, X, ratios=[0.5])
 

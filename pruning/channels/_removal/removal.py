@@ -321,9 +321,9 @@ def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
-    """The longest end of `path` with which parameter paths end too, and these parameters.
+    """The longest suffix of `path` that is a suffix of parameter paths, and these parameters.
 
-    Only the first name of a parameter's path may be missing from this end.
+    Only the first name of a parameter's path may be missing from the suffix.
     """
     ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
     return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

@@ -68,8 +68,8 @@ def channel_scores(
         dtype = leaves[path].dtype
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise TypeError(
-                f"params must hold floating-point kernels; {path} has dtype {dtype}: pass "
-                "as score a function that scores the kernels times their scales"
+                f"params must hold floating-point kernels; {path} has dtype {dtype}; for a "
+                "quantized network, give prune a function score of the kernels times their scales"
             )
         return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
 

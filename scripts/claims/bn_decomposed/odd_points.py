@@ -127,8 +127,8 @@ FIGURE_3 = claim(
     "from the centre of the cluster",
     fault="false",
     why=r"Let $\theta$ be the angle between two points of the cluster, and $\alpha = n^2/(n^2 - "
-    r"2n + 2)$. A layer multiplies $\theta^2$ by $\alpha(1 - 2\theta/(3\pi))$. The angle $\theta$ "
-    r"stops changing when $\alpha(1 - 2\theta/(3\pi))$ is 1.",
+    r"2n + 2)$. A layer multiplies the squared angle $\theta^2$ by $\alpha(1 - 2\theta/(3\pi))$. "
+    r"The angle $\theta$ stops changing when $\alpha(1 - 2\theta/(3\pi))$ is 1.",
 )
 
 

@@ -187,8 +187,9 @@ EQUATIONS_81_TO_94 = claim(
     r"most $2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "If all rows have the compositions $C$ and $D$, with $C = D$, the bound of Eq. 85 is "
-        "more than twice the cosine of Eq. 84. Rows of the compositions $C$ and $D$ vanish in "
+        "$A$ to $D$ are sums of squared heights, each over the rows with one composition: the "
+        "numbers of samples in a row's first and second cluster. If $A = B = 0$ and $C = D$, the "
+        "bound of Eq. 85 is more than twice the cosine of Eq. 84. $C$ and $D$ vanish in "
         r"the limit. For many samples, the cosine nearly attains the bound $1/(\sqrt{2}(n - 1))$ "
         r"of Eq. 93. The sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, "
         "item 4).",

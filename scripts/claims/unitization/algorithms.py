@@ -107,9 +107,9 @@ ALGORITHM_2 = claim(
         r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm 2 "
         r"divides an image by the norm of the image over the number of pixels $HW$. So at $\alpha "
         "= 1$ every image has the norm $HW$, and the distance of two distributions of images is "
-        r"at most $2HW$. Batch norm allows distances of at most $2\sqrt{C\,HW}$, which is smaller "
-        "than $2HW$ if $HW$ exceeds the number $C$ of channels. With $n = C$, the outputs of "
-        "Algorithm 2 would be as large as the outputs of batch norm.",
+        r"at most $2HW$. Batch norm with $C$ channels allows distances of at most $2\sqrt{C\,HW}$. "
+        "If $HW$ exceeds $C$, this is less than the bound $2HW$ of unitization. With $n = C$, the "
+        "outputs of Algorithm 2 would be as large as the outputs of batch norm.",
     ),
     why=r"The sum in Algorithm 2 is $\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = "
     r"\sqrt{n\,HW}$.",

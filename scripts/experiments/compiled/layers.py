@@ -2,8 +2,9 @@
 
 A training program runs a layer forward and backward. Its results are the layer's output, the new
 running statistics and the gradients of input and parameters. The cotangent passes an optimization
-barrier together with the output. In a network the cotangent is computed after the output, so XLA
-must not fuse the sums of the backward pass with the sums of the forward pass.
+barrier together with the output. The barrier keeps XLA from fusing the sums of the backward pass
+with the sums of the forward pass. In a network, this fusion is impossible, because the cotangent is
+computed only after the output.
 """
 
 import math

@@ -16,6 +16,9 @@ text, and says why the statement fails. Each misprinted or false statement has a
 
 {classes}
 
+A remark has one of four kinds. Loose: a bound is not sharp. Unit: a unit is wrong. Hypothesis: a
+hypothesis is missing or not needed. Over-reading: a reader might draw a false conclusion.
+
 Quotations come from the texts of the PDFs, with formulas typeset again. The texts of the PDFs have
 no version number, so an entry may not hold for every version of a paper on arXiv.
 
