@@ -229,6 +229,14 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
         assert layer.momentum == 0.9
 
 
+def test_convolutions_start_with_the_variance_of_he():
+    norm = atlas.norms(per_pixel=True)["RMS norm"]
+    for conv in atlas.ConvNet(norm=norm, rngs=nnx.Rngs(0)).convs:
+        kernel = np.asarray(conv.kernel[...])
+        error = (2 / kernel.size) ** 0.5  # relative, of a variance of Gaussian numbers
+        np.testing.assert_allclose(kernel.var(), 2 / len(kernel), rtol=4 * error)
+
+
 def run(epochs):
     """A run whose epochs have layers of (spread, epoch, step), and these losses."""
     return {

@@ -289,6 +289,13 @@ def made_up_claim(**changes):
     } | changes
 
 
+@pytest.mark.parametrize(("against", "expected"), [(None, 2.2), (0.0, 0.0), (3.0, 3.0)])
+def test_a_check_is_recorded_with_the_number_that_it_should_reject(against, expected):
+    check = next(claim for claim in ALL if claim.name == GAMMA).checks[0]
+    found = claim_measures._bounds(replace(check, against=against), 2.0)
+    assert found["against"] == pytest.approx(expected)
+
+
 def test_a_claim_is_reported_with_a_line_for_each_check_and_each_result():
     title, statement, passed, failed, trained = rendered(check_theorems.report(made_up_claim()))
     assert title == "A paper, Theorem 3: true"

@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+import atlas_traffic
+from experiments.compiled import compile_only, normalizers
 from experiments.compiled.text import (
     BYTES,
     array_bytes,
@@ -408,3 +410,17 @@ def test_a_counter_may_be_compared_in_a_fusion():
     program = parse(loop(fused))
     (repeated,) = (i for i in program.computations["main"] if i.op == "while")
     assert trip_count(program, repeated) == 5
+
+
+@pytest.mark.parametrize("target", atlas_traffic.TOPOLOGIES)
+def test_the_traffic_of_a_target_is_measured_for_its_topology(target, monkeypatch):
+    devices = dict(zip(atlas_traffic.TOPOLOGIES.values(), jax.devices(), strict=False))
+    monkeypatch.setattr(compile_only, "compile_only_devices", lambda name: [devices[name]])
+
+    def rows(sharding):
+        (device,) = sharding.device_set
+        yield {"normalizer": "n", "shape": [2], "traffic": 8.0, "device": device}
+
+    monkeypatch.setattr(normalizers, "rows", rows)
+    (row,) = atlas_traffic.measure_rows(target)
+    assert row["device"] == devices[atlas_traffic.TOPOLOGIES[target]]

@@ -172,6 +172,11 @@ def test_the_first_step_of_an_optimizer_has_its_rate(name, step):
     np.testing.assert_allclose(jnp.asarray(updates), -step, rtol=1e-4)
 
 
+def test_a_cosine_falls_from_the_rate_to_zero():
+    rates = [filter_settings._cosine(200)(step) for step in (0, 100, 200)]
+    np.testing.assert_allclose(jnp.array(rates) / filter_settings.RATE, [1, 0.5, 0], atol=1e-6)
+
+
 def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypatch, tmp_path):
     rng = np.random.default_rng(0)
     shape = (2, 3, 3, 32, 32)

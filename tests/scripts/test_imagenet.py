@@ -40,7 +40,7 @@ def records(tmp_path_factory):
 
 
 def test_records_say_what_they_are_of(records):
-    assert (records.name, records.classes) == ("imagenet2012", 3)
+    assert (records.name, records.classes, records.version) == ("imagenet2012", 3, "5.1.0")
 
 
 def image(height, width, seed=0):

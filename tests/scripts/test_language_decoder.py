@@ -1,12 +1,13 @@
 """Decoders, whole and smaller, beside one written in NumPy for one position after the other."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from experiments.cli import InputError
-from experiments.language import removal
+from experiments.language import folders, naming, removal
 from experiments.language.architecture import FAMILIES, parse
 from tests.support import language_models, smaller_language_models
 from tests.support.smaller_language_models import masked, ours, random_selection, read
@@ -78,6 +79,12 @@ def test_gpt2_is_read_without_the_prefix_of_its_names_and_with_its_masks(tmp_pat
     np.testing.assert_allclose(ours(folder, tokens), expected, rtol=0, atol=1e-5)
 
 
+def test_layers_of_gpt2_have_numbers_of_several_digits():
+    tensor = folders.Tensor(Path(), 0, np.dtype(np.float32), (3,))
+    found = naming.gpt2_sources({f"h.{i}.ln_1.weight": tensor for i in (9, 10, 123)})
+    assert list(found) == [f"model.layers.{i}.input_layernorm.weight" for i in (9, 10, 123)]
+
+
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_a_missing_expert_is_named(family, tmp_path):
     rng = np.random.default_rng(0)
@@ -136,6 +143,7 @@ def test_positions_are_read_from_both_releases_of_the_configuration():
         ({"hidden_act": "tanh"}, "activation must be one of silu, .*; got tanh"),
         ({"layer_types": ["full_attention"]}, "for [234] layers; got 1 entries"),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2}}, "default, linear or llama3"),
+        ({"rope_scaling": {"partial_rotary_factor": 0.5}}, "must rotate whole heads"),
     ],
 )
 def test_another_architecture_is_refused_by_name(change, message):
@@ -149,6 +157,7 @@ def test_another_architecture_is_refused_by_name(change, message):
     [
         ({"model.layers.0.mlp.up_proj.weight": None}, "1 are missing, such as model.layers.0.mlp"),
         ({"model.layers.0.mlp.experts.weight": (2, 2)}, "experts.weight is not one of its tensors"),
+        ({"model.layers.2.input_layernorm.weight": (3,)}, "layernorm.weight is not one of its"),
         ({"model.norm.weight": (3,)}, r"must have the shape .* it has \(3,\)"),
         ({"model.layers.0.self_attn.rotary_emb.inv_freq": (3,)}, None),
     ],

@@ -28,6 +28,15 @@ def test_tensors_are_those_that_the_library_of_the_format_wrote(tmp_path, shards
         np.testing.assert_array_equal(tensor.read(), weights[name])
 
 
+@pytest.mark.parametrize("size", [4, 12, 15])
+def test_a_file_that_became_shorter_is_refused(size, tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(bytes(size))
+    tensor = folders.Tensor(path, 4, np.dtype(np.float32), (3,))
+    with pytest.raises(InputError, match="must not change while it is read; it became shorter"):
+        tensor.read()
+
+
 def test_the_library_of_the_format_reads_shards_that_are_written_as_they_come(tmp_path):
     arrays = {
         "a": np.arange(6, dtype=np.float32).reshape(2, 3),

@@ -1,5 +1,6 @@
 """Language models: their optimizer, their text and their measurements, in NumPy."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -189,6 +190,15 @@ def test_one_document_of_twenty_is_held_out(monkeypatch):
     train, held_out = (part.tobytes().split(b"\0") for part in python_text.load())
     assert held_out == [bytes([65 + i]) for i in (0, 20, 40)]
     assert train == [bytes([65 + i]) for i in range(41) if i not in (0, 20, 40)]
+
+
+def test_documents_are_in_the_order_of_their_names(monkeypatch, tmp_path):
+    for name in "abc":
+        (tmp_path / f"{name}.py").write_text(name, encoding="utf-8")
+    monkeypatch.setattr(python_text.sysconfig, "get_paths", lambda: {"stdlib": tmp_path})
+    monkeypatch.setattr(python_text.topics, "topics", {"e": "E", "d": "D"})
+    monkeypatch.setattr(Path, "rglob", lambda folder, _: (folder / f"{name}.py" for name in "cab"))
+    assert list(python_text.documents()) == [b"a", b"b", b"c", b"D", b"E"]
 
 
 def test_text_of_a_comparison_depends_on_the_seed_and_held_out_text_does_not(monkeypatch):

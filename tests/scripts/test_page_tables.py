@@ -14,7 +14,7 @@ from experiments.pages import atlas as atlas_page
 from experiments.pages import filter_models as models_page
 from experiments.pages import filter_settings as settings_page
 from experiments.pages import geometry as geometry_page
-from experiments.pages import geometry_plots
+from experiments.pages import geometry_plots, page
 from experiments.pages import language as language_page
 from experiments.pages import reproduce_criteria as criteria_page
 from experiments.pages import reproduce_training as training_page
@@ -63,6 +63,11 @@ def atlas_row(**values):
     }
     row["moment_bound"] = {"mean": 2.25, "stderr": None}
     return row | {"certificate": {"mean": None, "stderr": None}} | values
+
+
+def test_titles_and_cells_of_a_table_are_escaped():
+    text = page.table(["name", "a < b"], [["x & y", "1 > 0"]], "c")
+    assert '<th scope="row">x &amp; y</th><td data-label="a &lt; b">1 &gt; 0</td>' in text
 
 
 def test_a_row_of_the_atlas_has_its_numbers_and_errors_in_one_unit():

@@ -160,6 +160,7 @@ def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):
     [
         ({"model": Path("missing")}, "MODEL_DIR must be a folder; there is none at missing"),
         ({"text": None}, "--text must be given for --score reconstruction"),
+        ({"text": None, "score": "magnitude"}, "--text must be given for --score magnitude"),
         (
             {"text": None, "score": "magnitude", "repair": "none", "amounts": Amounts(layers=1)},
             "--text must be given for --layers",

@@ -58,6 +58,13 @@ def results():
     return made_up()
 
 
+@pytest.mark.parametrize(
+    ("by_layer", "expected"), [([0.0, 0.0], "0"), ([None, None], "no exact theory")]
+)
+def test_an_expected_correlation_may_be_zero(by_layer, expected):
+    assert reproduce_criteria._expected(by_layer) == expected
+
+
 @pytest.fixture(scope="module")
 def page(results):
     return render(results)

@@ -14,6 +14,7 @@ from experiments.data.datasets import Images
 from experiments.recipes import Recipe, replace
 from experiments.training import chunks, loop
 from experiments.training.optimizers import make_optimizer
+from experiments.training.step import cross_entropy
 from tests.support.small_runs import SMALL, compiled, first_state, random_images, train_one
 
 pytestmark = pytest.mark.usefixtures("users_jax")
@@ -110,3 +111,14 @@ def test_images_a_second_are_without_the_first_chunk_which_compiles():
     for steps, seconds in ((10, 100.0), (10, 2.0), (5, 1.0)):
         clock(SimpleNamespace(steps=steps, seconds=seconds, waiting=0.0))  # pyright: ignore[reportArgumentType]
     assert clock.speed == 15 * 16 / 3
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.25])
+def test_the_loss_of_bfloat16_logits_is_in_float32(smoothing):
+    logits = jnp.array([[3.0, -1.0, 0.5], [5.0, 4.0, -2.0]], jnp.bfloat16)
+    found = cross_entropy(lambda x: x, (logits, jnp.array([2, 1])), smoothing=smoothing)
+    targets = (1 - smoothing) * np.eye(3)[[2, 1]] + smoothing / 3
+    log_softmax = np.asarray(logits, np.float64)
+    log_softmax -= np.log(np.exp(log_softmax).sum(1, keepdims=True))
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, -(targets * log_softmax).sum(1).mean(), rtol=1e-6)
