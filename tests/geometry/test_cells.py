@@ -164,6 +164,8 @@ def test_gradients_in_space(key):
 def test_impossible_arguments(key):
     with pytest.raises(ValueError, match="at least 1; got n 0 and dims 2"):
         geometry.cells.number_of_cells(0, 2)
+    with pytest.raises(ValueError, match="at least 1; got n 4 and dims 0"):
+        geometry.cells.number_of_cells(4, 0)
     with pytest.raises(ValueError, match="samples must be at least 1; got 0"):
         geometry.cells.sampled_cells(key, jnp.eye(2), samples=0)
 

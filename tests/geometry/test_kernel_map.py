@@ -241,6 +241,18 @@ def test_gram_matrices_of_any_norms_in_closed_form(key):
     np.testing.assert_allclose(2 * jacobian, reference, atol=1e-7)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("function", [recenter_gram, rescale_gram, rms_norm_gram])
+def test_a_gram_matrix_keeps_its_dtype(function, dtype):
+    assert function(jnp.asarray(2 * np.eye(3), dtype)).dtype == dtype
+
+
+@pytest.mark.parametrize("kinks", [(0.0, 0.0), (1.0, 0.5), (jnp.inf,)])
+def test_kinks_must_ascend(kinks):
+    with pytest.raises(ValueError, match="kinks must be finite numbers in ascending order; got"):
+        kernel_map(jnp.tanh, kinks)
+
+
 def test_norms_of_gram_matrices_are_those_of_batches(key):
     x = jax.random.normal(key, (6, 4)) + 1
     g = geometry.gram(x)

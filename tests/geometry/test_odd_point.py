@@ -60,6 +60,13 @@ def test_an_odd_point_of_seven_is_three_times_as_long_at_least(ratio, expected):
     assert is_odd(gram(x)) == expected
 
 
+def test_an_opposite_sample_has_the_angle_pi_and_a_parallel_one_zero():
+    x = np.array([[5.0, 0.0], [-1.0, 0.0], [2.0, 0.0]])
+    found = geometry.odd_point(jnp.asarray(x @ x.T))
+    np.testing.assert_allclose(found.angle, np.pi / 2, rtol=1e-12)  # the mean of π and 0
+    np.testing.assert_allclose(found.spread, np.pi, rtol=1e-12)
+
+
 def test_scale_does_not_matter_and_order_only_moves_the_index(key):
     g = gram(jax.random.normal(key, (9, 4)))
     order = np.random.default_rng(0).permutation(9)

@@ -117,6 +117,12 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
 
+def test_neurons_must_be_finite():
+    x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(ValueError, match="neurons must be finite"):
+        geometry.ranks.full_rank_probability(x, jnp.array([[1.0, jnp.inf]]))
+
+
 def test_corollary_4_needs_its_hypothesis_on_the_recentred_batch(key):
     line = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
     u, v = np.array([1, 0.3]), np.array([-0.2, 1])

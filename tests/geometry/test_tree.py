@@ -270,6 +270,13 @@ def test_a_batch_of_trees_is_one_call(key):
 
 
 @pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("coordinates", "depth"), [(2**16, 14), (1, 30)])
+def test_the_neurons_of_all_coordinates_are_limited_together(coordinates, depth):
+    x = jax.ShapeDtypeStruct((2, coordinates), "float32")
+    with pytest.raises(ValueError, match=f"x has {2 * coordinates} and depth is {depth}"):
+        jax.eval_shape(partial(neurons, depth=depth), x)
+
+
 @pytest.mark.parametrize("call", [neurons, tree_gram])
 def test_what_is_no_batch_is_refused(call):
     with pytest.raises(ValueError, match=r"\(samples, features\); got \(2, 2, 2\)"):

@@ -135,6 +135,9 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     update, _ = seen[0].update(gradient, seen[0].init(gradient))
     # The first step of RMSProp with decay 0.9: rate · g / √(0.1 g²), of one size for every g.
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
+    # The initial critic tells apart the test samples, not the equal training samples.
+    assert emd_critic(key, x, x, x, 2 * x, steps=1, batch_size=4) != 0
+    assert emd_critic(key, x, 2 * x, x, x, steps=1, batch_size=4) == 0
 
 
 @pytest.mark.slow

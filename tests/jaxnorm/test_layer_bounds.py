@@ -52,6 +52,13 @@ def test_equal_scales_have_the_paper_s_numbers():
     np.testing.assert_allclose(bounds.lipschitz, 4 / 3)
 
 
+@pytest.mark.parametrize("bounds", [shift.dyt_bounds, shift.derf_bounds])
+def test_the_sign_of_alpha_changes_no_bound(bounds):
+    scale, alpha = jnp.array([2.0, -1.0, 0.5]), jnp.array([0.5, 3.0, 0.2])
+    for one, other in zip(bounds(alpha, scale), bounds(-alpha, scale), strict=True):
+        assert one == other > 0
+
+
 def test_edges():
     one = shift.layer_norm_bounds(jnp.ones(1))
     assert (one.radius, one.lipschitz) == (0, 0)

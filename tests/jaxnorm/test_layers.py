@@ -69,6 +69,13 @@ def test_defaults_are_those_of_flax_and_of_the_function(name, framework):
     assert {"momentum", "epsilon", "use_scale", "use_bias", "groups", "correction"} <= set(known)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", NAMES)
+def test_keys_must_be_given(name):
+    with pytest.raises(TypeError, match=r"rngs must be nnx\.Rngs, such as"):
+        getattr(jaxnorm.nnx, name)(3, rngs=None)
+
+
 def test_the_plan_meets_every_pair_of_values():
     factors = numpy_layers.COMMON | numpy_layers.CALLED
     rows = numpy_layers.all_pairs(factors)

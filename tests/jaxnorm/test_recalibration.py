@@ -52,8 +52,12 @@ def test_statistics_are_those_of_all_samples_whatever_the_options(name):
         options = dict(row)
         model = Pair(getattr(jaxnorm.nnx, name), **options)
         kept = masks if masked else [np.ones(x.shape[:-1], bool) for x in batches]
+        whole = row["groups"] == 2  # the mask has all axes of the inputs
         given = [
-            (jnp.asarray(np.moveaxis(x, -1, row["axis"]), "float32"), jnp.asarray(m))
+            (
+                jnp.asarray(np.moveaxis(x, -1, row["axis"]), "float32"),
+                jnp.asarray(np.expand_dims(m, row["axis"]) if whole else m),
+            )
             for x, m in zip(batches, kept, strict=True)
         ]
         recalibrate(model, given, call=lambda model, batch: model(*batch))

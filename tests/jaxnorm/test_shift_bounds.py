@@ -155,6 +155,13 @@ def test_theorem_3_1_is_attained_and_3_2_in_the_limit():
     np.testing.assert_allclose(distance, unitized_upper_bound(half), rtol=1e-5)
 
 
+def test_the_bound_of_equation_10_is_the_sum_of_mean_norms_of_outputs():
+    """Of opposite points on one axis it is the distance, also where norms are below 1."""
+    x, alpha = jnp.array([[0.1, 0.0], [4.0, 0.0]]), 0.3
+    expected = 2 * np.mean(0.3 + 0.7 * np.array([0.1, 4.0]))
+    np.testing.assert_allclose(interpolated_upper_bound(alpha, x, -x), expected, rtol=1e-12)
+
+
 def test_without_samples_alpha_zero_has_no_bound_and_outside_there_is_none():
     assert unitized_upper_bound(jnp.zeros(3)) == jnp.inf
     x = jnp.ones((1, 2))
@@ -285,6 +292,12 @@ def test_gradients_are_finite_where_nothing_moved(key):
 @pytest.mark.usefixtures("unchecked")
 def test_bad_options_are_refused():
     x = jnp.ones((2, 3))
+    with pytest.raises(
+        ValueError, match=r"alpha must be a scalar or have shape \(3,\); got \(1,\)"
+    ):
+        interpolated_upper_bound(jnp.full(1, 0.5), x, x)
+    with pytest.raises(ValueError, match=r"axis of features; got shape \(4, 0\)"):
+        paired_upper_bound(jnp.ones((4, 0)), jnp.ones((4, 0)))
     with pytest.raises(ValueError, match="radius must be positive; got 0"):
         moment_lower_bound(x, x, radius=0.0)
     with pytest.raises(ValueError, match="radius must be positive; got -1"):

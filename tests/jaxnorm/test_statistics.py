@@ -325,6 +325,13 @@ def test_a_stream_of_moments_may_start_empty_and_hold_constants():
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+def test_features_of_unlike_sizes_have_moments_of_their_own_units():
+    x = np.random.default_rng(3).gamma(2.0, size=(50, 3)) * [1.0, 1e-15, 1e15]
+    found = moments(jnp.asarray(x, "float32"))
+    np.testing.assert_allclose(found.skewness, scipy.stats.skew(x), rtol=1e-4)
+    np.testing.assert_allclose(found.kurtosis, scipy.stats.kurtosis(x, fisher=False), rtol=1e-4)
+
+
 def test_bessel_corrects_nothing_where_nothing_is_left():
     counts = jnp.array([0.0, 1.0, 2.0, 128.0])
     np.testing.assert_allclose(bessel(counts), [1, 1, 2, 128 / 127])

@@ -97,6 +97,13 @@ LAYERS: dict[str, Any] = {
 }
 
 
+class Renamed(nnx.Linear):
+    """A layer of a user, which fits as the layer that it is derived from."""
+
+
+LAYERS["derived"] = lambda n, **o: Renamed(n, 2 * n, **o)
+
+
 def sizes(layer):
     """The attributes of a layer and of its parts that are sizes or tuples of sizes."""
     return {
