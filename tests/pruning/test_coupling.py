@@ -1,6 +1,7 @@
 """Which channels are coupled in networks of every kind, and which cannot be removed."""
 
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -56,18 +57,31 @@ def test_a_flattened_channel_is_every_channels_row_apart():
     assert by_axis(first.positions)["1/w1", 0][5] == [5, 11, 17, 23]
 
 
-def test_channels_that_meet_several_pinned_ones_have_the_reason_of_each():
-    """Of the channels of `c`, the first two are added to a softmax, the others to a running sum."""
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (
+            jax.nn.softmax,
+            partial(jnp.cumsum, axis=-1),
+            {"reduce_max": ("a", "c", "d"), "cumsum": ("b", "c", "d")},
+        ),
+        (jnp.zeros_like, jnp.tanh, {"add": ("c",), "dot_general": ("d",)}),
+    ],
+)
+def test_channels_that_meet_pinned_ones_have_the_reason_of_each(first, second, expected):
+    """Of the channels of `c`, the first two are added to those of `a`, the others to those of `b`.
+
+    Zeros pin only the channels to which they are added.
+    """
 
     def apply(params, x):
-        pinned = [jax.nn.softmax(x @ params["a"]), jnp.cumsum(x @ params["b"], -1)]
-        return jnp.tanh(jnp.concatenate(pinned, -1) + x @ params["c"]) @ params["d"]
+        parts = [first(x @ params["a"]), second(x @ params["b"])]
+        return jnp.tanh(jnp.concatenate(parts, -1) + x @ params["c"]) @ params["d"]
 
     shapes = {"a": (2, 2), "b": (2, 3), "c": (2, 5), "d": (5, 3)}
     params = {name: np.ones(shape) for name, shape in shapes.items()}
     reports = pinning(apply, params, np.ones((1, 2)))
-    found = {report.primitive: report.paths for report in reports}
-    assert found == {"reduce_max": ("a", "c", "d"), "cumsum": ("b", "c", "d")}
+    assert {report.primitive: report.paths for report in reports} == expected
 
 
 def test_channels_under_a_norm_and_channels_beside_it_are_two_groups():

@@ -17,7 +17,7 @@ import pytest
 from pruning.weights import WeightsError, load
 from tests.support import crafted_files, crafted_pickles
 from tests.support.mutated_files import keras, mutated, originals
-from tests.support.torch_files import WEIGHT, in_a_row, tensor, tensors, zipped
+from tests.support.torch_files import BIAS, MATRIX, WEIGHT, in_a_row, tensor, tensors, zipped
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("unchecked")  # measures the time that users wait
@@ -108,6 +108,7 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
         ("list-key", "a string or an integer"),
         ("reserved", "must not begin with the byte 193"),
         ("large-shape", "its 36 bytes of float32; got [18446744073709551615, 18446744073709"),
+        ("long-content", "its 36 bytes of float32; got [3, 2]"),
     ],
 )
 def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
@@ -172,6 +173,14 @@ def test_keras_files_need_h5py(monkeypatch, tmp_path):
         ImportError, match=r"Keras files needs h5py: pip install 'jaxnorm\[keras\]'"
     ):
         load(written(tmp_path, "a.h5", b""))
+
+
+def test_all_storages_of_an_archive_fit_max_bytes(tmp_path):
+    path = written(tmp_path, "a.pt", zipped(tensors(False)))
+    total = WEIGHT.nbytes + MATRIX.nbytes + BIAS.nbytes
+    assert len(load(path, dense=True, vectors=True, max_bytes=total)) == 3
+    with pytest.raises(WeightsError, match="left of max_bytes"):
+        load(path, dense=True, vectors=True, max_bytes=total - 1)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "pt", "keras"])

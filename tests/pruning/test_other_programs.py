@@ -237,9 +237,11 @@ def test_what_another_program_needs_is_refused_by_name(name):
         resized(apply, groups, keep)(small, X)
 
 
-def test_channels_that_another_program_couples_are_refused():
-    groups, _, *_ = cut(mlp, PARAMS, X)
-    keep = [np.arange(8) < 4, np.arange(8) > 5]
+@pytest.mark.parametrize("count", [1, 2])
+def test_channels_that_another_program_couples_are_refused(count):
+    """Whether the channels coupled with removed ones are cut elsewhere or not at all."""
+    groups = cut(mlp, PARAMS, X)[0][:count]
+    keep = [np.arange(8) < 4, np.arange(8) > 5][:count]
     product = lambda p, x: (x @ p["a"] * (x @ p["a"] @ p["c"])) @ p["b"]  # noqa: E731
     with pytest.raises(
         ValueError, match=r"^groups must come from this program; the program couples"

@@ -51,6 +51,7 @@ PRODUCTS = {
     "dense": ((36, 3), lambda h, w: h.reshape(len(h), -1) @ w),
     "transposed": ((3, 36), lambda h, w: h.reshape(len(h), -1) @ w.T),
     "kernel first": ((36, 3), lambda h, w: jnp.einsum("io,ni->on", w, h.reshape(len(h), -1)).T),
+    "batched": ((9, 4, 2), lambda h, w: jnp.einsum("npi,pio->npo", h.reshape(-1, 9, 4), w)),
     "pixelwise": ((4, 2, 3), lambda h, w: jnp.einsum("nhwi,iab->nhwab", h, w)),
     "heads": ((2, 2, 3), lambda h, w: jnp.einsum("nhwab,abo->nhwo", h.reshape(-1, 3, 3, 2, 2), w)),
     "convolution": ((3, 3, 4, 2), convolve),
@@ -314,6 +315,7 @@ def read_as_an_image(params, x):
 REFUSED = {
     "b of two products": twice,
     "s of a loop": looped,
+    "s of a loop behind b": lambda p, x: looped({**p, "a": p["b"]}, jnp.tanh(x @ p["a"])),
     "b computed from others": normed,
     "b of activations that are a kernel": read_as_an_image,
     "v of several outputs": broadcast,

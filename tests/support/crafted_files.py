@@ -69,6 +69,7 @@ def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
         "negative": array(b"\x93\xff\x03\x01"),
         "both-negative": array(b"\x93\xff\xfd\x01"),
         "large-shape": array(b"\x93" + b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff" * 3),
+        "long-content": array(b"\x92\x03\x02"),
         "no-elements": array(b"\x93\xcf\xff\xff\xff\xff\xff\xff\xff\xff\x00\x01", content=b""),
         "objects": array(b"\x93\x03\x03\x01", b"\xa6object"),
         "fields": array(b"\x93\x03\x03\x01", b"\xdb" + struct.pack(">I", n) + b"f4,f" * (n // 4)),
