@@ -366,6 +366,10 @@ CUT: dict[str, Case] = {
     "a layer of maps": Case(maps, (N, 3, 6), {"w": (N, 12), "k": (3, 3, 3, 6)}, out=6),
     "embedding": Case(embedded, (6,), {"e": (N, 6)}, out=6),
     "shuffle": whole(partial(shuffled, groups=2), sizes=(4,)),
+    "a shuffle of more copies than channels": whole(
+        lambda h: jnp.repeat(h, 10, -1).reshape(5, 6, -1, 10).swapaxes(2, 3).reshape(5, 6, -1),
+        out=10 * N,
+    ),
     "taken from each sample": whole(
         lambda h: jax.vmap(lambda y, i: y[i])(jnp.exp(h), jnp.arange(10).reshape(5, 2) % 6)
     ),
