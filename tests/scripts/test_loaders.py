@@ -54,7 +54,7 @@ def test_a_trainer_s_records_are_read_by_the_workers_of_its_layout(streaming, me
     _, begun = streaming
     recipe = Recipe(batch_size=4, crop=6, scales=(7, 9))
     records = Records("made", "", 5, range(11), range(1))
-    loader = trainer._loader(recipe, records, mesh, trainer.Layout(workers=3))
+    loader: Any = trainer._loader(recipe, records, mesh, trainer.Layout(workers=3))
     loader.device_batch(loader.epoch(jnp.int32(0), 0, 0))
     assert [stream.options["workers"] for stream in begun] == [3]
     loader.close()
