@@ -277,6 +277,7 @@ def test_the_neurons_of_all_coordinates_are_limited_together(coordinates, depth)
         jax.eval_shape(partial(neurons, depth=depth), x)
 
 
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("call", [neurons, tree_gram])
 def test_what_is_no_batch_is_refused(call):
     with pytest.raises(ValueError, match=r"\(samples, features\); got \(2, 2, 2\)"):
