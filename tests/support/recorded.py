@@ -33,7 +33,7 @@ def assert_as_recorded(name: str, result: Any, *, rtol: float = 1e-4, atol: floa
 
 
 CHANGING = ("seconds", "date", "command", "environment")
-LONGEST = 6
+LONGEST = 72  # characters of an array that is recorded whole
 
 
 def condense(value: Any, *left_out: str) -> Any:
@@ -48,7 +48,7 @@ def condense(value: Any, *left_out: str) -> Any:
         return {name: condense(value[name], *left_out) for name in names}
     if not isinstance(value, list):
         return value
-    if len(json.dumps(value)) <= 12 * LONGEST or not _is_numeric(value):
+    if len(json.dumps(value)) <= LONGEST or not _is_numeric(value):
         return [condense(item, *left_out) for item in value]
     x = np.array(value, float)
     weights = np.cos(np.arange(x.size) + 1.0)

@@ -69,7 +69,7 @@ def channel_scores(
         if not jnp.issubdtype(dtype, jnp.inexact):
             raise TypeError(
                 f"params must hold floating-point kernels; {path} has dtype {dtype}; for a "
-                "quantized network, give prune a function score of the kernels times their scales"
+                "quantized network, give prune a `score` that reads the kernels times their scales"
             )
         return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
 
