@@ -101,10 +101,6 @@ def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) 
                     return found
         ids |= zip(a.outvars, results, strict=True)
         same |= zip(a.outvars, b.outvars, strict=True)
-    return _of_results(large, small, same)
-
-
-def _of_results(large: Program, small: Program, same: dict[Variable, Variable]) -> str:
     for u, v in zip_longest(large.jaxpr.outvars, small.jaxpr.outvars):
         if is_literal(u) and is_literal(v):
             equal = _same_constant(u.val, v.val)
