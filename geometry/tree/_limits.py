@@ -48,11 +48,11 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     """A depth from which all neurons of the tree are stable: Theorem 10 with an explicit bound.
 
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
-    range of all samples except the two ends, and D is the smallest gap between neighbours among
-    these samples. Only the two outer gaps of a neuron shrink. Each outer gap shrinks at least by
-    the factor (n − 3)/n while the gap is above 2D/(n − 3). The depths that we observed are at most
-    0.67 of this bound. No bound that depends only on n can hold. If inner samples coincide, the
-    bound is ∞.
+    range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
+    are neither the smallest nor the largest. Only the two outer gaps of a neuron shrink. Each outer
+    gap shrinks at least by the factor (n − 3)/n while the gap is above 2D/(n − 3). The depths that
+    we observed are at most 0.67 of this bound. No bound that depends only on n can hold. If inner
+    samples coincide, the bound is ∞.
 
     Raises:
       ValueError: There are fewer than 4 samples. With fewer than 4 samples, all neurons are stable
