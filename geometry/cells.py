@@ -3,8 +3,8 @@
 Two weight vectors lie in the same cell of the samples x if their products with every sample have
 the same sign. γ(x) is the smallest positive Gaussian volume of a cell (Nachum et al., Definition
 1). In two dimensions, cells are sectors, bounded by the lines orthogonal to the samples. In three
-dimensions, cells are polygons on the sphere. If samples are sharded over Explicit mesh axes, they
-are gathered.
+dimensions, cells are polygons on the sphere. Volumes have the dtype of the samples. If samples are
+sharded over Explicit mesh axes, they are gathered.
 """
 
 import math
@@ -71,7 +71,7 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     gap = jnp.where(gap <= 4 * jnp.finfo(h.dtype).eps, 0, gap)
     volumes = jnp.concatenate([gap, gap])
     whole_plane = jnp.eye(1, 2 * len(h), dtype=h.dtype)[0]
-    return jnp.where(nonzero.any(), volumes, whole_plane)
+    return jnp.where(nonzero.any(), volumes, whole_plane).astype(jnp.result_type(x))
 
 
 def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:

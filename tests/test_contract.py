@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 import geometry
+import jaxnorm
 import pruning
+from tests.support.layers import layer_functions
 from tests.support.numpy_programs import evaluated
 from tests.support.public_functions import NUMERICAL, OTHERS, example, public_functions
 
@@ -27,6 +29,14 @@ DTYPE_CHANGES = {
     pruning.spearman,
     pruning.kendall,
     pruning.ranking.similarity,
+}
+# Functions that return float32 for narrow inputs, as all of `pruning` and `jaxnorm.shift` do, and
+# functions of these two that keep a narrow dtype.
+STATISTICS = {jaxnorm.batch_statistics, jaxnorm.moments, geometry.tree_gram}
+NARROW = {
+    pruning.filter_matrix,
+    jaxnorm.shift.clipped_power,
+    jaxnorm.shift.certified_upper_bound,
 }
 named = pytest.mark.parametrize("function", NUMERICAL, ids=lambda f: f"{f.__module__}.{f.__name__}")
 
@@ -75,15 +85,29 @@ def test_vmap_changes_nothing(function):
         assert_same(jax.tree.map(lambda y, i=i: y[i], batched), single)
 
 
+def in_float32(function):
+    """Whether results for narrow inputs are in float32."""
+    wide = function.__module__.startswith(("pruning", "jaxnorm.shift"))
+    return function in STATISTICS or (wide and function not in NARROW)
+
+
 @named
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_the_dtype_is_kept(function, dtype):
+    """The statistics that a layer returns beside its output are in at least float32."""
     if function in DTYPE_CHANGES:
         pytest.skip("its result is an order, a count or a correlation of ranks")
     arguments, call = example(function, dtype)
-    for leaf in jax.tree.leaves(jax.eval_shape(call, *arguments)):
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
-            assert leaf.dtype == dtype
+    result = jax.eval_shape(call, *arguments)
+    first, *others = result if function in layer_functions() else (result,)
+    wide = np.promote_types(dtype, np.float32)
+    for leaves, expected in (
+        (first, wide if in_float32(function) else dtype),
+        (others, wide),
+    ):
+        for leaf in jax.tree.leaves(leaves):
+            if jnp.issubdtype(leaf.dtype, jnp.floating):
+                assert leaf.dtype == expected
 
 
 def of_a_mesh(function):

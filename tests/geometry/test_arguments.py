@@ -188,6 +188,37 @@ def test_counts_that_are_no_whole_numbers_are_refused_in_one_sentence(function, 
         function(n)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("function", "x", "message"),
+    [
+        (geometry.gram, np.ones((0, 3)), r"x must have shape \(samples, features\); got \(0, 3\)"),
+        (geometry.gram, np.ones((3, 0)), r"x must have shape \(samples, features\); got \(3, 0\)"),
+        (
+            geometry.arccosine_kernel,
+            np.ones((0, 0)),
+            r"gram must have shape \(samples, samples\); got \(0, 0\)",
+        ),
+        (geometry.arccosine_kernel, np.array([[2.0, 0.5], [0.55, 1.0]]), "gram must be symmetric"),
+        (
+            geometry.arccosine_kernel,
+            np.diag([3.0, -0.25]),
+            r"gram must have no negative square on its diagonal; got -0\.25$",
+        ),
+        (geometry.tree.depth_bound, np.array([1.0, np.inf, 2, 3]), "x must be finite; 1 of 4"),
+    ],
+)
+def test_arrays_of_other_shapes_or_elements_are_refused(function, x, message):
+    with pytest.raises(ValueError, match=message):
+        function(jnp.asarray(x))
+
+
+def test_rounding_does_not_make_a_gram_matrix_asymmetric():
+    """By up to 1 % of the largest element."""
+    rounded = jnp.array([[2.0, 0.5], [0.515, 1.0]])
+    np.testing.assert_array_equal(geometry.mean_field.rescale_gram(rounded), rounded / 1.5)
+
+
 HUGE = 10**400
 FRACTION: Any = 2.5
 THREE: Any = "3"

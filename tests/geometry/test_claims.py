@@ -203,6 +203,145 @@ def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, aga
 
 
 @pytest.mark.parametrize(
+    ("options", "difference", "stderr", "tail"),
+    [
+        ({}, 0.3, 0.2, "both"),
+        ({"side": "≤"}, 0.3, 0.2, "above"),
+        ({"side": "≥"}, 0.3, 0.2, "below"),
+        ({"within": 0.1}, 0.2, 0.2, "both"),
+        ({"within": 0.5}, 0.0, 0.2, "both"),
+        ({"within": lambda: 0.1, "predicted": lambda: 6.0}, -0.6, 0.2, "both"),
+        ({"moment": "variance", "side": "≥"}, -2.0, 0.5, "below"),
+        ({"moment": "variance", "within": 0.5}, -1.5, 0.5, "both"),
+    ],
+)
+def test_a_finding_by_hand(options, difference, stderr, tail):
+    """The moments 5.3 ± 0.2 and 3 ± 0.5 of 21 draws, beside a prediction of 5."""
+    given: dict[str, Any] = {"predicted": 5.0, "draws": UNIFORM, "statistic": "u"} | options
+    part = Sampled("x", **given)
+    measured = Measurement({"u": 5.3}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})
+    ((found,),) = (v.findings for v in claims.decide([claim_of(part)], {"uniform": measured}))
+    predicted = claims.number(part.predicted)
+    z = difference / stderr
+    p = {
+        "both": 2 * stats.t.sf(abs(z), 20),
+        "above": stats.t.sf(z, 20),
+        "below": stats.t.cdf(z, 20),
+    }[tail]
+    estimate = 5.3 if part.moment == "mean" else 3.0
+    visible = max(0.1 * predicted - claims.number(part.within), 0)
+    power = stats.norm.cdf(visible / stderr - stats.norm.isf(LEVEL / 2))
+    np.testing.assert_allclose(found[1:7], [estimate, stderr, predicted, z, p, 21], rtol=1e-9)
+    assert found.holds is bool(p > LEVEL)
+    np.testing.assert_allclose(found.power, power, rtol=1e-9)
+
+
+def test_a_statistic_without_error_is_right_or_infinitely_far():
+    measured = Measurement({"u": 5.0}, 21, {"u": 0.0}, {"u": 0.0}, {"u": 0.0})
+    cases: list[tuple[float, Any, float, bool]] = [
+        *((5.0, "=", 0.0, True), (4.0, "=", math.inf, False), (6.0, "=", -math.inf, False)),
+        *((6.0, "≤", -math.inf, True), (6.0, "≥", -math.inf, False)),
+    ]
+    for predicted, side, z, holds in cases:
+        part = Sampled("x", predicted, UNIFORM, "u", side=side)
+        ((found,),) = (v.findings for v in claims.decide([claim_of(part)], {"uniform": measured}))
+        assert (found.z, found.holds) == (z, holds)
+
+
+def test_the_power_of_a_check_is_known_unless_it_must_fail_or_predicts_zero():
+    measured = {"uniform": Measurement({"u": 5.0}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})}
+
+    def power(predicted, **options):
+        part = Sampled("x", predicted, UNIFORM, "u", **options)
+        return claims.decide([claim_of(part)], measured)[0].findings[0].power
+
+    assert power(5.0) > 0
+    assert power(0.0, against=1.0) > 0
+    assert math.isnan(power(0.0))
+    for form in ("rejected", "overread"):
+        assert math.isnan(power(5.0, form=form, against=9.0))
+
+
+@pytest.mark.parametrize(
+    ("check", "kind"),
+    [
+        (Sampled("x", 0.5, UNIFORM, "u"), "Monte-Carlo mean"),
+        (Sampled("x", 0.5, UNIFORM, "u", "variance"), "Monte-Carlo variance"),
+        (Sampled("x", 0.5, UNIFORM, "u", "variance", "≤"), "inequality"),
+        (Sampled("x", 0.5, UNIFORM, "u", form="rejected"), "must-reject"),
+        (Sampled("x", 0.5, UNIFORM, "u", form="corrected"), "Monte-Carlo mean"),
+        (Computed("x", lambda: 0.0), "identity"),
+        (Computed("x", lambda: 0.0, "inequality"), "inequality"),
+        (Computed("x", lambda: 0.0, "limit"), "limit with a rate"),
+        (Computed("x", lambda: 0.0, "limit", form="overread"), "must-reject"),
+    ],
+)
+def test_the_kind_of_a_check(check, kind):
+    assert check.kind == kind
+
+
+def test_methods_of_a_claim_add_checks_with_their_options():
+    made, f = Claim("none", "uniform", "E u = 1/2", covers="Lemmas 2 and 3"), lambda: 0.0
+    assert made.standing == "not tested"
+    assert made.equal("a", 3.0, tolerance=0.5, form="corrected")(f) is f
+    made.equal("b")(f)
+    made.at_most("c", 2.0)(f)
+    made.rate("d", -0.5, form="overread")(f)
+    made.mean("e", 0.5, UNIFORM, "u", side="≤", within=0.1, against=0.7)
+    made.variance("f", 1 / 12, UNIFORM, "u", form="rejected")
+    assert list(made.checks) == [
+        Computed("a", f, "identity", 3.0, 0.5, "corrected"),
+        Computed("b", f, "identity", 0.0, 1e-9, "printed"),
+        Computed("c", f, "inequality", 2.0, 1e-9, "printed"),
+        Computed("d", f, "limit", -0.5, 0.1, "overread"),
+        Sampled("e", 0.5, UNIFORM, "u", "mean", "≤", 0.1, 0.7, "printed"),
+        Sampled("f", 1 / 12, UNIFORM, "u", "variance", "=", 0.0, None, "rejected"),
+    ]
+    assert made.standing == "true"
+    assert replace(made, fault="misprint").standing == "misprint"
+    assert claims.objects(made) == ("Lemma 2", "Lemma 3")
+
+
+def test_a_verdict_lists_the_checks_that_contradict_the_record(key):
+    checks = [
+        Computed("right", lambda: 0.0),
+        Computed("wrong", lambda: 1.0),
+        Computed("holds", lambda: 0.0, form="rejected"),
+        Computed("fixed", lambda: 0.0, form="corrected"),
+    ]
+    verdict = claims.check(claim_of(*checks), key)
+    assert verdict.text == "not as recorded: wrong; holds"
+    assert not verdict.as_recorded
+    assert (verdict.printed_holds, verdict.corrected_holds) == (False, True)
+    verdict = claims.check(replace(claim_of(*checks[::3]), fault="false in a case"), key)
+    assert (verdict.text, verdict.as_recorded) == ("false in a case", True)
+    assert (verdict.printed_holds, verdict.corrected_holds) == (True, True)
+    overread = claims.check(claim_of(Computed("far", lambda: 1.0, form="overread")), key)
+    assert (overread.text, overread.printed_holds, overread.corrected_holds) == ("true", None, None)
+
+
+def test_what_was_measured_before_is_not_measured_again(key):
+    """The number of draws is that of the precision, in whole keys."""
+
+    def several(key):
+        return {"v": jax.random.uniform(key, (4,))}
+
+    drawn = Sampled("v", 0.5, Draws(several, 22, draws_per_key=4), "v")
+    claim, done = claim_of(drawn, Sampled("u", 0.5, UNIFORM, "u")), {}
+    before = {"uniform": Measurement({"u": 0.5}, 7, {"u": 1.0})}
+    found = claims.measure(
+        [claim], key, precision=0.5, measured_before=before, on_done=done.__setitem__
+    )
+    assert found["uniform"] is before["uniform"]
+    (name,) = done
+    assert name.endswith("several")
+    assert found[name] is done[name]
+    assert found[name].samples == 22 * 4
+    assert before.keys() == {"uniform"}
+    assert claims.measure([claim_of(drawn)], key)[name].samples == 24
+
+
+@pytest.mark.parametrize(
     ("relation", "values", "holds"),
     [
         ("identity", [1.0, 1.0 + 1e-12], True),

@@ -68,6 +68,10 @@ def test_a_layer_by_hand():
     np.testing.assert_allclose(found.cosine_size, 1 / 3, rtol=1e-12)
     np.testing.assert_allclose(found.angle_mean, 2 * np.pi / 3)
     np.testing.assert_allclose(found.distance_mean, (5**0.5 + 4 + 13**0.5) / 3)
+    # Over the three pairs, one of which is opposite and two at a right angle.
+    np.testing.assert_allclose(found.cosine_variance, 2 / 9)
+    np.testing.assert_allclose(found.angle_variance, (np.pi / 2) ** 2 * 2 / 9)
+    np.testing.assert_allclose(found.distance_variance, np.var([5**0.5, 4, 13**0.5]))
 
 
 def test_differences_do_not_vanish_with_the_dimension():
@@ -115,12 +119,19 @@ def test_impossible_arguments():
         filter_geometry(jnp.ones((1, 3)))
     with pytest.raises(ValueError, match="dims must be at least 2; got 1"):
         gaussian_filter_geometry(1)
-    with pytest.raises(
-        ValueError, match=r"delta must lie in 0\.\.1; got num_filters 3 and delta 1\.0"
-    ):
-        norm_envelope(3, delta=1.0)
-    with pytest.raises(ValueError, match="at least 1; got num_filters 0 and dims 2"):
-        welch_bound(0, 2)
+    for num_filters, delta in ((3, 1.0), (3, 0.0), (0, 0.05), (3, np.nan)):
+        with pytest.raises(
+            ValueError,
+            match=rf"delta must lie in 0\.\.1; got num_filters {num_filters} and delta {delta}",
+        ):
+            norm_envelope(num_filters, delta=delta)
+    for sizes in ((0, 2), (2, 0)):
+        with pytest.raises(
+            ValueError, match="at least 1; got num_filters {} and dims {}".format(*sizes)
+        ):
+            welch_bound(*sizes)
+    with pytest.raises(ValueError, match="std must be positive; got 0"):
+        gaussian_filter_geometry(9, std=0.0)
 
 
 @pytest.mark.parametrize("size", [1e-20, 1e18])

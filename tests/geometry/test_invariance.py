@@ -164,6 +164,14 @@ def test_impossible_sizes():
             call(jnp.ones((1, 1)))
     with pytest.raises(ValueError, match="width must be at least 1; got 0"):
         expected_entries(jnp.eye(2), width=0)
+    with pytest.raises(ValueError, match=r"tolerance must lie in \[0, inf\]; got -1"):
+        is_invariant(jnp.eye(2), tolerance=-1.0)
+
+
+def test_a_negative_gain_of_an_array_gives_nan_and_a_zero_gain_zeros():
+    x = jnp.array([[3.0, 1.0], [5.0, 0.0]])
+    assert np.isnan(expected_entries(x, width=3, gain=jnp.array(-1.0))).all()
+    assert (expected_entries(x, width=3, gain=0.0) == 0).all()
 
 
 def test_gradients_of_expected_entries_are_finite_where_samples_equal_the_mean():

@@ -1,3 +1,5 @@
+# pyright: reportArgumentType=false
+
 import math
 import time
 from functools import partial
@@ -12,6 +14,7 @@ from jax.test_util import check_grads
 
 import geometry
 from geometry.mean_field import (
+    KernelMap,
     activation_step,
     cosine_step,
     cubic_term,
@@ -27,6 +30,7 @@ from tests.support.gradients import several_keys
 
 RHO = jnp.array([-1.0, -0.999, -0.6, 0.0, 0.3, 0.9, 0.999, 1.0])
 RELU = (jax.nn.relu, (0.0,))
+TANH = kernel_map(jnp.tanh)
 
 
 @pytest.mark.parametrize(
@@ -194,12 +198,16 @@ def test_the_stable_fixed_point_is_where_layers_lead():
 
 
 def test_fixed_points_of_ordered_and_critical_maps():
+    v = 0.3**2  # κ(ρ) = sinh(vρ)/sinh(v)
     ordered = fixed_point(mixed_map(kernel_map(jnp.sin, std=0.3), bias=0.5))
-    assert ordered.cosine == 1
-    assert ordered.slope < 1
+    slope = 0.5 * v / np.tanh(v)
+    np.testing.assert_allclose(ordered, [1, slope, -1 / np.log(slope)], rtol=1e-10)
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     assert critical.depth_scale > 1e9
+    none, one = jnp.zeros(0), jnp.ones(())
+    square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
+    assert fixed_point(square) == (0, 0, 0)  # κ(ρ) = ρ² has no slope at 0
 
 
 def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():
@@ -227,6 +235,48 @@ def test_mixed_and_layer_norm_maps_by_hand():
     np.testing.assert_allclose(normed.mean_square, 0.5 - 0.5 / np.pi, atol=1e-14)
 
 
+def test_fields_of_a_truncated_series_by_hand():
+    """φ = exp at σ² = v: the powers are e⁻ᵛ vᵏ/k!, κ′(1) is v, and E φ² is e²ᵛ."""
+    v = 1.44
+    kernel = kernel_map(jnp.exp, std=1.2, terms=4)
+    powers = np.exp(-v) * v ** np.arange(4) / [1, 1, 2, 6]
+    tail = 1 - powers.sum()
+    powers[-1] += tail  # so that κ(1) is 1
+    fields = {"mean_square": np.exp(2 * v), "slope": v, "tail": tail, "powers": powers}
+    mixed = {
+        "mean_square": np.exp(2 * v),
+        "slope": 0.5 * v + 0.3,
+        "tail": 0.5 * tail,
+        "powers": 0.5 * powers + [0.2, 0.3, 0, 0],
+    }
+    rest = 1 - powers[0]
+    normed = {
+        "mean_square": rest * np.exp(2 * v),
+        "slope": v / rest,
+        "tail": tail / rest,
+        "powers": powers * [0, 1, 1, 1] / rest,
+    }
+    for found, expected in (
+        (kernel, fields),
+        (mixed_map(kernel, skip=0.3, bias=0.2), mixed),
+        (layer_norm_map(kernel), normed),
+    ):
+        for name, value in expected.items():
+            np.testing.assert_allclose(getattr(found, name), value, rtol=1e-11, err_msg=name)
+    for kinks, terms in (((), 128), ((0.0,), 1024)):
+        assert kernel_map(jax.nn.relu, kinks).powers.shape == (terms,)
+
+
+def test_a_step_has_as_many_terms_as_are_asked_for():
+    """E eᵘ eᵛ = √(eᵃ eᵇ) Σ gᵏ/k!, of which three terms are summed; the diagonal is exact."""
+    g = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.0], [0.0, 0.0, 0.0]])
+    found = jax.jit(lambda g: activation_step(g, jnp.exp, terms=3))(g)
+    norms = np.exp(np.diag(g) / 2)
+    expected = np.outer(norms, norms) * (1 + g + g**2 / 2)
+    np.fill_diagonal(expected, np.exp(2 * np.diag(g)))
+    np.testing.assert_allclose(found, expected, rtol=1e-11)
+
+
 def test_gram_matrices_of_any_norms_in_closed_form(key):
     x = jax.random.normal(key, (5, 4)) * jnp.array([0.1, 0.5, 1.0, 1.5, 0.0])[:, None]
     g = geometry.gram(jnp.concatenate([x, 0.5 * x[2:3], -x[2:3]]))
@@ -242,9 +292,16 @@ def test_gram_matrices_of_any_norms_in_closed_form(key):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("function", [recenter_gram, rescale_gram, rms_norm_gram])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(recenter_gram, rescale_gram, rms_norm_gram),
+        partial(activation_step, activation=lambda x: x, terms=3),
+    ],
+)
 def test_a_gram_matrix_keeps_its_dtype(function, dtype):
-    assert function(jnp.asarray(2 * np.eye(3), dtype)).dtype == dtype
+    gram = jnp.asarray(2 * np.eye(3), dtype)
+    assert jax.eval_shape(function, gram).dtype == dtype
 
 
 @pytest.mark.parametrize("kinks", [(0.0, 0.0), (1.0, 0.5), (jnp.inf,)])
@@ -309,8 +366,31 @@ def test_impossible_arguments(arguments, options, message):
         kernel_map(*arguments, **options)
 
 
-def test_a_name_is_no_activation():
-    with pytest.raises(TypeError):
-        kernel_map("relu")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="sum must be at most 1"):
-        mixed_map(kernel_map(jnp.tanh), skip=0.7, bias=0.7)
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kernel_map("relu"), "activation must be a function, such as jnp.tanh; got 'relu'"),
+        (lambda: kernel_map(jnp.tanh, "0"), r"kinks must be a tuple of numbers, .*; got '0'"),
+        (lambda: kernel_map(jnp.tanh, (0.0, "1")), "a kink must be a number; got '1'"),
+        (lambda: kernel_map(jnp.tanh, terms=4.0), r"terms must be an int; got 4\.0"),
+        (lambda: kernel_map(jnp.sum), r"array of its argument's shape; got .*shape=\(\)"),
+        (lambda: mixed_map(TANH, skip="1"), "skip must be a number; got '1'"),
+        (lambda: mixed_map(TANH, bias="1"), "bias must be a number; got '1'"),
+        *(
+            (lambda shares=shares: mixed_map(TANH, skip=shares[0], bias=shares[1]), message)
+            for shares, message in (
+                ((0.7, 0.7), "sum must be at most 1; got skip 0.7 and bias 0.7"),
+                ((-0.1, 0.5), "not be negative .*; got skip -0.1 and bias 0.5"),
+                ((0.5, -0.1), "not be negative .*; got skip 0.5 and bias -0.1"),
+            )
+        ),
+        *(
+            (partial(f, jnp.tanh), r"kernel must be a KernelMap, such as .*; got <")
+            for f in (mixed_map, layer_norm_map, fixed_point, cubic_term)
+        ),
+    ],
+)
+def test_wrong_arguments_are_named(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

@@ -235,8 +235,9 @@ def test_wrong_arguments_get_one_sentence(function, change, message):
 
 
 def test_impossible_arguments(key):
-    with pytest.raises(ValueError, match="draws_per_key must divide samples, 10; got 3"):
-        monte_carlo(jax.random.uniform, key, 10, draws_per_key=3)
+    for wrong in (3, 0, -2):
+        with pytest.raises(ValueError, match=f"draws_per_key must divide samples, 10; got {wrong}"):
+            monte_carlo(jax.random.uniform, key, 10, draws_per_key=wrong)
     with pytest.raises(ValueError, match=r"draw must return 5 draws .* got shape \(2, 3\)"):
         monte_carlo(uniform_pair, key, 10, draws_per_key=5)
     with pytest.raises(ValueError, match="target_stderr must be positive; got -1"):

@@ -53,6 +53,32 @@ def test_inner_and_repeated_samples_have_none():
         neuron_per_point(x)
 
 
+def test_a_long_list_of_inner_samples_names_the_first_five():
+    with pytest.raises(ValueError, match=r"7 of 9 are not: 1, 2, 3, 4, 5, \.\.\.$"):
+        neuron_per_point(jnp.arange(9.0)[:, None])
+    with pytest.raises(ValueError, match=r"5 of 7 are not: 1, 2, 3, 4, 5$"):
+        neuron_per_point(jnp.arange(7.0)[:, None])
+
+
+@pytest.mark.parametrize(("height", "vertex"), [(3e-9, True), (3e-10, False)])
+def test_a_margin_below_a_billionth_of_the_batch_counts_as_zero(height, vertex):
+    x = 7 * jnp.array([[-1.0, 5.0], [1.0, 5.0], [0.0, 5.0 + height]])
+    assert hull_vertices(x).tolist() == [True, True, vertex]
+
+
+def test_before_the_relu_the_own_sample_has_1_and_the_next_one_minus_1():
+    x = jnp.array([[3.0, 1.0], [7.0, 1.0], [3.0, 6.0]], jnp.float32)
+    kernel, bias = neuron_per_point(x)
+    assert kernel.dtype == bias.dtype == jnp.float32
+    z = np.asarray(x @ kernel + bias[None])
+    np.testing.assert_allclose(np.diagonal(z), 1, rtol=1e-5)
+
+    np.testing.assert_allclose(np.sort(z, 0)[1], -1, rtol=1e-5)
+    one = jnp.array([[2.0, -5.0]])
+    np.testing.assert_allclose(activity(one, *neuron_per_point(one)), 1, rtol=1e-12)
+    assert hull_vertices(one).tolist() == [True]
+
+
 def test_the_digits_are_vertices():
     images, _ = load_digits(return_X_y=True)
     x = jnp.asarray(images[:200])

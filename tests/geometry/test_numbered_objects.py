@@ -11,6 +11,32 @@ from geometry import claims
 PRINTED = Path(__file__).parent / "numbered_objects"
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("theorem 4", ["Theorem 4"]),
+        ("EQUATIONS 4, 6 to 8", ["Equation 4", "Equation 6", "Equation 7", "Equation 8"]),
+        ("Lemma 2.1, and Figures 3 and 5b", ["Lemma 2.1", "Figure 3", "Figure 5b"]),
+        ("Table 1, Table 1", ["Table 1"]),
+        ("Corollary 2 of Facts 1", ["Corollary 2", "Fact 1"]),
+        ("Section 4 or Subtheorem 3", []),
+    ],
+)
+def test_numbers_of_a_text(text, names):
+    assert claims.numbered(text) == tuple(names)
+
+
+def test_claims_are_found_by_a_number_or_by_a_part_of_their_names():
+    first = claims.Claim("p", "Theorem 1, Bound", "s")
+    second = claims.Claim("p", "Lemma 12", "s", covers="Theorems 1 and 2")
+    both = [first, second]
+    assert claims.about(both, "Theorem 1") == (first, second)
+    assert claims.about(both, "Theorem 2") == (second,)
+    assert claims.about(both, "bOUND") == (first,)
+    with pytest.raises(ValueError, match=r"such as Theorem 1, Bound; Lemma 12; got 'Lemma 1'"):
+        claims.about(both, "Lemma 1")
+
+
 @pytest.mark.parametrize("paper", PAPERS)
 def test_every_number_that_is_printed_has_a_home_and_no_other_is_named(paper):
     lists = json.loads((PRINTED / f"{paper}.json").read_text(encoding="utf-8"))

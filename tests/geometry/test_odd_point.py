@@ -60,6 +60,17 @@ def test_an_odd_point_of_seven_is_three_times_as_long_at_least(ratio, expected):
     assert is_odd(gram(x)) == expected
 
 
+@pytest.mark.parametrize(
+    ("angle", "spread", "expected"),
+    [(81, 64, True), (79, 64, False), (81, 66, False), (100, 0, True)],
+)
+def test_an_odd_point_is_80_degrees_from_samples_within_65_degrees(angle, spread, expected):
+    g = np.full((4, 4), np.cos(np.radians(spread)))
+    g[0] = g[:, 0] = 2 * np.cos(np.radians(angle))
+    np.fill_diagonal(g, [4, 1, 1, 1])
+    assert is_odd(jnp.asarray(g)) == expected
+
+
 def test_an_opposite_sample_has_the_angle_pi_and_a_parallel_one_zero():
     x = np.array([[5.0, 0.0], [-1.0, 0.0], [2.0, 0.0]])
     found = geometry.odd_point(jnp.asarray(x @ x.T))
@@ -125,3 +136,10 @@ def test_impossible_sizes():
         invariant_representation(1, 2)
     with pytest.raises(ValueError, match="at least 2; got n 2 and dims 1"):
         invariant_representation(2, 1)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(("sizes", "name"), [((2.5, 3), "n"), ((3, 2.5), "dims")])
+def test_a_fraction_of_a_sample_or_dimension_is_refused(sizes, name):
+    with pytest.raises(ValueError, match=rf"^{name} must be a whole number .*; got 2\.5"):
+        invariant_representation(*sizes)

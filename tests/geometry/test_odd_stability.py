@@ -167,6 +167,11 @@ def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
     expected = jax.grad(kernel)(rho) / ((1 - 1 / n) * (1 - kernel(rho)))
     np.testing.assert_allclose(found.pairs, expected, rtol=1e-9)
     np.testing.assert_allclose(math.cos(found.state.spread), kernel(rho), rtol=1e-9)
+    for growths in (found.family, found.single):
+        assert len(growths) == 3
+        assert list(growths) == sorted(growths, reverse=True)
+    assert found.radius == max(*found.family, *found.single, found.pairs)
+    assert found.family[0] < found.radius
 
 
 def test_the_spread_is_that_of_the_kinks_as_the_cluster_meets_them():

@@ -99,11 +99,15 @@ def test_growth_of_the_cluster():
 
 
 def test_impossible_sizes():
-    for call, message in (
-        (recentred_angle, "at least 2, because an angle needs two samples; got 1"),
-        (cluster_growth, "at least 2, one sample in the cluster .*; got 1"),
-        (odd_state, "at least 7, because smaller batches have no odd state; got 1"),
-        (escape_ratio, "at least 7, because smaller batches have no odd state; got 1"),
+    for call, n, message in (
+        (recentred_angle, 1.99, "at least 2, because an angle needs two samples; got 1.99"),
+        (recentred_angle, math.nan, "at least 2, because an angle needs two samples; got nan"),
+        (cluster_growth, 1, "at least 2, one sample in the cluster .*; got 1"),
+        (odd_state, 6, "at least 7, because smaller batches have no odd state; got 6"),
+        (escape_ratio, 6, "at least 7, because smaller batches have no odd state; got 6"),
+        (escape_step, -0.5, "norm_ratio must lie in .*; got -0.5"),
+        (escape_step, math.inf, "norm_ratio must be finite; got inf"),
     ):
         with pytest.raises(ValueError, match=message):
-            call(1)
+            call(n)  # pyright: ignore[reportArgumentType]
+    assert escape_step(0.0) == 1 / math.sqrt(math.pi - 1)

@@ -1,3 +1,4 @@
+import math
 from functools import partial
 
 import jax
@@ -195,6 +196,12 @@ def test_opposite_cells_break_one_relation_alike():
     ("call", "message"),
     [
         (partial(rank_tail_bound, 3, 1.0, 0.1), "alpha must be above 1 and finite; got 1.0"),
+        (partial(rank_tail_bound, 3, math.inf, 0.1), "alpha must be above 1 and finite; got inf"),
+        (partial(rank_tail_bound, 3, 2.0, -0.1), r"gamma must lie in 0\.\.0\.5; got -0.1"),
+        (partial(mean_rows_bound, 0, 0.1), "n must be at least 1; got 0"),
+        (partial(mean_rows_bound, 3, 0.7), r"gamma must lie in 0\.\.0\.5; got 0.7"),
+        (partial(rank_tail, 0, 0.1, 5), "n must be at least 1; got 0"),
+        (partial(rank_tail, 3, 1.1, 5), r"gamma must lie in 0\.\.1\.0; got 1.1"),
         (partial(rank_tail_bound, 0, 2.0, 0.1), "n must be at least 1; got 0"),
         (partial(rank_tail_bound, 3, 2.0, 0.7), r"gamma must lie in 0\.\.0\.5; got 0.7"),
         (partial(mean_rows_bound, 3, 0.0), "gamma must be positive; got 0"),
@@ -207,7 +214,28 @@ def test_impossible_arguments(call, message):
         call()
 
 
+def test_the_limits_of_gamma_are_allowed():
+    """By hand: P(at least 2 of 3) at γ = 0.7, and Eq. 7a at γ = ½, α = 2."""
+    np.testing.assert_allclose(rank_tail(2, 0.7, 3), 3 * 0.7**2 * 0.3 + 0.7**3, rtol=1e-12)
+    assert rank_tail(3, 1.0, 3) == 1
+    assert rank_tail(3, 0.9, 2) == 0
+    assert mean_rows_bound(4, 0.5) == 4
+    found = rank_tail_bound(3, 2.0, 0.5)
+    np.testing.assert_allclose(found, 1 - np.exp(-3 * (3 * np.log(3) - 4 * np.log(2))), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("angle", "expected"), [(1e-13, True), (4e-15, False)])
+def test_an_angle_below_64_roundings_counts_as_zero(angle, expected):
+    """Between two samples, and between a sample and the opposite of another one."""
+    assert reachable(jnp.array([[2.0, 0.0], [3.0, 3 * angle]])) == expected
+    near = jnp.array([[2.0, 0.0, 0.0], [-3.0, 3 * angle, 0.0], [0, 1, 0], [0, -1, 0], [1, 1, 0]])
+    three = jnp.concatenate([near, -near[-1:]])
+    assert reachable(three) == expected
+
+
 def test_no_rows_are_refused(key):
+    with pytest.raises(ValueError, match=r"max_rows must be below 2\*\*31"):
+        rows_needed(key, jnp.eye(2), max_rows=2**31)
     with pytest.raises(ValueError, match="max_rows must be at least 1; got 0"):
         rows_needed(key, jnp.eye(2), max_rows=0)
 

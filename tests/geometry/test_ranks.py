@@ -54,6 +54,13 @@ def test_the_tolerance_of_the_rank_grows_with_the_longer_side(shape):
     assert numerical_rank(x) == np.linalg.matrix_rank(np.asarray(x)) == 3
 
 
+def test_the_tolerance_of_the_rank_is_that_of_a_narrow_dtype():
+    """In bfloat16 the tolerance of three samples is 3/128, and singular values are in float32."""
+    x = jnp.diag(jnp.array([2.0, 0.05, 0.04], jnp.bfloat16))
+    assert numerical_rank(x) == 2
+    assert numerical_rank(x.astype(jnp.float32)) == 3
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 10**6))
 def test_one_below_stable_below_effective_below_rank(seed):
