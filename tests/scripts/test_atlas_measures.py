@@ -1,6 +1,7 @@
 """The atlas of normalizers: its training and its measurements, by numbers that are made by hand."""
 
 import itertools
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from experiments.data.datasets import Images
 from experiments.measures import atlas, atlas_findings
 from tests.support.recorded import assert_as_recorded, condense
 
@@ -103,6 +105,8 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
     np.testing.assert_allclose(found["step"], 2**0.5, rtol=1e-5)
     assert found["certificate"] is None
+    wide: Any = atlas._measured("batch norm", [3 * parts[0], *parts[1:]], [{}, {}])
+    assert [wide[name] for name in ("spread", "baseline")] == [found["spread"], found["baseline"]]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +231,45 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
         lengths = np.square(layer(x)).sum(axes)
         np.testing.assert_allclose(lengths, 5 * pixels, rtol=1e-3)
         assert layer.momentum == 0.9
+        outputs = []
+        for alpha in (0.2, 0.1, 0.03, -2.0):  # those below 0.1 are clipped to it
+            layer.alpha[...] = jnp.full_like(layer.alpha[...], alpha)
+            outputs.append(np.asarray(layer(x)))
+        assert np.abs(outputs[0] - outputs[1]).max() > 0.01
+        np.testing.assert_array_equal(outputs[2:], [outputs[1]] * 2)
+
+
+def test_a_task_has_its_share_of_the_data(monkeypatch):
+    """The first images for training and two thousand for the test, or a quarter as many texts."""
+    x, y = np.arange(2100.0), np.arange(2100)
+    seen: list[Any] = []
+    images = Images("made", "", 10, x, y, -x, y + 5)
+
+    def load(name, data_dir):
+        seen.append((name, data_dir))
+        return images
+
+    monkeypatch.setattr(atlas.datasets, "load", load)
+    folder = Path("a folder of this test")
+    for name in atlas.TASKS[:2]:
+        own = atlas.task(name, folder, 36)
+        parts = (x[:36], y[:36], -x[:2000], y[:2000] + 5)
+        for found, expected in zip(own[1:5], parts, strict=True):
+            np.testing.assert_array_equal(found, expected)
+        assert (own.epochs, own.batch_size) == (5, 128)
+    assert seen == [("mnist", folder), ("fashion_mnist", folder)]
+    own = atlas.task(atlas.TASKS[2], folder, 36)
+    assert (len(own.x_train), len(own.x_test), own.epochs, own.batch_size) == (9, 500, 8, 32)
+
+
+def test_a_sample_of_a_unitized_layer_is_a_token_only_for_texts(monkeypatch):
+    monkeypatch.setattr(atlas, "task", lambda *given: given)
+    monkeypatch.setattr(atlas, "program", lambda own, norm: (own, norm(4, rngs=nnx.Rngs(0))))
+    for name in atlas.TASKS:
+        own, layer = atlas._program(name, "unitized", None, 47)  # pyright: ignore[reportGeneralTypeIssues]
+        assert own == (name, None, 47)
+        assert layer.per_pixel == (name == atlas.TASKS[2])
+    atlas._program.cache_clear()
 
 
 def test_convolutions_start_with_the_variance_of_he():

@@ -1,5 +1,7 @@
 """The page of odd states of eight activations."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,25 @@ def test_kinds_of_states_are_named():
     assert name == "a stable odd state whose cluster keeps a spread, the symmetric state stable"
     name = states_page._kind({"odd": None, "symmetric": {"radius": 1.1}})
     assert name == "no odd state, the symmetric state unstable"
+
+
+@pytest.mark.parametrize(("layers", "longer", "size"), [(0, 16, 25), (1, 3, 1)])
+def test_samples_have_one_mean_square_before_every_activation(layers, longer, size, monkeypatch):
+    """The first sample is four times as long at first; recentering leaves less of the others."""
+    grams: list[np.ndarray] = []
+
+    def odd_point(gram):
+        grams.append(np.asarray(gram))
+        return SimpleNamespace(norm_ratio=1.0, angle=1.0, spread=1.0)
+
+    monkeypatch.setattr(activation_states, "LAYERS", layers)
+    monkeypatch.setattr(activation_states, "DRAWS", 2)
+    monkeypatch.setattr(activation_states, "_odd_point", odd_point)
+    activation_states.networks(lambda x: x)
+    for gram in grams:
+        assert np.trace(gram) / 10 == pytest.approx(size, rel=0.15 if layers else 0.5)
+        assert gram[0, 0] > longer / 2 * np.diagonal(gram)[1:].mean()
+    assert (grams[0] != grams[1]).any()
 
 
 def test_a_network_of_relu_keeps_its_odd_point(monkeypatch):

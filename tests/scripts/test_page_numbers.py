@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from experiments.measures.networks import OverSeeds
 from experiments.measures.networks import mean as over_seeds
 from experiments.measures.repair import Mean, mean_of
-from experiments.pages import plots, sentences, train
+from experiments.pages import page, plots, sentences, train
 from experiments.pages import repair as repair_page
 from experiments.pages import shift as shift_page
 from experiments.pages.plots import SERIES, Series
@@ -363,6 +363,100 @@ def test_the_table_of_seeds_has_the_last_epoch_of_each():
     assert said == "median 75.00 %, mean 75.00 ± 15.00 %"
     alone = {**over_seeds([0.6]), "median": 0.6}
     assert train.accuracy_sentence({"accuracy": alone}) == "test accuracy 60.00 % (one seed)"
+
+
+RECIPE = {"model": "m", "dataset": "digits", "normalization": "batch_norm", "epochs": 3}
+RECIPE |= {"schedule": "drops", "test_scales": [224, 256]}
+VIEWS = {"whole": {"accuracy": 0.25}}
+
+
+def training_results(accuracies, **changes) -> dict[str, Any]:
+    """A training of a seed for each accuracy, on four devices."""
+    accuracy = {**over_seeds(accuracies), "median": 0.625}
+    return {
+        "seeds": [lines_of((0.2, 0.4, a), (3, 2, 1)) for a in accuracies],
+        "recipe": RECIPE,
+        "accuracy": accuracy,
+        "evaluations": [{}] * len(accuracies),
+        "seconds": 125.0,
+        "note": "",
+        "command": "train",
+        "environment": {"cores": 2},
+        "mesh": {"shape": {"data": 4}, "device": "TPU v4"},
+        "vmapped seeds": 1,
+    } | changes
+
+
+def test_cards_of_a_training_are_of_one_network_or_of_several():
+    alone = train._summary(training_results([0.5]))
+    assert re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", alone) == [
+        ("Test accuracy", "50.00 %"),
+        ("Speed", "200 images/s"),
+        ("Time", "2 min 5 s"),
+    ]
+    assert "<dd>1 network</dd>" in alone
+    assert "3 epochs" in alone
+    several = training_results([0.5, 0.75, 1.0], note="A note.")
+    several["seeds"][1][1]["images_per_second"] = 500.0  # the medians are 200, 300 and 200
+    several = train._summary(several).replace(NBSP, " ")
+    assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
+    assert "3 networks, ± standard error" in several
+    assert "233 images/s" in several
+    assert "<p>A note.</p>" in several
+
+
+def test_the_title_of_a_training_has_its_normalization_and_warm_up():
+    names = {"none": "no normalization", "group_norm": "group norm", "bounded": "bounded"}
+    for normalization, said in (names | {"unitized": "unitized batch norm"}).items():
+        assert train._normalization({"normalization": normalization}) == said
+    recipe = RECIPE | {"normalization": "none", "warmup": 0.0}
+    results = training_results([0.5], recipe=recipe, date="2026-11-21T00:00:00")
+    assert "<title>m on digits, no normalization</title>" in train.render(results)
+    results["recipe"] = recipe | {"warmup": 0.25}
+    assert "m on digits, rate with warm-up, trained with no normali" in train.render(results)
+
+
+def test_captions_and_settings_of_a_training_are_of_what_was_run():
+    alone, several = training_results([0.5]), training_results([0.5, 0.75])
+    several |= {"vmapped seeds": 2, "evaluations": [VIEWS, VIEWS]}
+    assert "one standard error" not in train._curves(alone)
+    assert "Dotted: the learning rate falls." in train._curves(alone)
+    constant = training_results([0.5], recipe=RECIPE | {"schedule": "cosine"})
+    assert "Dotted" not in train._curves(constant)
+    assert "± is one standard error" not in train._accuracy(alone)
+    assert "the logits are averaged" not in train._accuracy(alone)
+    said = train._accuracy(several)
+    assert "± is one standard error over seeds" in said
+    assert "averaged over the whole image at shorter sides of 224, 256 pixels" in said
+    assert "crops" not in said
+    for results, seeds in ((alone, "1"), (several, "2, 2 as one program")):
+        cells = re.findall("<th scope=.row.>(.*?)</th><td.*?>(.*?)</td>", train._settings(results))
+        found = dict(cells)
+        assert (found["devices"], found["seeds"]) == ("4 × TPU v4", seeds)
+        assert found["learning rate at the end"] == "0.02"
+        assert found["cores"] == "2"
+
+
+def test_settings_are_shown_that_have_an_effect():
+    entries = {"dataset": "digits", "normalization": "batch_norm", "drops": [0.5, 0.75]}
+    entries |= {"crop": 224, "norm_groups": 4, "augment": True, "remat": False, "budget": None}
+    entries |= {"exclude": []}
+
+    def shown(**changes):
+        text = page.settings(entries | changes)
+        return dict(re.findall("<th scope=.row.>(.*?)</th><td.*?>(.*?)</td>", text))
+
+    assert shown() == {
+        "dataset": "digits",
+        "normalization": "batch_norm",
+        "drops": "0.5, 0.75",
+        "augment": "yes",
+        "remat": "no",
+        "budget": "none",
+        "exclude": "none",
+    }
+    assert shown(dataset="imagenet2012").keys() == shown().keys() | {"crop"}
+    assert shown(normalization="group_norm").keys() == shown().keys() | {"norm groups"}
 
 
 def test_cells_of_a_table_of_floors_are_of_their_own_network_and_phase():

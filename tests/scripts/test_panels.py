@@ -1,18 +1,19 @@
 """What panels and tables of pages show, worked out by hand from numbers that were made up."""
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.measures import analysis
+from experiments.measures import analysis, pruned
 from experiments.pages import analysis as analysis_page
 from experiments.pages import plots
 from experiments.pages import prune as prune_page
 from experiments.pages import reproduce_criteria as criteria_page
 from tests.support.drawn_panels import record_panels
-from tests.support.made_up_results import PRUNED, pruned_networks
+from tests.support.made_up_results import PRUNED, made_up_accuracies, pruned_networks
 
 
 @pytest.fixture
@@ -56,6 +57,55 @@ def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
     assert "0.50 of before" in page
     # Means over networks of l1, l2, Fermat and GM: 0.51, 0.597, 0.55 and 0.42.
     assert "42.0 to 59.7 %" in page
+
+
+def test_a_run_of_one_network_with_a_budget_is_described_in_words():
+    run, times = pruned_networks(), {}
+    for size, factor in (("4", 1.0), ("128", 0.25), ("32", 0.5)):
+        times[size] = run["cost"]["trained"]["timings"]["1"] | {"milliseconds": factor}
+    run["cost"]["trained"] = run["cost"]["trained"] | {"timings": times}
+    faster = {size: time | {"milliseconds": 0.2} for size, time in times.items()}
+    run["cost"]["pruned"] = run["cost"]["pruned"] | {"timings": faster}
+    run["accuracy"] = pruned.accuracies([0.9], made_up_accuracies(PRUNED[:1]))
+    run["accuracy"]["by criterion"]["gm"]["pruned"]["mean"] = None
+    run["settings"] = {"seeds": 1}
+    run["environment"] = {"device": "cpu", "cores": 1}
+    run["ratios"] = []  # a budget has no steps
+    run["options"] = {"budget": 250_000.0, "unit": "bytes", "ratio": 0.5, "scope": "globally"}
+    run["options"] |= {"repair": "least_squares", "repair_images": 1500}
+    summary = prune_page._summary(run)
+    cards = dict(zip(*[iter(_cells(summary))] * 2, strict=False))
+    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # one criterion is unknown
+    assert cards["Pruned"] == f"{low:.1f} to {high:.1f} %"
+    assert cards["Time of a batch"] == "0.80 of before"  # of the largest batch
+    assert "measured, 128 images" in summary
+    assert "a budget of 250,000 bytes" in summary
+    title, _, rows = prune_page.accuracy_table(run)
+    assert title == "Test accuracy on digits in %, 1 network (Table 4)"
+    assert rows[-1] == ["Friedman's p", "–", "–", "–", "–"]
+    text = prune_page._accuracy(run)
+    assert "repaired by least squares on 1,500 training images at most" in text
+    assert "with 1 core, without" in prune_page._cost(run)
+    assert "with 2 cores, without" in prune_page._cost(pruned_networks())
+    assert "repaired" not in prune_page._accuracy(pruned_networks() | {"ratios": [0.5]})
+    ratio = {"budget": None, "ratio": 0.125, "scope": "globally"}
+    assert prune_page._removed(ratio) == "12.5 % of the channels removed, globally"
+    for cost in run["cost"].values():
+        cost["timings"] = {}
+    assert "Time of a batch" not in prune_page._summary(run)
+
+
+def test_a_layer_at_a_time_is_drawn_from_dark_to_light_beside_the_first_network(panels):
+    scan = {"ratios": [0.1, 0.5], "accuracy": {"a": [0.875, 0.5], "b": [0.75, 0.25]}}
+    text = prune_page._sensitivity(pruned_networks() | {"sensitivity": scan})
+    (axes,) = panels.values()
+    first, last, whole = axes.get_lines()
+    np.testing.assert_allclose(np.transpose(first.get_xydata()), [[10, 50], [87.5, 50]])
+    np.testing.assert_allclose(np.transpose(last.get_xydata()), [[10, 50], [75, 25]])
+    assert (first.get_color(), last.get_color()) == (prune_page.FIRST, prune_page.LAST)
+    np.testing.assert_allclose(whole.get_ydata(), 90)
+    cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<t[dh].*?</t[dh]>", text)]
+    assert cells == ["layer", "10 %", "50 %", "a", "87.5", "50.0", "b", "75.0", "25.0"]
 
 
 def test_stages_are_means_over_networks_and_differences_are_from_the_criteria(panels):
@@ -135,8 +185,6 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
 
 def _cells(page):
     """Names and values of the cards."""
-    import re
-
     for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page):
         yield from (name, value)
 

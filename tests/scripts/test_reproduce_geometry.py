@@ -92,8 +92,11 @@ def test_a_network_of_figure_2_starts_with_the_recipes_variance(start, key):
 def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, tmp_path):
     images, path, started = random_images(), tmp_path / "figure_2.json", []
     options: dict[str, Any] = {"depths": (0, 2), "steps": 3, "runs": 2}
+    pixels = images.x_train.reshape(len(images.x_train), -1)
+    pixels = (pixels - pixels.min()) / np.ptp(pixels)  # in [0, 1]
 
     def run(key, x, y, *, start, hl, steps):
+        np.testing.assert_allclose(x, pixels, atol=1e-5)
         started.append((start, hl))
         if len(started) == 6:
             raise KeyboardInterrupt
