@@ -136,8 +136,8 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
         raise WeightsError(
             f"the file must hold a mapping of weights; it holds a {type(tree).__name__}"
         )
-    if parser.at != len(parser.data):
-        raise WeightsError(f"the file must end after its mapping; {len(parser.data)} bytes follow")
+    if rest := len(parser.data) - parser.at:
+        raise WeightsError(f"the file must end after its mapping; {rest} bytes follow")
     return tree
 
 

@@ -334,6 +334,25 @@ def test_what_is_no_file_of_weights_is_refused(name, said, tmp_path):
 def test_a_file_without_convolutions_says_what_it_holds():
     with pytest.raises(WeightsError, match="must hold convolutions; none of the 1 arrays"):
         load({"fc": {"kernel": MATRIX}})
+    with pytest.raises(WeightsError, match="convolutions or dense layers; none of the 2 arrays"):
+        load({"fc": {"bias": BIAS, "scale": BIAS}}, dense=True)
+    with pytest.raises(WeightsError, match="must hold convolutions or vectors; none of the 1 arr"):
+        load({"fc": {"kernel": MATRIX}}, vectors=True)
+    empty = {"a": WEIGHT[:0], "b": BIAS[:0]}
+    with pytest.raises(WeightsError, match="or dense layers or vectors; none of the 2 arrays"):
+        load(empty, dense=True, vectors=True)
+
+
+def test_msgpack_has_texts_lists_and_maps_of_every_length_and_nothing_behind_them(tmp_path):
+    """Heads of their own belong to texts of 32 letters and more, and to 16 parts and more."""
+    for length in (15, 16, 31, 32, 256):
+        tree: Any = {"x" * length: KERNEL, "steps": [-1.5] * length}
+        tree |= {str(i): i - 40 for i in range(length - 4)}
+        content = flax.serialization.msgpack_serialize(tree)
+        (name,) = load(written(tmp_path, "a.msgpack", content))
+        assert name == "x" * length
+    with pytest.raises(WeightsError, match="must end after its mapping; 3 bytes follow"):
+        load(written(tmp_path, "a.msgpack", content + b"abc"))
 
 
 @pytest.mark.parametrize("last", [7, 8])

@@ -266,7 +266,8 @@ def test_a_sample_of_a_unitized_layer_is_a_token_only_for_texts(monkeypatch):
     monkeypatch.setattr(atlas, "task", lambda *given: given)
     monkeypatch.setattr(atlas, "program", lambda own, norm: (own, norm(4, rngs=nnx.Rngs(0))))
     for name in atlas.TASKS:
-        own, layer = atlas._program(name, "unitized", None, 47)  # pyright: ignore[reportGeneralTypeIssues]
+        found: Any = atlas._program(name, "unitized", None, 47)
+        own, layer = found
         assert own == (name, None, 47)
         assert layer.per_pixel == (name == atlas.TASKS[2])
     atlas._program.cache_clear()

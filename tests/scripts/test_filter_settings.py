@@ -163,6 +163,7 @@ def test_only_scaled_filters_have_small_p_values_of_the_rank_correlation():
         ("AdamW", 3e-3),
         ("RMSprop", 1e-3 / 0.1**0.5),
         ("Lion", 5e-4),
+        ("Adadelta", (1e-6 / 0.1) ** 0.5),  # the root of eps over the mean square of gradients
     ],
 )
 def test_the_first_step_of_an_optimizer_has_its_rate(name, step):
@@ -170,6 +171,52 @@ def test_the_first_step_of_an_optimizer_has_its_rate(name, step):
     zero = jnp.zeros(1, jnp.float32)
     updates, _ = optimizer.update(zero + 1.0, optimizer.init(zero), zero)
     np.testing.assert_allclose(jnp.asarray(updates), -step, rtol=1e-4)
+
+
+def test_adamw_decays_a_weight_by_a_tenth_of_its_rate():
+    optimizer = filter_settings.settings()["AdamW"].optimizer(10)
+    w = jnp.full(1, 2.0, jnp.float32)
+    updates, _ = optimizer.update(jnp.ones_like(w), optimizer.init(w), w)
+    np.testing.assert_allclose(jnp.asarray(updates), -3e-3 * (1 + 0.1 * 2), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "ends"),
+    [
+        ("base", 8, (4, 6)),
+        ("82-164 of 200", 100, (41, 82)),
+        ("60-120 of 160", 16, (6, 12)),
+        ("constant", 4, ()),
+    ],
+)
+def test_rates_fall_after_the_steps_of_their_name(name, steps, ends):
+    """Gradients are 1, so the velocity of momentum 0.9 is 10 (1 − 0.9ᵗ) at step t."""
+    optimizer = filter_settings.settings()[name].optimizer(steps)
+    w = jnp.zeros((), jnp.float32)
+
+    def step(state, _):
+        update, state = optimizer.update(jnp.ones_like(w), state, w)
+        return state, update
+
+    _, updates = jax.lax.scan(step, optimizer.init(w), None, steps)
+    rates = -np.asarray(updates) / (10 * (1 - 0.9 ** np.arange(1, steps + 1)))
+    expected = [0.05 * 0.1 ** sum(i >= end for end in ends) for i in range(steps)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-4)
+
+
+def test_constant_rates_are_those_of_their_names():
+    settings, w = filter_settings.settings(), jnp.zeros(1, jnp.float32)
+    for name, rate in (("constant 0.01", 0.01), ("constant 0.2", 0.2)):
+        optimizer = settings[name].optimizer(4)
+        updates, _ = optimizer.update(jnp.ones_like(w), optimizer.init(w), w)
+        np.testing.assert_allclose(jnp.asarray(updates), -rate, rtol=1e-5)
+
+
+def test_a_square_may_lie_at_every_place_of_an_image(key):
+    inside = np.asarray(filter_settings.square(key, (600, 7, 7, 1), 3))[..., 0]
+    corners = {tuple(np.argwhere(image)[0]) for image in inside}
+    assert corners == set(np.ndindex(5, 5))
+    assert (inside.sum((1, 2)) == 9).all()
 
 
 def test_a_cosine_falls_from_the_rate_to_zero():
@@ -206,6 +253,8 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
     assert found["u"]["accuracy"]["mean"] == pytest.approx(0.6)
     assert filter_tests.measure(settings, digits(), 2, **options) == found
     assert runs == ["g", "u", "s"]  # the second call reads the file
+    filter_tests.measure({"g": settings["g"]}, digits(), 3, **options)
+    assert runs == ["g", "u", "s", "g"]  # other numbers of networks are other results
 
 
 def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, capsys):
