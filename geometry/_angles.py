@@ -42,10 +42,10 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
-    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). The formula resolves
-    angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine would resolve only
-    3e-4 and 1e-8. A zero vector has no angle, so its row and its column are NaN. The gradient at
-    equal directions is zero.
+    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). The formula with atan2
+    resolves angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine would resolve
+    only angles of 3e-4 in float32 and 1e-8 in float64. A zero vector has no angle, so its row and
+    its column are NaN. The gradient of an angle between equal directions is zero.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]])
@@ -64,7 +64,7 @@ def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """The Euclidean distances of all pairs of samples, computed from their differences.
 
     Equal samples have distance exactly 0, and the gradient there is zero. A large common offset of
-    all samples loses no digits. The formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
+    all samples loses no digits, in contrast to the formula √(‖u‖² + ‖v‖² − 2 u·v).
 
     Example:
       >>> print(distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])))

@@ -93,10 +93,12 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     """Gaussian volumes of the n² − n + 2 cells of n samples in space, ordered by their signs.
 
-    The corners of the polygons are ±xᵢ × xⱼ. The area of a polygon is the sum of its angles minus
-    the sum of the angles of a flat polygon. Samples must be in general position: no two are
-    collinear, and no three lie in a plane through 0. For other samples, all volumes are NaN.
-    Volumes are also NaN if rounding does not decide on which side of a plane a corner lies.
+    The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum
+    of its angles minus the sum of the angles of a flat polygon. Samples must be in general
+    position: no two are collinear, and no three lie in a plane through 0. If samples are not in
+      general position, all volumes are NaN. Volumes are also NaN if rounding does not decide on
+      which side of a plane a
+    corner lies.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -151,9 +153,9 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 
     The estimate is the frequency with which `samples` Gaussian neurons hit the cell. The volumes of
     the cells that were hit are unbiased, but `gamma` is biased. The smallest cells are missed most
-    often, so `gamma` is too large unless each cell is hit often. The number of cells is
-    `number_of_cells`. `gamma` is never below 1/(2 samples). If all cells are hit, `gamma` is
-    slightly too small, because it is the minimum of noisy estimates. Under `jit`, samples with a
+    often, so `gamma` is too large unless each cell is hit often. The function `number_of_cells`
+    gives the number of cells. `gamma` is never below 1/(2 samples). If all cells are hit, `gamma`
+    is slightly too small, because it is the minimum of noisy estimates. Under `jit`, samples with a
     NaN have volumes of NaN.
 
     Raises:

@@ -92,10 +92,10 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     Let R = Γ((d + 1)/2)/Γ(d/2), c = std and d = dims. Norms have mean √2 c R (a chi variable).
     Cosines have mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 + cos)/2 is
     Beta((d − 1)/2, (d − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances are
-    distributed like the norms of filters whose std is √2 times as large. Two differences do not
-    vanish as the dimension grows. The variance of the difference of two norms tends to c², and the
-    variance of the difference of two distances from one filter tends to 3c²/2. The arguments `dims`
-    and `std` are Python numbers, and the function runs on the host.
+    distributed like the norms of filters whose std is √2 times as large. As the dimension grows,
+    the variance of the difference of two norms tends to c², and the variance of the difference of
+    two distances from one filter tends to 3c²/2, where c is `std`. The arguments `dims` and `std`
+    are Python numbers, and the function runs on the host.
 
     Raises:
       ValueError: dims is not an integer or is below 2, or std is not positive.
@@ -127,9 +127,9 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """A bound on the deviation of all norms of Gaussian filters from their mean, divided by std.
 
-    With probability 1 − delta, no norm deviates by more than √(2 log(2 num_filters / delta)), by
-    the concentration of Lipschitz functions. The bound does not grow with the dimension. The bound
-    is computed on the host.
+    With probability 1 − delta, no norm deviates from the mean by more than the bound √(2 log(2
+    num_filters / delta)) times std, by the concentration of Lipschitz functions. The bound does not
+    grow with the dimension. The bound is computed on the host.
 
     Raises:
       ValueError: `num_filters` is not an integer or is below 1, or `delta` is not in (0, 1).
@@ -152,7 +152,7 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
 def welch_bound(num_filters: int, dims: int) -> float:
     """A lower bound on the largest |cos| of n filters in d dimensions: √((n − d)/(d (n − 1))).
 
-    If d ≥ n, the bound is 0.
+    If there are at least as many dimensions as filters, the bound is 0.
 
     If there are more filters than dimensions, they are never mutually orthogonal, whatever their
     distribution (Welch, 1974). The bound is computed on the host.

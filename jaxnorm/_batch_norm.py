@@ -63,13 +63,13 @@ def batch_norm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch norm, Ioffe and Szegedy (2015): scale (x − μ) / √(σ² + eps) + bias.
 
-    The variance σ² is the biased one.
+    The variance σ² is biased: the sum of squares is divided by the number of samples.
 
     A constant channel becomes `bias`. If `where` chooses no sample, the batch is normalized by mean
     0 and variance 0, without NaN.
 
     Args:
-      x: Samples first, channels last.
+      x: The batch, with samples on the first axis and channels on the last axis.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
@@ -80,7 +80,8 @@ def batch_norm(
       rescaling: Whether to divide by the standard deviation. Without rescaling, the layer is
         `recenter`.
       correction: Factor by which the variance is multiplied in training: a function of the number
-        of averaged elements, such as `bessel`. Returned statistics are not corrected.
+        of averaged elements, such as `bessel`. The correction does not change the returned
+        statistics.
       groups: The number of ghost batches, which are parts of the batch that are each normalized by
         their own statistics. Samples keep their order. If there are several groups, the returned
         statistics have an additional leading axis.
@@ -91,7 +92,8 @@ def batch_norm(
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: A shape does not fit, `eps` is negative, or `groups` does not divide the batch.
+      ValueError: The shape of an argument does not fit `x`, `eps` is negative, or `groups` does not
+        divide the batch.
 
     Example:
       >>> y, statistics = batch_norm(jnp.array([[1.0], [3.0]]), eps=0.0)
@@ -125,9 +127,8 @@ def own_or_given(
     statistics: BatchStatistics | None,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift, and the statistics that normalize it.
-
-    In training, these are the statistics of `x`, and in inference the given statistics.
+    """`x` minus a shift, and the statistics that normalize `x`. In training, the statistics of `x`
+    are used, and in inference the given statistics.
     """
     if statistics is None:
         return shift_batch(x, keep, reduction)

@@ -49,22 +49,24 @@ def batch_renorm(
 
     With the batch's μ and σ and the running μ′ and σ′, the factor r is σ/σ′, clipped to [1/r_max,
     r_max], and the summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max]. Gradients treat r and d as
-    constants. If nothing is clipped, the result equals the result in inference, (x − μ′)/σ′, but
-    has the gradients of a batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer
-    is batch norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5.
-    In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the
-    result is NaN.
+    constants. If neither r nor d is clipped, the result equals the result in inference, (x −
+    μ′)/σ′, but has the gradients of a batch norm. With `r_max` 1 and `d_max` 0, or without
+    `running`, the layer is batch norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes
+    the limits to 3 and 5. In inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest
+    float, 3·10³⁸, the result is NaN.
 
     Args:
-      x: Samples first, channels last.
+      x: The batch, with samples on the first axis and channels on the last axis.
       scale: The factor γ, a number or one per channel, by default 1.
       bias: The summand β, a number or one per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
       running: Running statistics before this batch, from which r and d are computed. The gradient
         with respect to the running statistics is zero.
-      r_max: Upper limit of r, at least 1; a number, or a traced number from a schedule.
-      d_max: Upper limit of |d|, at least 0; a number, or a traced number from a schedule.
+      r_max: The upper limit of the factor r, at least 1; a number, or a traced number from a
+        schedule.
+      d_max: The upper limit of the absolute summand |d|, at least 0; a number, or a traced number
+        from a schedule.
       eps: The number added to the variance of the batch and to the running variance.
       correction: The factor of the variance, as in `batch_norm`.
       groups: The number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
@@ -75,8 +77,8 @@ def batch_renorm(
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: A shape does not fit, `r_max` is below 1, `d_max` or `eps` is negative, or
-        `groups` does not divide the batch.
+      ValueError: The shape of an argument does not fit `x`, `r_max` is below 1, `d_max` or `eps` is
+        negative, or `groups` does not divide the batch.
 
     Example:
       >>> running = BatchStatistics(jnp.array([1.0]), jnp.array([4.0]), jnp.array(1.0))
@@ -126,6 +128,6 @@ def _corrections(
     inverse = jax.lax.rsqrt(per_channel("running.var", running.var, x) + eps)
     r_max, d_max = (jnp.asarray(bound, inverse.dtype) for bound in (r_max, d_max))
     r = jnp.clip(jnp.sqrt(batch.var + eps) * inverse, 1 / r_max, r_max)
-    # here μ − μ′ is computed relative to the shift, so a large mean causes no rounding error
+    # means are relative to the shift, so a large mean causes no rounding error of μ − μ′
     d = jnp.clip((batch.mean + (batch.shift - mean)) * inverse, -d_max, d_max)
     return jax.lax.stop_gradient((r, d))

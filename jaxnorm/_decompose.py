@@ -39,11 +39,9 @@ def rescale(
 ) -> Float[Array, "*shape"]:
     """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
 
-    The variance σ² is the biased one.
-
-    The variance is taken about the mean, but the mean is not subtracted from x. The function
-    `rescale_rms` divides by the root mean square instead. In random networks, `rescale` and
-    `rescale_rms` have very different effects.
+    The variance σ² is biased. The variance is taken about the mean, but the mean is not subtracted
+    from x. The function `rescale_rms` divides by the root mean square instead. In random networks,
+    `rescale` and `rescale_rms` have very different effects.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))

@@ -26,14 +26,14 @@ def dyt(
     `jaxnorm.shift.dyt_bounds`.
 
     Args:
-      x: Samples first, features last.
+      x: The batch, with samples on the first axis and features on the last axis.
       alpha: The factor α inside tanh. The paper has one α for all features, initialized to 0.5.
       scale: The factor γ, a number or one per feature, by default 1.
       bias: The summand β, a number or one per feature, by default 0.
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: A shape does not fit.
+      ValueError: The shape of an argument does not fit `x`.
 
     Example:
       >>> print(dyt(jnp.array([[0.0, 1.0], [100.0, -100.0]]), 0.5, scale=2.0).round(3))
@@ -58,7 +58,7 @@ def derf(
     `jaxnorm.shift.derf_bounds`.
 
     Args:
-      x: Samples first, features last.
+      x: The batch, with samples on the first axis and features on the last axis.
       alpha: The factor α inside erf. The paper has one α for all features, initialized to 0.5.
       offset: The summand s inside erf. The paper has one s for all features, initialized to 0.
       scale: The factor γ, a number or one per feature, by default 1.
@@ -66,7 +66,7 @@ def derf(
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: A shape does not fit.
+      ValueError: The shape of an argument does not fit `x`.
 
     Example:
       >>> print(derf(jnp.array([[0.0, 1.0], [100.0, -100.0]]), 0.5, scale=2.0).round(3))

@@ -24,7 +24,7 @@ class Running(NamedTuple):
     ) -> "Running":
         """The running statistics after one more batch or its groups.
 
-        An empty batch changes nothing.
+        An empty batch does not change the running statistics.
         """
         check_range(momentum, "momentum", 1.0)
         check_function(correction, "running_correction", "jaxnorm.bessel")
@@ -46,7 +46,7 @@ class Running(NamedTuple):
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
     """The first option that is not None.
 
-    If all are None, running statistics are updated in training.
+    If all options are None, running statistics are updated in training.
     """
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
@@ -74,7 +74,7 @@ def apply(
 ) -> tuple[Array, BatchStatistics | None]:
     """The normalized `x`, and the new running statistics.
 
-    If `use` is true, `x` is normalized by `running`, otherwise by its own statistics.
+    If `use` is true, `x` is normalized by `running`, otherwise by the statistics of `x`.
     """
     check_axis(x, axis)
     check_flags(use_running_average=use, update_running_average=update)

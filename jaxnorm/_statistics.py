@@ -52,10 +52,10 @@ def batch_statistics(
     """Mean and biased variance of each feature over all axes but the last.
 
     One pass over the data suffices, because the mean of every 128th sample is subtracted before
-    summing. Under a mask, the mean of all chosen samples is subtracted. If the mean is 10⁴ standard
-    deviations, or if there is an outlier of any size, float32 loses at most the last two of its
-    seven digits. The result is in at least float32, whatever the dtype of `x`. If Σ (x − μ)²
-    exceeds the largest float, 3·10³⁸, the variance is NaN.
+    summing. With a mask, the mean of all chosen samples is subtracted before summing. If the mean
+    is 10⁴ standard deviations, or if there is an outlier of any size, float32 loses at most the
+    last two of its seven digits. The result is in at least float32, whatever the dtype of `x`. If Σ
+    (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
@@ -85,7 +85,7 @@ class Reduction(NamedTuple):
 
     Attributes:
       axis_name: The mapped axes over which the batch is spread; None for one device.
-      axis_index_groups: Groups of indices along these axes; each group is a separate batch.
+      axis_index_groups: Groups of indices along the mapped axes; each group is a separate batch.
       correction: The factor of the variance by which the batch is divided.
     """
 
@@ -96,7 +96,7 @@ class Reduction(NamedTuple):
     def total(self, sums: Tree) -> Tree:
         """The sums over all shards of the batch.
 
-        These sums are exact, because all shards subtract the same shift.
+        The sums over shards are exact, because all shards subtract the same shift.
         """
         groups = self.axis_index_groups
         if self.axis_name is None:
@@ -159,7 +159,7 @@ def shift_batch(
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
     """The sums of each image over the pixels in `keep`.
 
-    If `keep` has no pixel of an image, the sums are over all its pixels.
+    If `keep` has no pixel of an image, the sums are over all pixels of the image.
     """
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
@@ -179,11 +179,12 @@ def shift_near_mean(
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
     """The difference x − shift in at least float32, and the shift.
 
-    The shift is a mean of samples, which is the same on all shards. The shift is the mean of about
-    every 128th sample. If a mask is given, the shift is instead the mean of all chosen samples. If
-    the shift is the mean of m of N samples, (μ − shift)² ≤ (N/m) σ² for every batch, by the
-    inequality of Cauchy and Schwarz. The rounding error of E[h²] − E[h]² is then at most a few
-    hundred rounding units of the variance, for any outliers and any mean.
+    All shards have the same shift, which is a mean of samples. The shift is the mean of about every
+    128th sample. If a mask is given, the shift is instead the mean of all chosen samples. If the
+    shift is the mean of m of N samples, then (μ − shift)² ≤ (N/m) σ² for every batch of mean μ and
+    variance σ², by the inequality of Cauchy and Schwarz. Therefore the variance E[h²] − E[h]² of h
+    = x − shift has a rounding error of at most a few hundred rounding units of the variance, for
+    any outliers and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -209,7 +210,7 @@ def check_features(x: Array) -> None:
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
     """The sums Σ h and Σ h² over `axes`, only of elements in `keep`.
 
-    The other leading axes remain.
+    Leading axes that are not in `axes` remain.
     """
     if keep is None:
         shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
@@ -236,10 +237,10 @@ def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
 
 
 def bessel(count: Number | Float[Array, "*shape"], *, eps: float = 0.0) -> Float[Array, "*shape"]:
-    """The factor n / (n − 1 − eps) of the variance; with eps 0, it makes the variance unbiased.
+    """The factor n / (n − 1 − eps) of the variance; with eps 0, the variance is unbiased.
 
-    The code of the unitization paper uses this factor also in training, with eps = 10⁻³. If n ≤ 1 +
-    eps, the factor is 1.
+    The code of the unitization paper multiplies the variance by n / (n − 1 − eps) also in training,
+    with eps = 10⁻³. If n ≤ 1 + eps, the factor is 1.
 
     Example:
       >>> print(bessel(jnp.array([1.0, 2.0, 5.0])))
@@ -282,8 +283,9 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
     standard deviation, where ε is the rounding unit of the dtype. In float32 the error of a
     variance is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶
-    standard deviations. `batch_statistics` of the union has no error of this kind. For larger
-    means, merge in float64 or subtract a common number from all samples first.
+    standard deviations. `batch_statistics` of the union does not have the error of rounded means.
+    If means are much larger than standard deviations, merge in float64 or first subtract a common
+    number from all samples.
 
     Raises:
       TypeError: `a` or `b` is not a `BatchStatistics`.
@@ -306,7 +308,7 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 def check_statistics(statistics: Any, name: str) -> None:
     """Raise unless `statistics` are `BatchStatistics` with one count.
 
-    Means and variances must be equally many.
+    The statistics must have as many means as variances.
     """
     if not isinstance(statistics, BatchStatistics):
         got = type(statistics).__name__

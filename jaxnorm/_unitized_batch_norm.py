@@ -60,8 +60,8 @@ def bounded(
     """The factor of Eq. 9 for a vector of squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
     For alpha in [0, 1], the factor times the norm is below 1/alpha. The divisor is zero only if
-    alpha is 1 and the vector is zero. In that case, the factor is defined as 1, because every
-    factor gives the zero vector.
+    alpha is 1 and the vector is zero. Then the factor is defined as 1, because the zero vector
+    times any factor is zero.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -102,11 +102,11 @@ def unitized_batch_norm(
     inference, so the layer cannot be folded into other layers.
 
     By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. With the
-    default, the mean of s is c/P for c channels. With alpha 1 every sample gets the norm P, not 1,
-    so unitization enlarges outputs if there are more pixels than channels. If `pixels` is the
-    number of channels, unitization does not change the scale of the outputs. For inference on
-    images of another size, set `pixels` to the number of pixels of the training images. If Σ (x −
-    μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
+    default, the mean of s is c/P for c channels and P pixels. With alpha 1, every sample of P
+    pixels gets the norm P, not 1, so unitization enlarges outputs if there are more pixels than
+    channels. If `pixels` is the number of channels, unitization does not change the scale of the
+    outputs. For inference on images of another size, set `pixels` to the number of pixels of the
+    training images. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
     By default, the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
     `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover: for alpha in (0, 1] and eps
@@ -115,7 +115,7 @@ def unitized_batch_norm(
     large, and at the pole itself they are finite.
 
     Args:
-      x: Samples first, channels last.
+      x: The batch, with samples on the first axis and channels on the last axis.
       alpha: The strength of unitization: 0 gives batch norm, and 1 keeps only the direction of each
         sample. The paper trains alpha without bounds, from 0.
       scale: The factor γ, a number or one per channel, by default 1.
@@ -143,8 +143,8 @@ def unitized_batch_norm(
 
     Raises:
       TypeError: `x` is not of a floating dtype.
-      ValueError: `pixels` is not positive, `eps` is negative, a shape does not fit, or `groups`
-        does not divide the batch.
+      ValueError: `pixels` is not positive, `eps` is negative, the shape of an argument does not fit
+        `x`, or `groups` does not divide the batch.
 
     Example:
       >>> x = jnp.array([[3.0, 0.0], [0.0, 4.0], [-3.0, -4.0]])
@@ -182,7 +182,8 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """The steps that follow x̂: lines 10 and 13 from the mean squares s of line 9, then γ and β."""
+    """The steps after batch norm: lines 10 and 13 of Algorithm 2 from the mean squares s of line 9,
+    then γ and β."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -192,7 +193,7 @@ class Affine(NamedTuple):
 def _unitized_vectors(
     batch: Shifted, affine: Affine, eps: float, pixels: Number
 ) -> Float[Array, "*batch c"]:
-    """Lines 4 to 7 of Algorithm 1."""
+    """Unitize vectors by lines 4 to 7 of Algorithm 1."""
     mean, var, scale, bias = (
         channels(a, batch.h) for a in (batch.mean, batch.var, affine.scale, affine.bias)
     )
@@ -204,7 +205,7 @@ def _unitized_vectors(
 def _unitized_images(
     batch: Shifted, keep: Keep, affine: Affine, eps: float, pixels: Number
 ) -> Float[Array, "n *spatial c"]:
-    """Algorithm 2, with one gain and one offset for each sample and channel."""
+    """Unitize images by Algorithm 2, with one gain and one offset for each sample and channel."""
     mean, var = batch.mean[None], batch.var[None] + eps
     about_mean, area = _squares_about_mean(batch, keep)
     square = (about_mean / var).sum(1, keepdims=True) / (pixels * area)  # line 9 of Algorithm 2

@@ -72,7 +72,7 @@ class Sampled:
 
     Attributes:
       what: The statement that is checked, in one line.
-      predicted: The number, or a function that gives it.
+      predicted: The predicted number, or a function that returns the predicted number.
       draws: The draws that contain the statistic.
       statistic: The name of the statistic in the results of `draws`.
       moment: The moment of the statistic: mean or variance.

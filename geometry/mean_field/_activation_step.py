@@ -34,8 +34,8 @@ def activation_step(
 
     In a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by the
     mean size instead, which is the limit of rescaling for many samples in many directions. For
-    ReLU, `rescale_rms_step` and `standardize_step` are exact. All other rows of the table are exact
-    for any batch.
+    ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a rescaling over the batch,
+    `activation_step` is exact for any batch.
 
     Args:
       activation: The activation φ; `activation`, `kinks` and `terms` are as in `kernel_map`.

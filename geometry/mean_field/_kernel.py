@@ -22,9 +22,9 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
     If ρ is the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
     arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal of the Gram matrix is
-    unchanged. K is at least x·y. K equals x·y for parallel vectors of the same direction, a case
-    that the paper leaves out. For opposite vectors, K is zero. A zero vector has a row of zeros.
-    Gradients are finite everywhere.
+    unchanged. The kernel K(x, y) is at least x·y. The two are equal for parallel vectors of the
+    same direction, a case that the paper leaves out. For opposite vectors, the kernel is zero. A
+    zero vector has a row of zeros. Gradients are finite everywhere.
 
     Example:
       >>> print(arccosine_kernel(jnp.eye(2)).round(4))
@@ -38,8 +38,8 @@ def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
     The map is Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The Gram matrix
-    of the recentred batch is H G H with H = I − 11ᵀ/n. With two samples, they are at a right angle
-    after one step.
+    of the recentred batch is H G H with H = I − 11ᵀ/n. Two samples are at a right angle after one
+    step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
@@ -96,9 +96,10 @@ def expected_norm_factor(width: int) -> float:
 def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
-    The function κ holds at infinite width. The argument ρ is a number or an array in [−1, 1]. If ρ
-    is outside this interval by more than 0.01, which rounding does not explain, the result is NaN.
-    The slope of κ is 0 at −1 and 1 at 1. After t layers, angles between samples are about 3π/t.
+    The formula holds for layers of infinite width. The argument ρ is a number or an array in [−1,
+    1]. If ρ is outside [−1, 1] by more than 0.01, which rounding does not explain, the result is
+    NaN. The slope of κ is 0 at −1 and 1 at 1. After t layers, angles between samples are about
+    3π/t.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))

@@ -50,7 +50,8 @@ _TERMS, _TERMS_WITH_KINKS = 128, 1024
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class KernelMap:
-    """The map κ(ρ) from the correlation of two samples before a layer to that after, as a function.
+    """A function κ(ρ) from the correlation of two samples before a layer to their correlation
+    after.
 
     The argument of κ is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap`
     is a pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`.
@@ -64,7 +65,7 @@ class KernelMap:
         activations.
       mean_square: The mean square of the activations, E φ(u)².
       slope: The slope κ′(1) = E φ′(u)² E u²/E φ(u)². A layer multiplies the square of a small angle
-        by this slope.
+        by κ′(1).
       tail: The sum of the coefficients that the series omits, which is about the largest error of
         κ.
     """
@@ -244,8 +245,8 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
     κ′(1) ≤ 1, the fixed point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result
     is the only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024)
     show by the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth
-    scale is defined by Schoenholz et al. (2017). At κ′(1) = 1, the depth scale is infinite. Angles
-    then fall like 1/(c layers) if φ has kinks, where c is `cubic_term`, and otherwise like
+    scale is defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite, and
+    angles fall like 1/(c layers) if φ has kinks, where c is `cubic_term`, and otherwise like
     1/√layers. The result can be differentiated with respect to the parameters of κ.
 
     Example:

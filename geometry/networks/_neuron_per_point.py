@@ -2,8 +2,8 @@
 
 The neuron ReLU(x w + b) of a sample fires for no other sample. The neuron of a sample exists if and
 only if the sample is a vertex of the convex hull of the batch. The functions check on the host, in
-double precision, whether samples are vertices; if simple directions do not show it, a linear
-program decides. The functions cannot be traced.
+double precision, whether samples are vertices. If no simple direction shows that a sample is a
+vertex, a linear program decides. The functions cannot be traced.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ _MIN_MARGIN = 1e-9
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
     """A mask of the samples that are vertices of the convex hull of all samples.
 
-    A sample that occurs twice is not a vertex. A sample is a vertex if its margin is positive, that
-    is, if in its best direction it exceeds all other samples. The best direction is one of a few
-    candidates or the solution of a linear program. A margin of the separating direction below 1e-9
-    of the size of the batch counts as zero.
+    A sample that occurs twice is not a vertex. A sample is a vertex if the sample exceeds all other
+    samples along some direction by a positive margin. The best direction is one of a few candidates
+    or the solution of a linear program. A margin of the separating direction below 1e-9 of the size
+    of the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])

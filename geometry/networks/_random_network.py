@@ -42,7 +42,7 @@ def random_network(
     """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
 
     Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
-    they are needed and not stored. So memory grows with depth only because statistics are recorded.
+    they are needed and not stored, so memory grows with depth only because statistics are recorded.
     On a CPU, most of the time is spent on drawing weights, so it depends on the kind of `key`. To
     run many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples
     remains sharded, and its recorded statistics are gathered.
@@ -126,7 +126,7 @@ def random_network(
 def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
     """The numbers of the layers to record, by default all.
 
-    The function raises an error unless they ascend within the depth.
+    The function raises an error unless the numbers ascend within the depth.
     """
     if isinstance(layers, int):
         raise TypeError(f"layers must be a list of layers, such as ({layers},); got {layers}")

@@ -2,7 +2,7 @@
 
 A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
 = 1. The theorems choose another α, which this module calls `gain`. Both theorems are right about
-`gain` if they speak of expected Gram matrices and squared norms. However, as printed they speak of
+`gain` for expected Gram matrices and squared norms. As printed, Theorems 13 and 14 are about
 expected elements and norms, for which they are wrong. Sample 1 of the theorems is the first row of
 the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
 """
@@ -75,11 +75,10 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
 
     The first sample must differ from the mean ν of the other samples; otherwise the Gram matrix is
     NaN. Three expectations are exact: the squared norm 1 of the first sample, the squared norm 1/(n
-    − 1)² of the image of ν, and their inner product 0. These are items 1 to 3 of the theorem, which
-    has norms instead of squared norms; see `expected_norm_factor`. Distances between the other
-    samples do not grow if R ≥ n/(n − 1) (item 4). No invariant representation has so large a
-    distance R, because its R² is (n² − 2n + 2)/(n − 1)². Relative to R, squared distances grow by
-    `cluster_growth`.
+    − 1)² of the image of ν, and their inner product 0. Items 1 to 3 of Theorem 14 print norms
+    instead of the squared norms; see `expected_norm_factor`. Distances between the other samples do
+    not grow if R ≥ n/(n − 1) (item 4). In an invariant representation, R² is (n² − 2n + 2)/(n −
+    1)², which is too small for item 4. Relative to R, squared distances grow by `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -70,9 +70,9 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
     """Whether a Gram matrix is in the odd state of Nachum et al., Figure 3, by three thresholds.
 
     The norm ratio must be at least (n − 1)/2, the mean angle between the longest sample and the
-    others at least 80°, and the spread of the others at most 65°. The thresholds are ours. In the
-    odd state the spread is 61.4° for 7 samples and smaller for more samples; in a symmetric batch,
-    the spread is at least 71.4°.
+    others at least 80°, and the spread of the others at most 65°. We chose the three thresholds. In
+    the odd state the spread is 61.4° for 7 samples and smaller for more samples; in a symmetric
+    batch, the spread is at least 71.4°.
 
     In the recentering tree, both the smallest and the largest sample are often long; then no sample
     is odd.

@@ -33,10 +33,10 @@ class OddState(NamedTuple):
 def recentred_angle(n: int | float) -> float:
     """The angle at the fixed point of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
 
-    Samples of one norm and one angle have this angle after one layer, with or without rescaling; κ
-    is `cosine_step`. The angle is 90° for two samples, 75.03° for nine samples, and arccos(1/π) =
-    71.44° for `math.inf`. Figure 5 of Nachum et al. shows 75°. Without rescaling, a sample whose
-    norm ratio exceeds `escape_ratio` leaves the symmetric state.
+    Samples of one norm and one angle have the angle arccos κ(−1/(n − 1)) after one layer, with or
+    without rescaling, where κ is `cosine_step`. The angle is 90° for two samples, 75.03° for nine
+    samples, and arccos(1/π) = 71.44° for `math.inf`. Figure 5 of Nachum et al. shows 75°. Without
+    rescaling, a sample whose norm ratio exceeds `escape_ratio` leaves the symmetric state.
 
     Raises:
       ValueError: n is below 2.
@@ -55,10 +55,10 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """The growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
-    The spread is measured relative to the odd sample. The growth exceeds 1. So the invariant
-    representation, in which the cluster is a point, is unstable, although Theorem 14 of Nachum et
-    al. suggests otherwise. Theorem 13 multiplies He's variance of the weights by the same number n²
-    / (n² − 2n + 2).
+    The spread is measured relative to the odd sample. The growth exceeds 1, so the invariant
+    representation, in which the cluster is a point, is unstable. Theorem 14 of Nachum et al.
+    suggests otherwise. Theorem 13 multiplies He's variance of the weights by the same number n² /
+    (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.

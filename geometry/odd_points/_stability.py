@@ -29,9 +29,7 @@ _TERMS, _NODES = 64, 640
 
 
 class Stability(NamedTuple):
-    """A fixed point of a batch, and how fast deviations from the fixed point grow.
-
-    The deviations are deviations of the Gram matrix.
+    """A fixed point of a batch, and how fast deviations of the Gram matrix grow.
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
@@ -40,7 +38,8 @@ class Stability(NamedTuple):
       single: The growth of deviations that make one of the n − 1 samples longer than the others, or
         nearer to them.
       pairs: The growth of deviations that change only angles between pairs of the n − 1 samples.
-      radius: The largest of these growths. If the radius is below 1, the fixed point is stable.
+      radius: The largest growth of all deviations. If the radius is below 1, the fixed point is
+        stable.
     """
 
     state: OddState
@@ -73,11 +72,11 @@ def odd_stability(
     """The state of an odd sample and a cluster of all other samples, and its stability.
 
     The result is None if no such state exists. The function applies the map for 40 n layers, and
-    starts from a sample that is n − 1 times as long as the others. After these layers, Newton's
-    method finds the fixed point. If the norms of the samples differ by less than 1 % after these
-    layers, there is no odd state. For ReLU, the result is `odd_state`. Before the activation, the
-    preactivations are scaled to the root mean square `std`. The option `kinks` is as in
-    `kernel_map`.
+    starts from a sample that is n − 1 times as long as the others. From the result of the 40 n
+    layers, Newton's method finds the fixed point. If the norms of the samples differ by less than 1
+    % after the 40 n layers, there is no odd state. For ReLU, the result is `odd_state`. Before the
+    activation, the preactivations are scaled to the root mean square `std`. The option `kinks` is
+    as in `kernel_map`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -139,8 +138,8 @@ def cluster_spread(
     coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n
     the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result is 0. If g > 1
     and c is 0 or too small, no kink limits the growth at a small angle, because the next term is of
-    fourth order. The spread is then not small, and the result is None. The options are the same as
-    for `odd_stability`.
+    fourth order. If the spread is not limited at a small angle, the result is None. The options are
+    the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -168,14 +167,14 @@ def spread_distribution(
 
     The result is None if `cluster_spread` is None. The logarithm of the spread θ is a random walk.
     A layer adds the drift ½ log g + (Var D − Var N)/(4 width) to log θ, subtracts c θ/κ′, and adds
-    noise of variance Var(N − D)/(4 width). In these terms, N is the contribution of one neuron to
-    the squared spread, and D is its contribution to the squared distance of the odd sample. The
-    contributions N and D are divided by their means. The stationary distribution of θ is then
-    Gamma. For ReLU and large n, the shape of this distribution is 1 + width/n, so the spread is
-    close to 3π/n only if the width is much larger than n. The spread θ is n times the root mean
-    square distance of two samples of the cluster, divided by the distance of the odd sample from
-    the cluster. For 30 samples, the measured standard deviation was above this theory by 5 % at
-    width 1,000 and by 14 % at width
+    noise of variance Var(N − D)/(4 width). The variable N is the contribution of one neuron to the
+    squared spread, and D is its contribution to the squared distance of the odd sample, both
+    divided by their means. The stationary distribution of θ is then Gamma. For ReLU and large n,
+    the shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if the
+    width is much larger than n. The spread θ is n times the root mean square distance of two
+    samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
+    samples, the measured standard deviation was above this theory by 5 % at width 1,000 and by 14 %
+    at width
     300. The options are the same as for `odd_stability`.
 
     Raises:

@@ -21,10 +21,10 @@ from jaxnorm.internal import replicate, safe_sqrt
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """The number of singular values above max(n, d) · ε times the largest singular value.
 
-    Here ε is the rounding unit of the dtype. `numpy.linalg.matrix_rank` and Figure 2 of Nachum et
-    al. count in the same way. The function uses the singular values of `x` itself. A Gram matrix
-    has the squares of the singular values and loses values below √ε. A batch of zeros has rank 0.
-    Under `jit`, samples with a NaN also have rank 0.
+    The number ε is the rounding unit of the dtype. `numpy.linalg.matrix_rank` and Figure 2 of
+    Nachum et al. count singular values in the same way. The function uses the singular values of
+    `x` itself. A Gram matrix has the squares of the singular values and loses values below √ε. A
+    batch of zeros has rank 0. Under `jit`, samples with a NaN also have rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))

@@ -2,8 +2,7 @@
 
 The representation of samples x by neurons w is ReLU(x wᵀ). A batch norm before the ReLU replaces x
 by the recentred batch and multiplies neurons by positive numbers. Positive factors do not change a
-rank. Positive factors do not change a rank, so the functions need only the recentred batch.
-Therefore pass `jaxnorm.recenter(x)` instead of x if the network has batch norm.
+rank, so pass `jaxnorm.recenter(x)` instead of x if the network has batch norm.
 """
 
 import math
@@ -84,9 +83,9 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     The result is true if and only if three conditions hold: no sample is zero, no two samples are
     positively parallel, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
-    samples of x are collinear. The requirement should be that no two samples of the recentred batch
-    are collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result
-    for samples with a NaN has no meaning.
+    samples of x are collinear, but should require that no two samples of the recentred batch are
+    collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result for
+    samples with a NaN has no meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -113,7 +112,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     A neuron breaks this relation if Σ aⱼ xⱼ over active j is nonzero in its cell. The probability
     is at least 2γ(x), for the following reason. If two cells differ in one sample with aⱼ ≠ 0, a
     neuron of at least one of the two cells breaks the relation. A neuron of the opposite cell
-    breaks the relation too. The lemma prints γ instead of 2γ. Under `jit`, the result is NaN if
+    breaks the relation too. Lemma 2 prints γ instead of 2γ. Under `jit`, the result is NaN if
     samples are not finite.
 
     Raises:

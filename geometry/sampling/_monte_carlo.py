@@ -1,9 +1,9 @@
 """Computes Monte Carlo estimates together with their standard errors.
 
-A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`. So
-results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only decides
-the memory. A function is compiled once for each function object `draw`, shape of the parameters and
-number of draws in memory.
+A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
+Therefore results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only
+decides the memory. A function is compiled once for each function object `draw`, shape of the
+parameters and number of draws in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,8 +49,8 @@ def monte_carlo(
     """The mean of `draw(key)` over independent keys, and the standard error of the mean.
 
     The moments of batches and devices are merged as in Chan, Golub and LeVeque (1979). If draws are
-    Boolean, the mean is the rate of the event. The function may be traced. If the function is
-    traced, it runs on the devices of its caller.
+    Boolean, the mean is the rate of the event. If `monte_carlo` is traced, it runs on the devices
+    of its caller.
 
     Args:
       draw: Any function of a key. The result of `draw` may have any shape, and may be Boolean or an
@@ -60,9 +60,9 @@ def monte_carlo(
       parameters: Trees of arrays that are passed to `draw` after the key. New values of parameters
         do not recompile the program.
       batch_size: The number of draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: The number of draws from one key. These draws lie on the leading axis of the
-        result of `draw`. Splitting off a key takes as long as drawing a random number, so one key
-        for each random number doubles the time.
+      draws_per_key: The number of draws from one key. The draws of one key lie on the leading axis
+        of the result of `draw`. Splitting off a key takes as long as drawing a random number, so
+        one key for each random number doubles the time.
       devices: The devices that share the draws; by default all devices of all hosts, or the devices
         of the mesh that `jax.set_mesh` has set.
       target_stderr: If every standard error is at most this number, drawing stops before `samples`

@@ -24,8 +24,8 @@ from jaxnorm.internal import check_array, replicate
 class TreeGram(NamedTuple):
     """The Gram matrix of the tree and the squared distances, both divided by exp(2 log_scale).
 
-    `squared_distances` are computed as sums of squares. If samples merge, these sums keep digits
-    long after gᵢᵢ + gⱼⱼ − 2gᵢⱼ has lost all digits to rounding.
+    `squared_distances` are computed as sums of squares. If samples merge, sums of squares keep
+    digits long after gᵢᵢ + gⱼⱼ − 2gᵢⱼ of the Gram matrix g has lost all digits to rounding.
     """
 
     gram: Float[Array, "n n"]
@@ -79,11 +79,11 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
 
     The result is exact up to rounding. The function takes O(n log n) operations for each layer, and
     O(n³) operations once. The algorithm is a recursion over split positions. Suppose that a neuron
-    is zero on p of n samples and c on the other samples. One of its children is c p/n on the other
-    samples, and the other child is c (n − p)/n on the p samples. Each coordinate has its own tree,
-    and the Gram matrices add. The result is differentiable except where a sample equals a mean. At
-    depth 0, the Gram matrix is the Gram matrix of `x` itself. If `x` is constant, the Gram matrix
-    is zero from depth 1 on. The result is computed in at least float32.
+    is zero on p of n samples and c on the other samples. One child of the neuron is c p/n on the
+    other samples, and the other child is c (n − p)/n on the p samples. Each coordinate has its own
+    tree, and the Gram matrices add. The result is differentiable except where a sample equals a
+    mean. At depth 0, the Gram matrix is the Gram matrix of `x` itself. If `x` is constant, the Gram
+    matrix is zero from depth 1 on. The result is computed in at least float32.
 
     Run this function on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
     spend most of the time on launching them. If samples are sharded over Explicit mesh axes, they

@@ -132,7 +132,7 @@ def check_whole(**numbers: Any) -> None:
 def check_axes(axes: tuple[Any, ...], shape: tuple[int, ...], axis: Any) -> None:
     """Raise unless `axes` are different axes of an array of this shape.
 
-    The error shows them as the caller gave them, `axis`.
+    The error message shows the axes as the caller gave them in `axis`.
     """
     if not all(map(_is_whole, axes)):
         raise TypeError(f"axis must be an int or a tuple of them; got {axis!r}")

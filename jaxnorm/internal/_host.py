@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Make a function raise `TypeError` for traced arguments, because it needs their values.
+    """Make a function raise `TypeError` for traced arguments, whose values are not known.
 
     Args:
       instead: The end of the error message, which says what to use under `jit`.

@@ -79,8 +79,8 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`; the result is exactly zero if `x` is constant.
 
-    The first element is subtracted before the mean is computed. So a constant has no rounding
-    error, and a large mean loses no digits. The gradient is the gradient of x − mean(x).
+    The first element is subtracted before the mean is computed. Therefore a constant has no
+    rounding error, and a large mean loses no digits. The gradient is the gradient of x − mean(x).
     """
     axes = axis_tuple(x, axis)
     h = x - jax.lax.stop_gradient(first_along(x, axes))
@@ -108,10 +108,10 @@ def chi_mean(dims: int) -> float:
 def chi_defect(dims: Number) -> Number:
     """Half the variance of a chi variable, dims/2 − R² with R = Γ((dims + 1)/2)/Γ(dims/2).
 
-    The recursion R(d) = d/(d + 1) R(d + 2) gives h(d) from h(d + 2) as a sum of positive terms.
-    After eight steps of the recursion, the series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)) is precise,
-    where y = 2d − 1 and E₂ₖ are Euler's numbers. The constants in the code are the coefficients of
-    the series in y⁻². For a Python number, the result is a Python number.
+    The recursion R(d) = d/(d + 1) R(d + 2) gives the defect at d from the defect at d + 2 as a sum
+    of positive terms. After eight steps of the recursion, the series R² = y/4 · exp(−Σₖ E₂ₖ
+    y⁻²ᵏ/(2k)) is precise, where y = 2d − 1 and E₂ₖ are Euler's numbers. The constants in the code
+    are the coefficients of the series in y⁻². For a Python number, the result is a Python number.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y

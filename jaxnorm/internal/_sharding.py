@@ -1,8 +1,7 @@
 """Functions for arrays that are sharded over Explicit axes of a mesh, as by `jax.make_mesh`.
 
 On Auto axes, the compiler chooses shardings and inserts collectives. On Explicit axes, an operation
-raises an error if the sharding of its result is ambiguous. The caller must then choose the
-sharding.
+raises an error if the sharding of its result is ambiguous, and the caller must choose the sharding.
 """
 
 import math
@@ -124,7 +123,7 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
     Each of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
     number of devices divides the number of groups. If the number of devices only divides the number
     of samples per group, the samples of every group are sharded. If the number of devices divides
-    neither of these numbers, nothing is sharded.
+    neither the number of groups nor the number of samples per group, nothing is sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec

@@ -22,7 +22,7 @@ def manager(
 
     Args:
       folder: The absolute path of a local folder or of a folder in a bucket.
-      max_to_keep: The number of steps to keep; these are the latest.
+      max_to_keep: The number of latest steps to keep.
       create: Whether to make the folder and to remove the remains of an interrupted save.
       when_written: A function that is called when a step is completely written, before the step
         gets its name. With `when_written`, a save returns before the step is written.

@@ -92,8 +92,8 @@ class PreActBlock(nnx.Module):
 class PreActBottleneck(nnx.Module):
     """Normalization, ReLU and convolution, three times, and a shortcut: He et al. (2016b).
 
-    The kernels are 1×1, 3×3 and 1×1. The first of the three convolutions has the stride. If the
-    shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
+    The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride. If
+    the shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
     """
 
     def __init__(

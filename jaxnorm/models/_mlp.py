@@ -15,8 +15,8 @@ from jaxnorm.nnx import BatchNorm
 class MLP(nnx.Module):
     """A dense network: dense layer, normalization and ReLU for each width, then one dense layer.
 
-    By default, this is the network for MNIST in the unitization paper, section 4.1: ten layers of
-    100 units and one layer of 8 units. Figure 2 of the paper shows the normalized outputs of the
+    By default, the network is the MNIST network of the unitization paper, section 4.1: ten layers
+    of 100 units and one layer of 8 units. Figure 2 of the paper shows the normalized outputs of the
     layer of 8 units.
 
     Args:

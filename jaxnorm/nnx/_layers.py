@@ -313,14 +313,14 @@ class UnitizedBatchNorm(RunningNorm):
 class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
-    In training, r and d of `batch_renorm` are computed from the running statistics before they are
-    updated by the batch. The paper trains the first steps with `r_max` 1 and `d_max` 0. `r_max` and
-    `d_max` are attributes, and each new value compiles a new program. If a schedule changes `r_max`
-    and `d_max` at every step, call the function `batch_renorm` instead.
+    In training, r and d of `batch_renorm` are computed before the batch updates the running
+    statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max`
+    are attributes, and each new value compiles a new program. If a schedule changes `r_max` and
+    `d_max` at every step, call the function `batch_renorm` instead.
 
     Args:
-      r_max: Upper limit of r, as in `batch_renorm`.
-      d_max: Upper limit of |d|, as in `batch_renorm`.
+      r_max: The upper limit of the factor r, as in `batch_renorm`.
+      d_max: The upper limit of the absolute summand |d|, as in `batch_renorm`.
 
     All other arguments are the same as for `BatchNorm`; `recentering` and `rescaling` do not exist
     here.

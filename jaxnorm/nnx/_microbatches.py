@@ -25,8 +25,9 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
     merged as in Chan, Golub and LeVeque (1979), and gradients flow through these statistics. The
     statistics of a layer depend on the layers before it, so a model with L batch norms takes L
     passes over the batch for the statistics and one pass for the loss. The gradient takes as many
-    passes again. If the whole batch fits into memory with `nnx.remat`, use `nnx.remat`, which is
-    faster. The running statistics are updated once, with the statistics of the whole batch.
+    further passes over the batch. If the whole batch fits into memory with `nnx.remat`, use
+    `nnx.remat`, which is faster. The running statistics are updated once, with the statistics of
+    the whole batch.
 
     Args:
       loss: A function of a model in training mode and a batch; its result is a mean over the

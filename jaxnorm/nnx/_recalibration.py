@@ -41,7 +41,7 @@ def recalibrate(
 
     Use this function if the weights of a network were pruned, averaged or otherwise changed. Every
     batch norm of the model, of `jaxnorm` or Flax, gets the mean and the biased variance of all its
-    inputs. The inputs are computed with each batch normalized by its own statistics. If a layer is
+    inputs. During recalibration, each batch is normalized by its own statistics. If a layer is
     called twice, its last call counts. Layers that have no batch statistics do not change. If a
     batch fails, the model is not changed.
 

@@ -12,10 +12,10 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
     """Set the features of each layer of `model` to the sizes of its arrays, and return `model`.
 
     Use this function for a model whose arrays were replaced by smaller arrays, as by
-    `pruning.remove_channels`. Otherwise, depthwise convolutions, heads of attention and recurrent
-    cells keep their old sizes. A depthwise convolution has one input channel in each group, and
-    gets as many groups as its kernel has outputs. All other convolutions keep their number of
-    groups. A group norm keeps the size of its groups.
+    `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and
+    recurrent cells keep their old sizes. A depthwise convolution has one input channel in each
+    group, and gets as many groups as its kernel has outputs. All other convolutions keep their
+    number of groups. A group norm keeps the size of its groups.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))

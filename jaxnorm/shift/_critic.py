@@ -31,11 +31,11 @@ def emd_critic(
 ) -> Float[Array, ""]:
     """Mean difference of a clipped critic's values on the test samples: Algorithm 3.
 
-    The critic is the network of appendix B.1. It has 3×3 convolutions of 64, 64, 128 and 128
-    channels with strides 2, 1, 2 and 1, each followed by ReLU. A dense layer and a sigmoid follow,
-    and weights have He initialization. Every step changes the parameters along the gradient on a
-    minibatch, and clips them to ±`clip`. The paper names no optimizer. This function uses RMSProp,
-    which is usual for Wasserstein GANs.
+    The critic is the network of appendix B.1. The critic has 3×3 convolutions of 64, 64, 128 and
+    128 channels with strides 2, 1, 2 and 1, each followed by ReLU, then a dense layer and a
+    sigmoid. Weights have He initialization. Every step changes the parameters along the gradient on
+    a minibatch, and clips them to ±`clip`. The paper names no optimizer. This function uses
+    RMSProp, which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
     distance. The Lipschitz constant of the clipped critic is not known, and training does not reach
@@ -126,7 +126,7 @@ def _convolve(
 def _patches(x: Float[Array, "n h w c"], stride: int) -> Float[Array, "n i j 9*c"]:
     """The 3×3 neighbourhoods of pixels with zero padding.
 
-    With these, a convolution is a matrix product.
+    With the neighbourhoods as rows, a convolution is a matrix product.
     """
     height, width = x.shape[1:3]
     pads = jax.lax.padtype_to_pads((height, width), (3, 3), (stride, stride), "SAME")

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # how many elements are sorted at a time, because 2 MB fit into a core's cache
+CACHED = 2**19  # the number of elements that are sorted at a time: 2 MB fit into a core's cache
 NARROWEST = 64  # smallest number of columns for which vector units are used well
 
 
@@ -29,7 +29,7 @@ def emd_1d(
     distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, a NaN
     in a feature makes the distance of this feature NaN.
 
-    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. This distance of a channel is a lower
+    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. The distance of one channel is a lower
     bound on the distance of all channels together. To measure many layers in one call, use
     `jax.tree.map` under `jit`.
 

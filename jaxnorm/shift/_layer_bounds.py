@@ -76,11 +76,11 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """The bounds of γ (x − mean)/√(var + eps): M = √d s and L = s/√eps.
 
-    Here s is the norm of the map x ↦ γ x on vectors of mean 0. That is, s² is the maximum of Σ γᵢ²
-    uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a
-    zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is equal to them. Outputs approach
-    the bound M as the variance grows beyond eps, and the slope approaches L as the variance
-    vanishes. With one feature every output is the bias: M = L = 0.
+    The number s is the norm of the map x ↦ γ x on vectors of mean 0: s² is the maximum of Σ γᵢ² uᵢ²
+    over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a zero
+    of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is equal to them. Outputs approach the
+    bound M as the variance grows beyond eps, and the slope approaches L as the variance vanishes.
+    With one feature every output is the bias: M = L = 0.
 
     Args:
       scale: The factor γ of each feature.
@@ -160,7 +160,7 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
     is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and L are
     NaN. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest
-    possible constant. For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ). Here Γ, A
+    possible constant. For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A
     and C are diagonal, C is within [0, 1), and w is a unit vector. The norm of C (I − C) w is at
     most 1/4.
 

@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-# chosen for samples whose spread is 1
+# the number of cones, τ and the learning rate, chosen for samples whose spread is 1
 CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 
@@ -32,14 +32,15 @@ def emd_lower_bound(
     """A lower bound on the exact earth mover distance of the test samples, in their unit.
 
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
-    apexes a_j and heights b_j. The gradient of f is a weighted mean of unit vectors. Therefore the
-    critic f has Lipschitz constant 1 for every τ, a and b, without clipping or division by a
-    constant. As τ tends to 0, critics of this form can approach the optimal critic of Eq. 3 for
-    finitely many samples. Three critics are trained: one from x to y, one from y to x, and one that
-    is linear along the difference of the training means. The function takes the critic that is best
-    on the training samples, and returns its mean difference on the test samples. Up to rounding
-    (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test samples,
-    even if training fails. On average, the result is below the distance of the distributions.
+    apexes a_j and heights b_j. The gradient of the critic f is a weighted mean of unit vectors.
+    Therefore the critic f has Lipschitz constant 1 for every τ, a and b, without clipping or
+    division by a constant. As τ tends to 0, critics of this form can approach the optimal critic of
+    Eq. 3 for finitely many samples. Three critics are trained: one from x to y, one from y to x,
+    and one that is linear along the difference of the training means. The function takes the critic
+    that is best on the training samples, and returns its mean difference on the test samples. Up to
+    rounding (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test
+    samples, even if training fails. On average, the result is below the distance of the
+    distributions.
 
     Args:
       key: The random key for the minibatches.
@@ -111,7 +112,7 @@ def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
     """The initial apexes, at samples of y and at the centre, with heights of zero.
 
-    At samples of y, f should be small.
+    At samples of y, the critic f should be small.
     """
     apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)

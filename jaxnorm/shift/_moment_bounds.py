@@ -164,7 +164,7 @@ def moment_lower_bound(
 ) -> Float[Array, ""]:
     """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
 
-    The paper requires p ≥ 2, but the bound also holds for p = 1. If this bound is small, it says
+    The paper requires p ≥ 2, but the bound also holds for p = 1. A small value of the bound says
     nothing about the distance.
 
     Args:

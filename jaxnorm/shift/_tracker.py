@@ -107,12 +107,12 @@ def stream_moments(
 class Tracker:
     """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
 
-    The weights alone should cause the shift. However, outputs that are normalized by running
-    averages also change with the latest batches, at momentum 0.9 with about the last ten. After a
-    drop of the learning rate, nearly all of the measured shift can be noise from the latest
-    batches. Therefore let `outputs` normalize by statistics of the whole training set, as in the
-    example: `recalibrate` with the whole set as one batch gives every layer its exact statistics.
-    To see how much of a shift is noise, pass `frozen` to `update`.
+    Only changes of the weights should cause the shift. However, outputs that are normalized by
+    running averages also change with the latest batches: at momentum 0.9, with about the last ten
+    batches. After a drop of the learning rate, nearly all of the measured shift can be noise from
+    the latest batches. Therefore let `outputs` normalize by statistics of the whole training set,
+    as in the example: `recalibrate` with the whole set as one batch gives every layer its exact
+    statistics. To see how much of a shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside the compiled step; inside a compiled step use `emd_1d` and
     `moments`. Between epochs, the tracker stores one set of the outputs for the probe batch. The

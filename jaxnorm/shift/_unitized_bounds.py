@@ -74,7 +74,7 @@ def sharp_unitized_upper_bound(
     In the bound, r = ‖X‖ is the norm of a sample, and m(r) = min_j (alpha_j r + 1 − alpha_j).
 
     For `unitize_bounded` and alpha in [0, 1], `sharp_unitized_upper_bound` is never above the
-    bounds of Theorems 3.2 and 3.3, and it is continuous at 0. If an alpha is outside [0, 1], the
+    bounds of Theorems 3.2 and 3.3, and is continuous at alpha 0. If an alpha is outside [0, 1], the
     bound is NaN. If an alpha is 1, a zero vector contributes 1, because Eq. 8 maps it to a unit
     vector.
 
@@ -164,7 +164,8 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """The largest mean norm that a layer can give inputs with the norms of `x`, plus that for `y`.
+    """The largest mean norm that a layer can give inputs with the norms of `x`, plus the same for
+    `y`.
 
     For norms above 1, the feature with the smallest alpha gives the largest output. For norms below
     1, the feature with the largest alpha gives the largest output.
