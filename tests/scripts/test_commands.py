@@ -1,9 +1,14 @@
 """What every command does before and after its own work."""
 
 import inspect
+import platform
 import runpy
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib import metadata
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -69,6 +74,60 @@ def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monke
         pytest.raises(InputError, match=r"--out must not be in use; process \d+ on .* uses .*out"),
     ):
         with_out(path, out)
+
+
+def test_a_command_is_recorded_without_the_folders_of_the_machine(monkeypatch):
+    monkeypatch.setattr(cli, "environment", lambda: {"cores": 2})
+    arguments = ["/home/a b/net.safetensors", "--out", "out/x", "--ratio", "0.5", "gs://b/c"]
+    monkeypatch.setattr(sys, "argv", ["/home/x/scripts/prune.py", *arguments])
+    found = cli.provenance("/home/x/scripts/prune.py")
+    said = "net.safetensors --out out/x --ratio 0.5 gs://b/c"
+    assert found["command"] == f"python scripts/prune.py {said}"
+    assert cli.provenance("/x/tools/tables.py")["command"] == f"python -m tools.tables {said}"
+    assert found["environment"] == {"cores": 2}
+    age = datetime.now(UTC) - datetime.fromisoformat(found["date"])
+    assert timedelta(0) <= age < timedelta(seconds=60)
+
+
+def test_an_environment_names_its_device_and_its_versions():
+    found = cli.environment()
+    assert found["python"] == platform.python_version()
+    assert found["system"] == platform.platform()
+    assert found["device"] == jax.devices()[0].device_kind
+    for name in ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint"):
+        assert found[name] == metadata.version(name)
+
+
+@pytest.mark.parametrize("given", [None, "/elsewhere"])
+def test_programs_are_stored_in_the_folder_of_a_variable_if_there_is_one(given, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(jax.config, "update", seen.__setitem__)
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    if given is not None:
+        monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", given)
+    cli.compiled_in(Path("compiled"))
+    if given is not None:
+        assert seen == {}
+        return
+    assert seen.pop("jax_compilation_cache_dir") == str(Path("compiled").absolute())
+    assert {*seen.values()} == {0, -1}  # programs of any time and of any size
+
+
+def test_a_table_shows_names_as_they_are_and_numbers_to_the_right(capsys):
+    rows = [["a[red]b", "1", "x"], ["c\x1b[2J", "22", "y"]]
+    cli.show_table("t\x07", ["name", "n", "note"], rows, left=("name",), min_width=60)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "t\\x07" in said
+    cells = [line.strip("│ \n").split("│") for line in said.splitlines() if "│" in line]
+    assert [[cell.strip() for cell in row] for row in cells] == [
+        ["a[red]b", "1", "x"],
+        ["c\\x1b[2J", "22", "y"],
+    ]
+    (first, number, note), (_, longer, _) = cells
+    assert first.startswith("a[red]b  ")
+    assert (number, longer) == ("  1 ", " 22 ")
+    assert note.endswith("x")
 
 
 def test_the_commit_is_that_of_the_code_wherever_a_command_runs(monkeypatch, tmp_path):

@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 import train
 from experiments.cli import InputError
 from experiments.data import datasets
+from experiments.data.imagenet import Records
 
 
 def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: x, train=40):
@@ -129,6 +130,66 @@ def test_data_sets_are_told_apart(tmp_path):
     for name in ("y_train", "y_test"):
         swapped = datasets.identity(images._replace(**{name: getattr(images, name)[::-1]}))
         assert {n for n in first if first[n] != swapped[n]} == {"labels"}
+
+
+@pytest.mark.parametrize(
+    ("split", "change", "sentence"),
+    [
+        ("train", {"y": [0, -1]}, r"labels of v must lie in \[0, 3\); train has others"),
+        ("test", {"y": [3, 0]}, r"labels of v must lie in \[0, 3\); test has others"),
+        ("test", {"x": [1.0, np.nan]}, "images of v must be finite; test has NaN or inf"),
+        ("train", {"x": [-np.inf, 0.0]}, "images of v must be finite; train has NaN or inf"),
+        ("both", {"deviation": [1.0, 0.0, np.nan]}, r"pixels of channels \[1, 2\] have one value"),
+    ],
+)
+def test_values_that_are_none_of_a_split_are_refused(split, change, sentence):
+    def check(name=None, **changes):
+        parts = {"x": [0.0, 5.0], "y": [2, 0]}
+        train, test = (parts | (changes if name == own else {}) for own in ("train", "test"))
+        train, test = ((np.array(part["x"]), np.array(part["y"])) for part in (train, test))
+        deviation = np.array(changes.get("deviation", [1.0, 2.0, 3.0]))
+        datasets._check_values(Path("v"), 3, train, test, deviation)
+
+    check()
+    with pytest.raises(InputError, match=sentence):
+        check(split, **change)
+
+
+def test_images_are_standardized_by_given_moments_of_their_channels(tmp_path):
+    plain = datasets.load("digits", make(tmp_path))
+    moved = datasets.load("digits", tmp_path, ((0.25,), (0.5,)))
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1))
+    read = plain.x_train * pixels.std() + pixels.mean()  # in an order of the library
+    np.testing.assert_allclose(np.sort(read, None), np.sort(pixels, None), atol=1e-3)
+    np.testing.assert_allclose(moved.x_train, (read - 0.25 * 255) / (0.5 * 255), atol=1e-5)
+    assert moved.pixels == plain.pixels
+    with pytest.raises(InputError, match=r"must have 3 channels, like the network; .* have 1$"):
+        datasets.load("digits", tmp_path, ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5)))
+
+
+def test_streamed_data_are_known_by_a_thousand_records_of_each_split():
+    """Every third of 2,500 training records, and all of 900 test records."""
+
+    def of(split=None, place=0, **change):
+        splits = {"train": 2500, "test": 900}
+        both = {
+            name: [
+                {"image": b"%d" % i, "label": i % 7}
+                | (change if (name, i) == (split, place) else {})
+                for i in range(count)
+            ]
+            for name, count in splits.items()
+        }
+        return datasets.identity(Records("made", "", 7, both["train"], both["test"], "1.2.3"))
+
+    first = of()
+    assert (first["train"], first["test"], first["shape"]) == (2500, 900, None)
+    assert (first["version"], first["classes"]) == ("1.2.3", 7)
+    for split, place in (("train", 0), ("train", 2499), ("test", 1), ("test", 899)):
+        for field, name, value in (("image", "pixels", b"x"), ("label", "labels", 6)):
+            changed = of(split, place, **{field: value})
+            assert {n for n in first if first[n] != changed[n]} == {name}
+    assert of("train", 1, image=b"x") == first
 
 
 GOOD = {"image": np.zeros((4, 4, 1), np.uint8), "label": 3}

@@ -8,7 +8,7 @@ import pytest
 import safetensors.numpy as library
 
 from experiments.cli import InputError
-from experiments.language import folders
+from experiments.language import folders, naming
 from tests.support import language_models
 
 
@@ -114,6 +114,50 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     (tmp_path / folders.INDEX).write_text("{}", encoding="utf-8")
     with pytest.raises(InputError, match="must have a weight_map"):
         folders.tensors(tmp_path)
+
+
+def test_readers_see_the_configuration_last_and_a_model_may_be_replaced(tmp_path, monkeypatch):
+    moved, replace = [], folders.os.replace
+
+    def note(path, target):
+        moved.append(target.name)
+        replace(path, target)
+
+    monkeypatch.setattr(folders.os, "replace", note)
+    names = ("a", "config.json", "z.safetensors")
+    for content in ("first", "second"):
+        with folders.staging(tmp_path, replace=True) as new:
+            for name in names:
+                (new / name).write_text(content, encoding="utf-8")
+    assert sorted(moved[:2]) == sorted(moved[3:5]) == ["a", "z.safetensors"]
+    assert moved[2] == moved[5] == "config.json"
+    assert {path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == {"second"}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [((0, 2), "has 2 experts, with numbers up to 2 and 1 shapes"), ((0, 1), None)],
+)
+def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
+    """Numbers from 0 without a gap, whatever the order in the file."""
+    arrays = {i: np.full((2, 3), i + 1.0, np.float32) for i in reversed(numbers)}
+    files = {f"layers.0.block_sparse_moe.experts.{i}.w2.weight": a for i, a in arrays.items()}
+    library.save_file({f"model.{name}": a for name, a in files.items()}, tmp_path / folders.SINGLE)
+    if said:
+        with pytest.raises(InputError, match=said):
+            naming.load(tmp_path, "mixtral")
+        return
+    ((name, stack),) = naming.load(tmp_path, "mixtral").items()
+    assert (name, stack.shape) == ("model.layers.0.mlp.experts.down_proj.weight", (2, 2, 3))
+    np.testing.assert_array_equal(stack.read()[:, 0, 0], [1, 2])
+
+
+def test_a_header_may_be_followed_by_nothing_and_a_folder_name_in_an_index_is_left_out(tmp_path):
+    """The name of a shard in an index is the name of a file beside the index."""
+    library.save_file({"a": np.zeros((0, 3), np.float32)}, tmp_path / "x.safetensors")
+    index = {"weight_map": {"a": "elsewhere/x.safetensors"}}
+    (tmp_path / folders.INDEX).write_text(json.dumps(index), encoding="utf-8")
+    assert folders.tensors(tmp_path)["a"].read().shape == (0, 3)
 
 
 def test_files_appear_together_or_not_at_all(tmp_path):

@@ -1,5 +1,6 @@
 """The checkpoint for MaxText: names and shapes of its sources, and what their products give."""
 
+import json
 from typing import Any
 
 import jax
@@ -74,6 +75,38 @@ def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family
     assert f'decoder_block: "{family}"' in settings
 
 
+@pytest.mark.parametrize("newer", [False, True])
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_settings_are_those_of_the_configuration(family, newer, tmp_path):
+    """In release 5, positions have an entry of their own in the configuration."""
+    changes: dict[str, Any] = {"rope_theta": 300.0, "tie_word_embeddings": newer}
+    if newer:
+        changes |= {"rope_theta": None, "rope_parameters": {"rope_theta": 700.0}}
+    _, config, _ = written(tmp_path, family, **changes)
+    lines = (tmp_path / "out/config.yml").read_text(encoding="utf-8").splitlines()
+    found = {name: json.loads(value) for name, value in (line.split(": ", 1) for line in lines)}
+    assert found == {
+        "base_config": "base.yml",
+        "decoder_block": family,
+        "base_emb_dim": config["hidden_size"],
+        "base_num_query_heads": config["num_attention_heads"],
+        "base_num_kv_heads": config["num_key_value_heads"],
+        "head_dim": config["head_dim"],
+        "base_mlp_dim": config["intermediate_size"],
+        "base_num_decoder_layers": config["num_hidden_layers"],
+        "vocab_size": language_models.WORDS,
+        "mlp_activations": ["silu", "linear"],
+        "normalization_layer_epsilon": config["rms_norm_eps"],
+        "rope_max_timescale": 700.0 if newer else 300.0,
+        "use_qk_norm": family == "qwen3",
+        "attention_bias": family == "qwen2",
+        "logits_via_embedding": newer,
+        "normalize_embedding_logits": False,
+        "scan_layers": True,
+        "param_scan_axis": 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("family", "change", "message"),
     [
@@ -81,6 +114,7 @@ def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family
         ("qwen2", {"use_sliding_window": True}, "without sliding windows"),
         ("qwen3", {"attention_bias": True}, "biases that MaxText's qwen3 lacks"),
         ("qwen3", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "scaled positions"),
+        ("qwen2", {"rope_parameters": {"rope_type": "linear", "factor": 2.0}}, "scaled positions"),
     ],
 )
 def test_what_its_sources_have_no_place_for_is_refused(family, change, message, tmp_path):
