@@ -8,8 +8,9 @@ On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Nor
 deviations of filters are sharded like the filters. Functions that sort or compare all filters, or
 all weights, return results that are replicated on all devices.
 
-The functions that most users need are here. The namespaces `criteria`, `ranking`, `gaussian`,
-`weight_tests`, `channels`, `nnx`, `schedules` and `weights` have them too, and more functions.
+The functions that most users need can be imported from `pruning` itself. The namespaces `criteria`,
+`ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights` have these and
+further functions.
 """
 
 import typing

@@ -84,8 +84,8 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
     """Real numbers in the form for computation: floats, or arrays of at least float32.
 
     Python's and NumPy's numbers become Python floats, because Python floats do not change the dtype
-    of arrays. If a Python number is below `minimum`, the function raises an error. If an element of
-    an array is below `minimum`, it becomes NaN.
+    of arrays. If a Python number is below `minimum`, the function raises an error. An element of an
+    array that is below `minimum` becomes NaN.
     """
     at_least(minimum, **numbers)
 
@@ -108,8 +108,8 @@ def positive_number(x: Any, name: str) -> None:
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
     """`x` as an array of shape ().
 
-    The function raises an error unless `x` is one positive number. Under `jit`, other numbers
-    become NaN.
+    The function raises an error unless `x` is one positive number. Under `jit`, a number that is
+    not positive becomes NaN.
     """
     real(**{name: x})
     if np.size(x) != 1:

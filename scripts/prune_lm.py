@@ -7,13 +7,11 @@
         --repair none
 
 Every layer loses the same number of key-value heads with their queries, intermediate units, experts
-and channels of the residual stream. So the smaller model in OUT has the same class. Every layer
-loses the same number of key-value heads with their queries, intermediate units, experts and
-channels of the stream, so the model in OUT has the same class. Norms are adapted to the new width.
-A text is used to choose the units that remain and to compute their kernels. The last tenth of the
-text is held out. Only one layer is in memory at a time. OUT/index.html shows what was removed, and
-the perplexity of held-out text before and after each stage. A model with 0.6 billion parameters
-takes some minutes on two cores.
+and channels of the residual stream. Therefore the smaller model in OUT has the same class. Norms
+are adapted to the new width. A text is used to choose the units that remain and to compute their
+kernels. The last tenth of the text is held out. Only one layer is in memory at a time.
+OUT/index.html shows what was removed, and the perplexity of held-out text before and after each
+stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -9,8 +9,8 @@ The experiment digits repairs perceptrons and networks of convolutions on the em
 PyTorch's names (OUT/resnet20.json; each draw takes 13 minutes of a core). The experiment
 recalibration recomputes the statistics of the unpruned network from images that are unlike its
 training images (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both
-results. After half of its channels are removed and it is repaired by least squares, a perceptron
-keeps an accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
+results. A perceptron without half of its channels, repaired by least squares, keeps an accuracy of
+97 %. An interrupted run of resnet20 resumes after its last row.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

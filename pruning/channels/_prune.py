@@ -75,24 +75,24 @@ def prune(
     The function runs on the host, because a removal changes the shapes of arrays. Each step scores
     the channels of the current, smaller network. The arrays of `params` itself are not changed.
     With `resize`, channels that a norm reads, such as a transformer's residual stream, are removed
-    too. To run the result, call `pruned.apply(pruned.params, *inputs)`.
+    too. To run the smaller network, call `pruned.apply(pruned.params, *inputs)`.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`, such as the
         evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
-      ratios: Rising fractions of the channels to remove, one for each step. After each step, this
-        fraction of all channels has been removed in total. For example, `[0.5]` removes half of the
-        channels in one step. For several steps, see `iterative(0.5, steps=4)`.
+      ratios: Rising fractions of the channels to remove, one for each step. After a step, the
+        fraction of the step has been removed from all channels in total. For example, `[0.5]`
+        removes half of the channels in one step. For several steps, see `iterative(0.5, steps=4)`.
       budget: The largest allowed cost of the result; give either `ratios` or `budget`. A number
         below 1 is a share of the cost of the whole network; a number of 1 or more is the cost
         itself. For several steps, pass a list of falling budgets.
       cost: A function that reads one number from a `Cost`, such as `lambda cost: cost.parameters`.
         The default is multiply-accumulates at `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
-        `cost=lambda cost: cost.timings[32].milliseconds`. Each step then compiles and times a few
-        networks.
+        `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
+        and times a few networks.
       score: A function that scores the channels of each group, such as `partial(channel_scores,
         criterion=fermat, reduce=jnp.max)`.
       select: A function that chooses the channels to keep by their scores. The default is
@@ -121,11 +121,11 @@ def prune(
         new widths.
       recalibrate: A function, called after each removal, that maps the smaller tree to a tree with
         new running statistics, for example by `jaxnorm.nnx.recalibrate`.
-      fine_tune: A function, called after each removal, that trains the smaller tree. Its arguments
-        are the smaller tree and the number of the step, from 0. With `resize`, `recalibrate` and
-        `fine_tune` get a `Pruned` as an additional argument. With this `Pruned`, `resized(train,
-        pruned.groups, pruned.keep)` makes a training step of the smaller tree from a training step
-        `train` of the large tree.
+      fine_tune: A function, called after each removal, that trains the smaller tree. The arguments
+        of `fine_tune` are the smaller tree and the number of the step, from 0. With `resize`,
+        `recalibrate` and `fine_tune` get a `Pruned` as an additional argument. With this `Pruned`,
+        `resized(train, pruned.groups, pruned.keep)` makes a training step of the smaller tree from
+        a training step `train` of the large tree.
       callback: A function that is called after each step with the number of the step, from 0, and
         the current `Pruned`.
       checkpoint_dir: The folder for a checkpoint of the latest step, from which an interrupted run

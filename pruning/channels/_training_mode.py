@@ -35,8 +35,9 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 class _Value:
     """Facts about a value: the parameters from which it is computed, if they have its size.
 
-    If the value depends on another parameter, there are none. `is_reduced` says that the value is
-    computed from sums over activations, from parameters and from numbers.
+    If the value also depends on a parameter of another size, no parameters are recorded.
+    `is_reduced` says that the value is computed from sums over activations, from parameters and
+    from numbers.
     """
 
     size: int

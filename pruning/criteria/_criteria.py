@@ -1,12 +1,12 @@
 """Criteria that score the filters of a layer, Table 2; the smallest scores are pruned first.
 
 Filters are the rows of a matrix, `(filters, dims)`. Scores are in at least float32 for any dtype of
-the filters. The reason is that in bfloat16 many filters of a layer would have equal scores. The
-length of the zero vector has gradient zero, so all gradients are finite. Functions with loops are
-compiled by `jit` in this module. Without this `jit`, JAX would compile each loop at every call
-outside `jit`. Under `jit`, the criteria of one layer share one Gram product of the filters. If a
-weight of a layer is not finite, all scores by `fermat` and `gm` are NaN. If a weight of a filter is
-not finite, its scores by the other criteria are not finite.
+the filters, because in bfloat16 many filters of a layer would have equal scores. The length of the
+zero vector has gradient zero, so all gradients are finite. Functions with loops are compiled by
+`jit` in this module. Without this `jit`, JAX would compile each loop at every call outside `jit`.
+Under `jit`, the criteria of one layer share one Gram product of the filters. If a weight of a layer
+is not finite, all scores by `fermat` and `gm` are NaN. If a weight of a filter is not finite, the
+filter's scores by the other criteria are not finite.
 """
 
 from collections.abc import Callable
@@ -67,9 +67,9 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the distances of every filter to all others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
     Squared distances come from one Gram product of the centred filters. If a squared distance is
-    below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits. All distances of filter j are
-    then computed again, from differences. The error of the distances is at most 64 units of
-    rounding for all filters. If a weight is not finite, all scores are NaN.
+    below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and all distances of filter j
+    are computed again, from differences. The error of the distances is at most 64 units of rounding
+    for all filters. If a weight is not finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)

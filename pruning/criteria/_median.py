@@ -228,7 +228,7 @@ def _weiszfeld_step(x: Point, h: Filters) -> Point:
 def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
     """The Newton step x − H⁻¹g with g = Σ uⱼ and H = Σ (I − uⱼuⱼᵀ)/‖x − hⱼ‖.
 
-    In these formulas, uⱼ are unit vectors from filter j to x. If `regular` is false, H is I.
+    The vectors uⱼ are the unit vectors from filter j to x. If `regular` is false, H is I.
     """
     directions, inverse, _ = _directions(x, h)
 

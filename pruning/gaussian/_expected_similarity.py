@@ -52,9 +52,9 @@ def expected_spearman(
 
     In layers drawn at random, 1 minus the mean correlation agreed with this formula: to 6% for at
     least 16 filters of 27 dims (to 8% for fermat with gm), and to 12% for 8 filters of 9 dims. As
-    dims grows, only the last row of the table tends to 1. As the number of filters grows, the other
-    rows with fermat or gm tend to 1, and the row of l1 with l2 tends to 0.930. The gradient is
-    finite except for l1 with l2 at dims = 1.
+    dims grows, only the mean for fermat with gm tends to 1. As the number of filters grows, the
+    means for l2 with fermat or gm tend to 1, and the mean for l1 with l2 tends to 0.930. The
+    gradient is finite except for l1 with l2 at dims = 1.
 
     If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. If an
     element of an array is below 2 filters or 1 dim, the result is NaN too.

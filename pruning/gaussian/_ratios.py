@@ -1,8 +1,9 @@
 """Exact variances of ratios of norms, which Theorems 1 and 3 bound, and their leading terms.
 
 Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is divided by its
-mean. The ratios do not depend on c. Arguments and results are Python numbers. Some ratios need
-negative moments, which are integrals; they are computed on the host in float64.
+mean. The ratios do not depend on the standard deviation c. Arguments and results are Python
+numbers. Some ratios need negative moments, which are integrals; they are computed on the host in
+float64.
 """
 
 import math
@@ -33,8 +34,8 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of
     variation of l1 and l2. Var(l2/l1) needs negative moments of l1. These moments are integrals,
     which are computed on the host in float64 to about 12 digits. Both variances are below (π −
-    3)/(2 dims), which they approach for large dims. This limit is fifteen times smaller than the
-    bound (π − 1)/(2 dims) in the proof.
+    3)/(2 dims), which they approach for large dims. The limit (π − 3)/(2 dims) is fifteen times
+    smaller than the bound (π − 1)/(2 dims) in the proof.
 
     Example:
       >>> [f"{9 * variance:.5f}" for variance in l1_l2_ratio_variance(9)]
@@ -77,11 +78,11 @@ def l1_l2_ratio_variance_limit(dims: int) -> RatioVariances:
 def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     """The exact variances Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3.
 
-    Here F₁ = Σ‖aᵢ‖ and F₂ = Σ‖aᵢ‖² for n vectors aᵢ. The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is independent of
-    Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared coefficient of variation of ‖aᵢ‖. Then
+    The sums F₁ = Σ‖aᵢ‖ and F₂ = Σ‖aᵢ‖² are over n vectors aᵢ. The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is
+    independent of Σ‖aᵢ‖². With m = n · dims and the squared coefficient of variation q − 1 of ‖aᵢ‖,
     Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). This closed form avoids the
     difference of two numbers near 1 that the paper prints. Var(F₂/F₁) needs moments of 1/F₁.
-    Neither variance depends on c.
+    Neither variance depends on the standard deviation c.
 
     Raises:
       ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.

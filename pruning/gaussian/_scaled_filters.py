@@ -1,10 +1,10 @@
 """Similarity of the rankings by l1 and l2 for filters whose weights are not Gaussian.
 
-The weights have other tails, and the filters have different scales. A weight is the product of the
-scale of its filter, which is log-normal, and an independent generalized Gaussian variable, whose
-density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and shape 2 the
-Gaussian density. The logarithms of the two norms are then nearly a normal pair. All expected rank
-correlations depend only on the correlation of the logarithms.
+The weights have other tails than a Gaussian, and the filters have different scales. A weight is the
+product of the scale of its filter, which is log-normal, and an independent generalized Gaussian
+variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and
+shape 2 the Gaussian density. The logarithms of the two norms are then nearly a normal pair. All
+expected rank correlations depend only on the correlation of the logarithms.
 """
 
 from typing import NamedTuple
@@ -92,7 +92,7 @@ def scaled_l1_l2_correlation(
     The correlation is (τ² + c)/√((τ² + a)(τ² + b)), where τ is the spread. For weights of one
     scale, a and b are the squared coefficients of variation of l1 and l2, and c is the relative
     covariance of l1 and l2, to first order in 1/dims. With mₖ = E|x|ᵏ = Γ((k +
-    1)/shape)/Γ(1/shape), the next paragraph gives a, b and c:
+    1)/shape)/Γ(1/shape), the numbers a, b and c are:
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 

@@ -64,13 +64,13 @@ def ks_generalized_gaussian(
 
     The statistic is the distance D to the distribution with this shape and the maximum-likelihood
     scale. Because the scale is fitted, D is smaller, and Kolmogorov's p-value would be too large.
-    Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples). Here D* are the distances of random
+    Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples), where D* are the distances of random
     samples of the same size that are fitted in the same way. If `shape` is given, p is exact,
     because D does not depend on the scale. Without `shape`, the shape is fitted too, and the
     samples are drawn with the fitted shape (a parametric bootstrap). For 1,000 sets of 200 weights
     and shapes from 0.7 to 3, tests of nominal size 10% rejected 9.8 to 11.1% of the sets, and tests
     of size 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test of an exact distribution
-    rejects. For so many weights, compare the distances for several shapes.
+    rejects; compare the distances for several shapes instead.
 
     Args:
       key: The random key of the samples.
@@ -116,7 +116,7 @@ def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 @jax.custom_jvp
 def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """The shape at which the score is zero, by bisection in log β."""
+    """The shape at which the derivative of the likelihood is zero, by bisection in log β."""
     low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
     def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -2,8 +2,8 @@
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
 least float32. A large p-value does not show that weights are normal: the weights may be too few to
-reject normality. With 10⁶ weights, the tests reject every trained layer. For so many weights,
-report the distance itself, with a bound by `ks_bound`.
+reject normality. With 10⁶ weights, the tests reject every trained layer; report the distance itself
+instead, with a bound by `ks_bound`.
 """
 
 import math
@@ -28,8 +28,8 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
     The statistic is `ks_distance`, and the p-value is from Kolmogorov's limit distribution of √n D.
     If `scale` is not given, the root mean square of the data is used, as a literal reading of the
     paper's first test requires. Without `scale`, the p-value is slightly conservative: at n = 2000,
-    tests of nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. `lilliefors` is exact. Without
-    `scale`, data that are all zero give NaN.
+    tests of nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. The p-value of `lilliefors` is
+    exact. Without `scale`, data that are all zero give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -46,7 +46,8 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 
     If `scale` is not given, the root mean square is used; data that are all zero then give NaN. The
     distance is exact up to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not
-    sorted. The distance is then exact to 10⁻⁷. The distance is piecewise smooth in `x` and `scale`.
+    sorted. A distance by counting is exact to 10⁻⁷. The distance is piecewise smooth in `x` and
+    `scale`.
 
     Raises:
       ValueError: `x` is empty, or `scale` is not positive. Under `jit`, a scale that is not
@@ -143,8 +144,8 @@ def anderson_darling(
     With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
     Without `mean_known`, the test is against the normal distribution with the data's own mean and
     standard deviation. Without `mean_known`, the test detects heavy tails more often than other
-    tests: for 432 weights from Student's t of five degrees, it rejects 96 % at 5 %. With
-    `mean_known` it rejects 55 %, and `lilliefors` rejects 84 %.
+    tests: for 432 weights from Student's t of five degrees, it rejects 96 % at 5 %. For the same
+      weights, the test rejects 55 % with `mean_known`, and `lilliefors` rejects 84 %.
 
     The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
     weight than `ks_normal` does. The p-value is exact; it is computed from normal samples, as in

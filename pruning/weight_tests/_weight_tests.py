@@ -1,8 +1,8 @@
 """Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
 For tests of single weights, see `_ks`. The tests of spread and mean can support the paper's claims.
-The hypothesis of these two tests is the opposite of the claim, so a small p-value supports the
-claim. Statistics and p-values are in at least float32.
+The hypothesis of the tests of spread and mean is the opposite of the claim, so a small p-value
+supports the claim. Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple
@@ -104,7 +104,7 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
     |mean|/S), where S is the standard deviation. The p-value is the larger of the two upper tails.
     The size of the test at the boundary is 5 to 5.6%. With fewer than (1.645/margin)² weights, the
     test has no power. The test is valid for any symmetric distribution. If all weights are equal, S
-    is 0. The p-value is then 1, or NaN if the weights are 0.
+    is 0, and the p-value is 1, or NaN if the weights are 0.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.
@@ -146,9 +146,9 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
     Reject the hypotheses whose adjusted p-value is below α. The i-th smallest p-value is multiplied
     by n + 1 − i. If this product is below the adjusted value of the next smaller p-value, that
-    value is used instead. All adjusted values are at most 1. The probability of any false rejection
-    is then at most α, whatever the dependence of the tests. A NaN remains NaN, but counts as one of
-    the n tests.
+    value is used instead. All adjusted values are at most 1. With adjusted p-values, the
+    probability of any false rejection is at most α, whatever the dependence of the tests. A NaN
+    remains NaN, but counts as one of the n tests.
 
     Raises:
       ValueError: A p-value lies outside [0, 1]; under `jit`, values are not checked.

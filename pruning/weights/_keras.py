@@ -1,6 +1,6 @@
 """Reads Keras's files by h5py's low-level functions.
 
-For small arrays, they are four times as fast as the usual functions.
+For small arrays, h5py's low-level functions are four times as fast as its usual functions.
 """
 
 import io
@@ -122,9 +122,8 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
 
 
 def _weights_group(h5py: Any, root: Any) -> Any:
-    """The group that contains the layers; soft and external links are ignored.
-
-    The reason is that a soft or external link can open another file.
+    """The group that contains the layers; soft and external links are ignored. A soft or external
+    link can open another file.
     """
     name, links = b"model_weights", root.id.links
     if not links.exists(name):

@@ -31,7 +31,7 @@ def default_max_bytes(path: Path) -> int:
 def file_bytes(path: Path) -> int:
     """The size of a file in bytes.
 
-    For an index of shards, this is the size of all safetensors files in its folder.
+    For an index of shards, the result is the size of all safetensors files in the index's folder.
     """
     if path.name.endswith(INDEX):
         return sum(file.stat().st_size for file in path.parent.glob("*.safetensors"))

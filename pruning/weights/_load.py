@@ -44,11 +44,11 @@ def load(
 
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into several arrays
-    (`weight_g`, `original1`, `weight_ih_l0`). These arrays are transposed too, and keep their full
-    name. PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of Flax. Such
-    layers are recognized by their names (`word_embeddings`, `wte`, `c_attn`). If an embedding has
-    another name, it is not recognized, and the result has the shape (features, entries). A
-    transposed convolution gives `(*window, cout, cin)`.
+    (`weight_g`, `original1`, `weight_ih_l0`). The parts of a weight are transposed too, and keep
+    their full name. PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of
+    Flax. Embeddings and Conv1D layers are recognized by their names (`word_embeddings`, `wte`,
+    `c_attn`). If an embedding has another name, it is not recognized, and the result has the shape
+    (features, entries). A transposed convolution gives `(*window, cout, cin)`.
 
     The state of an optimizer has moments with the shapes of weights. The state of the optimizer is
     left out if its name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays

@@ -121,7 +121,7 @@ def check_start() -> None:
     """Check for causes of later failures, before imports and computation.
 
     Raises:
-      InputError: A library whose version is recorded in results is not installed. Or the address
+      InputError: A library whose version is recorded in results is not installed, or the address
         space is so limited that a library's threads would wait for memory for ever.
     """
     versions()

@@ -1,8 +1,8 @@
 """Writes whole files or none, checks JSON, and locks folders for one run at a time.
 
-The files of a run survive a kill, a full disk and a power failure at any moment. To this end, a
-file is written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a
-file is one object, which is always replaced as a whole.
+The files of a run survive a kill, a full disk and a power failure at any moment. Therefore a file
+is written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a file
+is one object, which is always replaced as a whole.
 """
 
 import errno

@@ -1,4 +1,5 @@
-"""Declares the ranges of numeric options by types: `--help` shows them, and `check` enforces them.
+"""Declares the ranges of numeric options by types: `--help` shows the ranges, and `check` enforces
+them.
 
 The type of an option that is a path says whether the path may be in a bucket.
 """

@@ -248,7 +248,7 @@ def is_constant(recipe: Recipe) -> bool:
 def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
     """The recipe of a small residual network.
 
-    Its learning rate is divided at 30, 60 and 80 % of the epochs.
+    The learning rate is divided at 30, 60 and 80 % of the epochs.
 
     Raises:
       InputError: No residual network for small images has this depth.

@@ -52,9 +52,9 @@ def ctrl_c_ends(line: str) -> Iterator[None]:
 class Interruption:
     """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
-    An exception from a signal handler could be lost in a callback or interrupt a write. So our
-    handler only sets a flag, which the training loop reads. A second Ctrl-C ends the process. As
-    after a kill, no saved file is lost.
+    An exception from a signal handler could be lost in a callback or interrupt a write. Therefore
+    our handler only sets a flag, which the training loop reads. A second Ctrl-C ends the process.
+    As after a kill, no saved file is lost.
     """
 
     received: int | None = None

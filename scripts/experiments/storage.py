@@ -68,8 +68,9 @@ def absolute(path: Path) -> Path:
 def make_folder(path: Path) -> None:
     """Make a folder and its parents.
 
-    In a bucket, the function does nothing, because the names of objects imply folders. It could
-    also do harm: if the name of a bucket is mistyped, clients would make a new bucket.
+    In a bucket, the function does nothing, because the names of objects imply folders. To make a
+    folder in a bucket could do harm: if the name of the bucket is mistyped, clients would make a
+    new bucket.
     """
     if not is_remote(path):
         path.mkdir(parents=True, exist_ok=True)

@@ -71,10 +71,10 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
     known. Published numbers are for one image; to get comparable numbers, pass a batch of one
     image.
 
-    Timings are measured on the host. So `jit` or `grad` cannot trace a call with `batch_sizes`. A
+    Timings are measured on the host, so `jit` or `grad` cannot trace a call with `batch_sizes`. A
     call without `batch_sizes` can be traced. Each timing is the median of ten calls of the compiled
     program after a warm-up call. The number of bytes of memory includes the arguments, the result
-    and all temporary arrays. If the device does not report its memory, this number is 0.
+    and all temporary arrays. If the device does not report its memory, the number of bytes is 0.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode.

@@ -1,7 +1,7 @@
 """Computes the cost of a network at any widths of its channel groups, from one traced program.
 
 The width of a group is its number of channels, and the size of an axis is a linear function of the
-widths. So the cost of a product, of a convolution or of a parameter is a product of linear
+widths. Therefore the cost of a product, of a convolution or of a parameter is a product of linear
 functions of the widths.
 """
 
@@ -39,12 +39,12 @@ def cost_at(
     """A function that returns the cost of the network at given numbers of channels per group.
 
     The returned cost equals the result of `cost` for the smaller network, but the smaller network
-    is not traced. Suppose that a product reads only some channels of a group. These channels then
-    count as if they were removed in the same proportion as the group. If a `cond` has several
-    branches, the function counts the branch that is most expensive in the whole network. If a norm
-    reads removed channels, `resized` adds operations for these channels, which are not counted.
-    With `batch_sizes`, every call of the returned function compiles the smaller network by
-    `resized`, and times this network as `cost` does.
+    is not traced. If a product reads only some channels of a group, these channels count as if they
+    were removed in the same proportion as the group. If a `cond` has several branches, the function
+    counts the branch that is most expensive in the whole network. If a norm reads removed channels,
+    `resized` adds operations for these channels, which are not counted. With `batch_sizes`, every
+    call of the returned function compiles the smaller network by `resized`, and times this network
+    as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -1,6 +1,6 @@
 """Finds the widths of a group that save cost on a device, by timing or by compiling.
 
-Hardware computes blocks of channels, called tiles, at once. So a network with slightly fewer
+Hardware computes blocks of channels, called tiles, at once, so a network with slightly fewer
 channels may cost as much as the whole network, or more.
 """
 

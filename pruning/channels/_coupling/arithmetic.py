@@ -1,8 +1,8 @@
 """Maps channel ids of operands to channel ids of results, for primitives that compute elements.
 
 After removal, a sum over channels lacks some terms, so each missing term must be zero, or all terms
-must be equal. The rule of a sum records this requirement. If the rule cannot say which parameters
-must be zero, the rule pins the channels, that is, forbids their removal.
+must be equal. The rule of a sum records which terms must be zero or equal. If the rule cannot say
+which parameters must be zero, the rule pins the channels, that is, forbids their removal.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,10 +64,8 @@ def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 
 
 def extremum(sign: int) -> Zeros:
-    """Extrema of zeros are zero.
-
-    All arrays must be zero. For a maximum, no number may be above zero; for a minimum, none may be
-    below zero.
+    """A maximum or minimum of zeros is zero: all arrays among the operands must be zero. For a
+    maximum, no number among the operands may be above zero; for a minimum, none may be below zero.
     """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
@@ -92,7 +90,7 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     Channels along summed axes are pinned unless removed channels add zero to the sum.
 
     If the sum runs over one axis, the removed channels may also have one common nonzero value.
-    `resized` then adds the values of the removed channels to the sum.
+    In this case, `resized` adds the common value of the removed channels to the sum.
     """
 
     def summable(value: ChannelIds) -> bool:

@@ -3,8 +3,8 @@
 Every axis of every array of a program has one id for each index. Two ids are united if the program
 needs both of their channels or neither, so a set of united ids is a channel of the network. `FIXED`
 is the set of all ids whose channels cannot be removed; ids in this set are called pinned. An axis
-that a broadcast makes is `FREE`. If the array is later combined with another array, the free axis
-takes the ids of the other array.
+that a broadcast makes is `FREE`. If an array with a free axis is later combined with another array,
+the free axis takes the ids of the other array.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -219,7 +219,7 @@ class UnionFind:
     ) -> Vector:
         """Make `ids` part of `FIXED` because of equations.
 
-        The default is the equations that are being read.
+        By default, the equations that are being read are recorded.
         """
         roots = self.find(ids)
         if self.settled:
@@ -309,9 +309,9 @@ class UnionFind:
 
         The channels lie along `axes` of the larger array.
 
-        The result is None if elements may be nonzero there, because the array is free or broadcast
-        along a removable axis. If no channel is removable, no parameter must be zero, so the set of
-        parameters is empty.
+        The result is None if elements may be nonzero at these channels, because the array is free
+        or broadcast along a removable axis. If no channel is removable, no parameter must be zero,
+        so the set of parameters is empty.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()
@@ -350,11 +350,12 @@ class UnionFind:
     ) -> Requirement:
         """The requirement that `value` is zero at the channels of an axis, or else uniform.
 
-        Uniform means that the elements are equal along these channels.
+        Uniform means that the elements are equal along the channels.
 
         If `value` is a `weight`, a product sums over the ids. A weight that is made of several
-        parameters, such as their sum, has the ids of one of them. The ids of the others are united
-        with these ids. At the first product, no ids of activations are united with them yet.
+        parameters, such as their sum, has the ids of one parameter, with which the ids of the other
+        parameters are united. At the first product, no ids of activations are united with the ids
+        of the weight yet.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

@@ -3,8 +3,8 @@
 `coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
 channel is a set of positions (array, axis, index) that must be removed together. The smaller model,
 without these positions, computes the same as the whole model with zeros at these positions.
-Channels of the model's inputs and outputs are never removed. Channels for which the library cannot
-show this equality are not removed either; `fixed_channels` gives the reasons.
+Channels of the model's inputs and outputs are never removed. If the library cannot show that the
+smaller model computes the same, it does not remove the channel; `fixed_channels` gives the reasons.
 """
 
 from collections.abc import Sequence
@@ -131,7 +131,7 @@ def fixed_channels(
 ) -> tuple[FixedChannels, ...]:
     """List the channels that cannot be removed, and the primitives that prevent the removal.
 
-    If these channels were removed, these primitives would compute another result.
+    Without the listed channels, the listed primitives would compute another result.
 
     Examples are primitives that the library does not know, sums over channels such as a norm or a
     softmax, and constants and random bits that vary along channels. With `resize`, as in

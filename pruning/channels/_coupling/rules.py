@@ -60,7 +60,7 @@ class Rule(NamedTuple):
         operands.
       sources: The operands from which the elements of the result are taken, if the other operands
         only choose among them.
-      sums: Whether the primitive sums over axes. Then removed channels along a summed axis may have
+      sums: Whether the primitive sums over axes, so removed channels along a summed axis may have
         equal values instead of zeros.
     """
 

@@ -90,7 +90,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
 
     All later layers then get zero from a removed channel, also after a nonlinearity, because the
     weights of the next kernel for this channel are zero too. If the model divides by an array, or
-    takes its square root or logarithm, this array is not set to zero. So all values and derivatives
+    takes its square root or logarithm, this array is not set to zero, so all values and derivatives
     of the masked model are finite. `keep` may be traced. Arguments and errors are the same as for
     `remove_channels`, but a group may lose all channels.
     """

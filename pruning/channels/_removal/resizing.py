@@ -248,9 +248,8 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
-        """The sum of the removed channels, which are all equal.
-
-        The removed channels' sum is a part of a sum over channels.
+        """The sum of the removed channels, which are all equal. This sum is the part of a sum over
+        channels that the smaller arrays lack.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]

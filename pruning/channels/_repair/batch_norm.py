@@ -145,7 +145,7 @@ def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Tree
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
     """A path for each folded kernel.
 
-    This is the kernel's own path, if this path and the path of the shift are not taken.
+    A kernel keeps its own path, unless this path or the path of the shift is taken.
     """
     found: list[str] = []
     for path in kernels:

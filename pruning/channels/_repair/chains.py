@@ -1,8 +1,8 @@
 """Finds chains of scales and shifts that follow a convolution or product, such as batch norm.
 
 A chain begins with a product of activations and a kernel. Each further equation of the chain
-multiplies each channel by a number or adds a number to each channel. Such numbers must be computed
-only from parameters and constants.
+multiplies each channel by a number or adds a number to each channel. The numbers of a chain must be
+computed only from parameters and constants.
 """
 
 from collections.abc import Callable, Sequence

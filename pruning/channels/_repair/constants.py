@@ -1,8 +1,8 @@
 """Adds the constant outputs of removed channels to the next biases.
 
 If all weights of a filter are zero, the output of its channel is a constant, such as relu(β) for a
-batch norm with bias β. If the channel is removed, this constant is missing from the sums of the
-next layer.
+batch norm with bias β. If a channel with a constant output is removed, the constant is missing from
+the sums of the next layer.
 """
 
 from collections.abc import Collection, Sequence
@@ -52,15 +52,15 @@ def fold_constants(
     """Add the constant outputs of removed channels to the biases of the next layers.
 
     The filters of a removed channel count as zeros. If a running mean is subtracted from
-    activations, the activations count as equal to this mean. The output of the channel is then a
-    constant, such as relu(β) if β is the last bias. This constant contributes to the sums of the
-    next layer. The contribution is added to the first parameter that the program adds to the sums
-    (a bias) or subtracts from them (a running mean). In the following four cases, the contribution
-    is dropped. No parameter is added to the sums before the next nonlinearity. The sum is inside a
-    loop. A divisor or a logarithm belongs to the group, and has no value if filters are zero. A
-    norm over the channels makes the contribution depend on the inputs. If the next kernel is padded
-    with zeros, the contribution is smaller along the edges of an image, and its mean over the image
-    is added. In all other cases, the folding is exact.
+    activations, the activations count as equal to this mean. Therefore the output of a removed
+    channel is a constant, such as relu(β) if β is the last bias. The contribution of the constant
+    to the sums of the next layer is added to the first parameter that the program adds to the sums
+    (a bias) or subtracts from them (a running mean). The contribution is dropped in four cases: if
+    no parameter is added to the sums before the next nonlinearity; if the sum is inside a loop; if
+    a divisor or a logarithm belongs to the group, and has no value for zero filters; or if a norm
+    over the channels makes the contribution depend on the inputs. If the next kernel is padded with
+    zeros, the contribution is smaller along the edges of an image, and its mean over the image is
+    added. In all other cases, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -1,8 +1,8 @@
 """Finds the factors by which a network multiplies a kernel's outputs, such as batch norm's factors.
 
 Up to the next nonlinearity or sum of activations, the network turns the outputs y of a kernel into
-gain ⊙ (y + before) + after. Here `before` consists of parameters such as a running mean. The gain
-is computed from parameters such as a scale and a running variance.
+gain ⊙ (y + before) + after. The term `before` consists of parameters such as a running mean. The
+gain is computed from parameters such as a scale and a running variance.
 """
 
 from collections.abc import Sequence
@@ -72,8 +72,8 @@ NO_GAIN = Gain()
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
     """The gain of each kernel, by the number of the kernel.
 
-    The network must have no dead code. A kernel is left out in two cases. Its outputs are also read
-    without the gain. Before the gain, a sum adds something other than one parameter to the outputs.
+    The network must have no dead code. A kernel is left out if its outputs are also read without
+    the gain, or if a sum before the gain adds something other than one parameter to the outputs.
     """
     found = Gains(leaves)
     parameters = [

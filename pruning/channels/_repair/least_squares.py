@@ -2,9 +2,9 @@
 
 The whole network and the network with removed channels at zero are evaluated on the same inputs.
 Layer by layer, the solution of a linear least-squares problem is a new kernel of the second
-network. The inputs of this problem are computed by the second network, whose earlier layers are
-already repaired. The targets of the problem are the outputs of the whole network. The method
-follows Luo et al. (2017), ThiNet, and He et al. (2017).
+network. The inputs of the least-squares problem are computed by the second network, whose earlier
+layers are already repaired. The targets of the least-squares problem are the outputs of the whole
+network. The method follows Luo et al. (2017), ThiNet, and He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence
@@ -56,13 +56,13 @@ def least_squares(
     """Fit the kernels that read removed channels to data; call this before `remove_channels`.
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
-    order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
-    Here x̃ are the inputs in the network repaired so far, y are the outputs in the whole network,
+    order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions,
+    where x̃ are the inputs in the network repaired so far, y are the outputs in the whole network,
     and W₀ is the old kernel. If the program adds a bias to the outputs or subtracts a running mean,
     this parameter also takes the mean error of the outputs. The penalty λ is one value of `ridge`
     times the mean of Σ x̃². The last quarter of the batches decides which value of `ridge` is used,
-    and then W is computed from all batches. On this last quarter, the outputs with W are never
-    further from the outputs of the whole network than the outputs with W₀.
+    and then W is computed from all batches. On the last quarter of the batches, the outputs with W
+    are never further from the outputs of the whole network than the outputs with W₀.
 
     Kernels are computed group by group by Cholesky factorization, on the host in float64. The
     second moments of inputs and outputs are computed on the devices that hold the batches. For all

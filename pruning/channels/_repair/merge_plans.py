@@ -43,8 +43,8 @@ def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transpo
 def transport(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
     """The plan of `jaxnorm.shift.transport_plan` from all channels to the kept channels.
 
-    All channels have the same mass, and all kept channels have the same mass. So each kept channel
-    receives the same total mass.
+    All channels have the same mass, and all kept channels have the same mass. Therefore each kept
+    channel receives the same total mass.
 
     Raises:
       ValueError: `keep` keeps no channel, or `features` are not finite.

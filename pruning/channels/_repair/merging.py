@@ -2,12 +2,12 @@
 
 If two channels are equal, one channel can replace both: the next kernels then add the weights for
 both channels. If two channels are similar, a channel with the mean of their filters nearly replaces
-both. A plan T is a matrix that says how much of channel i is moved to kept channel j. New filters
-and biases are means of the old ones with the weights T[i, j] / Σᵢ T[i, j]. New rows of the next
-kernels are sums of old rows with the weights T[i, j] / Σⱼ T[i, j]. If different filters are
-averaged, the outputs of their mean have a smaller variance. So if the network divides these outputs
-by a running standard deviation, the merged filters are scaled up to the running variance. Sources
-are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
+both. A plan T is a matrix that says how much of channel i is moved to kept channel j. By a plan T,
+new filters and biases are means of the old ones with the weights T[i, j] / Σᵢ T[i, j]. By a plan T,
+new rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ T[i, j]. If
+different filters are averaged, the outputs of their mean have a smaller variance. If the network
+divides the outputs of a merged filter by a running standard deviation, the filter is scaled up to
+the running variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -200,7 +200,7 @@ class Merging:
     def sign(self, i: int) -> np.ndarray:
         """The array of parameter `i`, in which scales are multiplied by the signs of gains.
 
-        The filters take over these signs.
+        The filters take over the signs of the gains.
         """
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:

@@ -95,8 +95,9 @@ def ridge_solution(
 ) -> np.ndarray:
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
-    The penalty λ is a number of `ridge` times the mean of Σ x². For each number, W is computed from
-    the first rows only. The number whose W has the smallest error on the held-out rows is chosen.
+    The penalty λ is a number of `ridge` times the mean of Σ x². For each number of `ridge`, the
+    kernel W is computed from the first rows only. The number whose W has the smallest error on the
+    held-out rows is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:

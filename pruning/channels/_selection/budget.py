@@ -37,20 +37,20 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    The algorithm is greedy: it repeats the step that looks best. In each step, one group becomes
-    narrower: the group whose loss divided by the saved cost is smallest. The algorithm stops at the
-    first widths within the budget. Without `price`, the largest steps are then undone if the cost
-    stays within the budget. So the unused budget is less than the next step of any group that lost
-    channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the group).
-    So scores of different layers need not have the same unit. If a layer has already lost many
-    channels, the loss of one more channel is larger. The reason is that a bottleneck harms the
-    whole network. Suppose that the cost is a sum over groups, and that each further channel of a
-    group saves no more than the channel before. Then the loss exceeds the smallest possible loss by
-    at most the loss of the last step, Dantzig (1957). If layers connect two groups, the cost is not
-    a sum over groups, and the bound does not hold.
+    The algorithm is greedy: in each step, the group whose loss divided by the saved cost is
+    smallest becomes narrower. The algorithm stops at the first widths within the budget. Without
+    `price`, the largest steps are then undone if the cost stays within the budget. Therefore the
+    unused budget is less than the next step of any group that lost channels. The loss of a group is
+    −log(sum of the kept scores / sum of all scores of the group), so scores of different layers
+    need not have the same unit. If a layer has already lost many channels, the loss of one more
+    channel is larger, because a bottleneck harms the whole network. If the cost is a sum over
+    groups, and each further channel of a group saves no more than the channel before, the loss
+    exceeds the smallest possible loss by at most the loss of the last step, Dantzig (1957). If
+    layers connect two groups, the cost is not a sum over groups, and the bound on the loss does not
+    hold.
 
     The choice is computed on the host. With `price`, the algorithm chooses steps by `price`, and
-    calls `cost` only a logarithmic number of times. So `cost` may be slow, for example because it
+    calls `cost` only a logarithmic number of times, so `cost` may be slow, for example because it
     compiles and measures.
 
     Args:
@@ -145,7 +145,7 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths of all groups after each step, from the widest network to the narrowest.
 
-    A step may save less if other steps were taken before. So the saving of a step is computed again
+    A step may save less if other steps were taken before, so the saving of a step is computed again
     before the step is taken.
     """
     path = [tuple(own.size - 1 for own in values)]

@@ -28,9 +28,9 @@ def taylor_scores(
     `batches`.
 
     This score approximates the squared change of the loss if the filters of the channel are set to
-    zero, Molchanov et al. (2019). The approximation is of first order. To use `taylor_scores` with
-    `prune`, pass `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine
-    `taylor_scores` and `resize`, because `loss` would have to accept smaller trees.
+    zero, Molchanov et al. (2019). To use `taylor_scores` with `prune`, pass
+    `score=partial(taylor_scores, loss=loss, batches=batches)`. Do not combine `taylor_scores` and
+    `resize`, because `loss` would have to accept smaller trees.
 
     Args:
       params: The tree from which the groups were read.
@@ -72,10 +72,10 @@ def wanda_scores(
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the weights that read it, times the norm of its values: Σ |w| ‖x‖₂.
 
-    Here x are the values that the weight w multiplies, for all samples of `inputs`. The term |w|
-    ‖x‖₂ is Wanda's score of a weight, Sun et al. (2024). The sum runs over the weights of later
-    layers that are removed with the channel. The norm of a feature map is taken over samples and
-    pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
+    In the formula, x are the values that the weight w multiplies, for all samples of `inputs`. The
+    term |w| ‖x‖₂ is Wanda's score of a weight, Sun et al. (2024). The sum runs over the weights of
+    later layers that are removed with the channel. The norm of a feature map is taken over samples
+    and pixels. To use `wanda_scores` with `prune`, pass `score=partial(wanda_scores, apply=apply,
     inputs=[x])`.
 
     Args:
@@ -125,7 +125,7 @@ def _product(w: Array, gradient: Array) -> Array:
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
     """The values |w| ‖x‖₂ in the shape of each leaf.
 
-    Here w is a weight of a kernel, and x are the activations that w multiplies.
+    In the formula, w is a weight of a kernel, and x are the activations that w multiplies.
     """
     network = read_network(apply, params, inputs)
 

@@ -31,14 +31,14 @@ def reconstruction_scores(
     The error is measured after `least_squares` has fitted the next kernels. The algorithm removes
     one channel of a group at a time. The removed channel is the channel that increases the error E
     = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. The error E is summed over all kernels W₀
-    that read the group. In E, x and y are the inputs and outputs of a kernel in the whole network.
-    If a parameter is added to y, the means of x and y are subtracted. The penalty λ is `ridge`
-    times the mean of Σ x². The score of a channel is the error E after the channel is removed.
-    Scores rise from the first removed channel to the last, so the k channels with the lowest scores
-    are the first k removed channels. After each removal, the inverse of Σ x xᵀ + λ is updated
-    exactly, on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective
-    is from OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm needs n (n
-    s)² s multiplications.
+    that read the group. In the error E, x and y are the inputs and outputs of a kernel in the whole
+    network. If a parameter is added to y, the means of x and y are subtracted. The penalty λ is
+    `ridge` times the mean of Σ x². The score of a channel is the error E after the channel is
+    removed. Scores rise from the first removed channel to the last, so the k channels with the
+    lowest scores are the first k removed channels. After each removal, the inverse of Σ x xᵀ + λ is
+    updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the
+    objective is from OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm
+    needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not

@@ -28,7 +28,7 @@ def sensitivity(
 
     The method is the scan of Li et al. (2017), Pruning filters, for groups instead of layers.
     Channels are masked, that is, set to zero, which gives the outputs of the smaller network. All
-    trees then have the same shapes, so a compiled `measure` compiles once. The scan runs on the
+    masked trees have the same shapes, so a compiled `measure` compiles once. The scan runs on the
     host.
 
     Args:

@@ -18,7 +18,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """The mean number of samples that ReLU maps to zero.
 
-    The two means are over neurons with Wν < μ and over neurons with Wν > μ. They are over 40
+    The two means are over neurons with Wν < μ and over neurons with Wν > μ. The means are over 40
     batches with 2,000 neurons each; a batch has a cluster of 19 samples, and one sample far from
     the cluster.
     """

@@ -157,8 +157,8 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 def cluster_distances(n: int) -> tuple[float, float]:
     """Distances in the cluster of the odd state, in units of R.
 
-    They are the distance between two samples of the cluster, and the distance of one of them to the
-    centre. The unit R is the distance of the odd sample from the centre of the cluster.
+    The results are the distance between two samples of the cluster, and the distance of one sample
+    to the centre. The unit R is the distance of the odd sample from the centre of the cluster.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

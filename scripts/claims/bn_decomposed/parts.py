@@ -49,9 +49,9 @@ WIDTHS = (16, 64, 256)  # widths of the linear networks
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
     """The mean |cos| of samples after 100 linear layers with rescaling only, by width.
 
-    For further results, something is subtracted from this mean: half of the mean after layer 25 (at
-    width 64), or 0.6 or 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is
-    0.5 times the mean at a quarter of the width.
+    Further results are this mean minus half of the mean after layer 25 (at width 64), and minus 0.6
+    or 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is 0.5 times the mean
+    at a quarter of the width.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

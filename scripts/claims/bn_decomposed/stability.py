@@ -55,7 +55,7 @@ def expected_norm() -> float:
 
 
 def norm_of_a_wider_layer() -> float:
-    """The same mean norm for a layer with one more neuron."""
+    """The mean norm of `expected_norm` for a layer with one more neuron."""
     return geometry.mean_field.expected_norm_factor(WIDTH + 1)
 
 

@@ -2,7 +2,7 @@
 
 A layer has N filters of d dimensions and standard deviation c. The paper also writes n for N and k
 for d. Let R = Γ((d + 1)/2)/Γ(d/2). A norm has mean √2 c R and variance 2c²h, where h = d/2 − R².
-Its squared coefficient of variation is q − 1, where q = d/(2R²).
+The squared coefficient of variation of a norm is q − 1, where q = d/(2R²).
 """
 
 from claims.cwda import (

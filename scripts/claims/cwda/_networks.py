@@ -1,6 +1,6 @@
 """Sentences that compare results of our trained networks with the paper's numbers.
 
-The layers of one network are not independent runs. So the number in brackets is the standard
+The layers of one network are not independent runs, so the number in brackets is the standard
 deviation over layers, not the standard error of a mean.
 """
 

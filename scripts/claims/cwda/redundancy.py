@@ -39,7 +39,7 @@ SECTION_4_1_1 = claim(
 def sensitivity_of_transitions(found: Any) -> str:
     """Spearman's ρ of l1 and l2 in layers with a change of width, and the median of other layers.
 
-    In these layers, the number of filters changes.
+    In a layer with a change of width, the number of filters changes.
     """
     layers = found["layers"]
     pairs = list(itertools.pairwise(layers))

@@ -22,8 +22,8 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
     """The paper's second test, read literally: Student's t of (σⱼ/mean − 1)² against margin².
 
     The hypothesis that the test can reject is a mean of at least margin²; the p-value is the lower
-    tail. The distribution of the squares is skewed. So at the boundary, a test of nominal size 5%
-    has size 11% with 64 filters and 20% with 16 filters.
+    tail. Because the distribution of the squares is skewed, at the boundary a test of nominal size
+    5% has size 11% with 64 filters and 20% with 16 filters.
     """
     n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
     square = jnp.square(stds / stds.mean() - 1)
@@ -34,7 +34,7 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
     """The tail probability P(T > t) of Student's t.
 
-    It is computed from a ratio of t² that follows a Beta distribution.
+    The probability is computed from a ratio of t² that follows a Beta distribution.
     """
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
@@ -161,11 +161,11 @@ TEST_2.variance(
 def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
     """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
 
-    The hypothesis is that the mean is small. The paper takes it as support for the hypothesis if
-    the test does not reject. However, a test that does not reject proves nothing, because a test on
-    few weights never rejects. The margin has the wrong unit, because S is the variance. For weights
-    of standard deviation 0.02 and a margin of 0.05, the allowed mean is 0.001 standard deviations.
-    So at μ = 0 and n = 2000, the test of size 5% rejects in 9.1% of the cases, not in 0.
+    The hypothesis is that the mean is small. The paper takes a test that does not reject as support
+    for the hypothesis. However, a test that does not reject proves nothing, because a test on few
+    weights never rejects. The margin has the wrong unit, because S is the variance. For weights of
+    standard deviation 0.02 and a margin of 0.05, the allowed mean is 0.001 standard deviations.
+    Therefore the test of size 5% rejects in 9.1% of the cases at μ = 0 and n = 2000, not in 0.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)

@@ -1,8 +1,8 @@
 """Bounds on the earth mover distance that the parameters of a normalizer certify.
 
 The bounds extend Theorems 3.1 to 3.3 of the unitization paper to later normalizers: W′ ≤ min(2M, L
-W). Here M is the radius of the outputs around the bias, and L is the Lipschitz constant; both hold
-for all inputs.
+W). In the bound, M is the radius of the outputs around the bias, and L is the Lipschitz constant;
+both hold for all inputs.
 """
 
 from collections.abc import Callable, Iterator
@@ -103,8 +103,8 @@ def apart(layer: Layer, x: Array, y: Array) -> float:
 def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0) -> list[float]:
     """How closely a layer attains its bounds: two quotients of a distance and its bound, minus 1.
 
-    The first is for the outputs of a far point and its negative, over 2M; the second is for two
-    points next to `origin`, over L W.
+    The first quotient is for the outputs of a far point and its negative, over 2M. The second
+    quotient is for two points next to `origin`, over L W.
     """
     origin = origin + jnp.zeros_like(near)
     lengths = 2 * NEAR * float(jnp.linalg.norm(near)) * float(layer.bounds.lipschitz)

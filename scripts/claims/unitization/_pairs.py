@@ -1,6 +1,6 @@
 """Exact earth mover distances of many pairs of discrete distributions.
 
-A list of points with equal weights is a distribution. So theorems must hold for its exact earth
+A list of points with equal weights is a distribution, so theorems must hold for its exact earth
 mover distance, which has no sampling error.
 """
 

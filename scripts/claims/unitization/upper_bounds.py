@@ -185,7 +185,7 @@ LOW_DIMENSIONS = claim(
 def worst_distance(d: int) -> float:
     """The distance W of ±(1, …, 1) and ±(1, −1, 1, …).
 
-    These points are the worst outputs of a batch norm without noise.
+    The points are the worst outputs of a batch norm without noise.
     """
     x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
     return float(_distance_bounds(x, y)[0][0])

@@ -35,8 +35,8 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 def networks() -> list[Pair]:
     """Random networks, with weights drawn by each random generator.
 
-    They are compared with drawing all weights and one matrix product for each layer. The last rows
-    compare the generators by the time that only drawing the weights takes.
+    The networks are compared with drawing all weights and one matrix product for each layer. The
+    last rows compare the generators by the time that only drawing the weights takes.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
     keys = {name: jax.random.key(0, impl=name) for name in GENERATORS}
@@ -75,7 +75,7 @@ def networks() -> list[Pair]:
 def trees() -> list[Pair]:
     """One tree of depth 14, compared with brute force.
 
-    Also, many shallower trees in one call are compared with one tree.
+    Many shallower trees in one call are also compared with one tree.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))

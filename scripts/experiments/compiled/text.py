@@ -103,7 +103,7 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of trips of a `while` loop.
 
-    This is XLA's number; else the bound of a counter from 0; else None.
+    The result is XLA's number; else the bound of a counter from 0; else None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:

@@ -289,7 +289,7 @@ def hidden_scores(
 ) -> Float[np.ndarray, " hidden"]:
     """Scores of the residual stream's channels from one layer.
 
-    For `reconstruction`, these are the scores of `wanda`.
+    With `reconstruction`, channels have the scores of `wanda`.
     """
     if score == "random":
         return np.zeros(model.hidden)

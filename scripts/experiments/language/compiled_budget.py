@@ -32,8 +32,7 @@ DTYPE = jnp.bfloat16
 def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
     """The numbers of units within a budget in bytes, found in a separate process.
 
-    The reason is that a process can compile for one kind of chip only, and then runs nothing on
-    another.
+    A process can compile for one kind of chip only, and then runs nothing on another.
 
     Args:
       folder: The folder of the model.

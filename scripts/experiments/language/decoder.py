@@ -4,10 +4,11 @@ The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.w
 inputs), without the prefix `model.layers.3.`. A residual stream is an array (*batch, tokens,
 hidden). All arrays are float32.
 
-A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. So the inputs of
-its two output projections can be measured, scored and used in fits. A mixture of experts has
-`add_experts` instead of the last two steps, and `activate_expert` for the inputs of an expert's
-down projection. The kernels of all experts of a layer are one array, (experts, outputs, inputs).
+A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
+the inputs of the layer's two output projections can be measured, scored and used in fits. A mixture
+of experts has `add_experts` instead of the last two steps, and `activate_expert` for the inputs of
+an expert's down projection. The kernels of all experts of a layer are one array, (experts, outputs,
+inputs).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,10 @@
 """Removes units of a decoder from its arrays, and leaves all other computations as they are.
 
 An RMS norm divides by a mean over the width, so its result depends on the width. With d old and k
-new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). So the new norm has the scale γ
-√(d/k), and the new ε is ε d/k. Three further changes follow from the new ε and the new width. The
-norms of single heads use the new ε too, so queries and keys are multiplied by √(d/k). Gemma
-multiplies embeddings by the square root of the width, so Gemma's embeddings are multiplied by
+new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the
+scale γ √(d/k), and the new ε is ε d/k. Three further changes follow from the new ε and the new
+width. The norms of single heads use the new ε too, so queries and keys are multiplied by √(d/k).
+Gemma multiplies embeddings by the square root of the width, so Gemma's embeddings are multiplied by
 √(d/k). If the embedding is also the kernel of the output layer, the last norm is divided by √(d/k).
 """
 

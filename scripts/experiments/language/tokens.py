@@ -44,7 +44,7 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
 def are_bytes(folder: Path) -> bool:
     """Whether the tokens are bytes.
 
-    They are bytes if the folder has no tokenizer or has the tokenizer of `train_lm.py`.
+    The tokens are bytes if the folder has no tokenizer or has the tokenizer of `train_lm.py`.
     """
     tokenizer = folder / "tokenizer.json"
     return not tokenizer.is_file() or files.read_json(tokenizer, dict) == export.tokenizer()

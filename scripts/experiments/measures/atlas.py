@@ -360,7 +360,7 @@ def certificate(
 ) -> float | None:
     """The bound M + M′ + ‖β − β′‖ from parameters alone; None for layers without a bound.
 
-    A sample may consist of P vectors. Its radius is then √P times the radius of one vector, and the
+    If a sample consists of P vectors, its radius is √P times the radius of one vector, and the
     distance of its biases is √P times the distance for one vector.
     """
     pixels = int(np.prod(shape[1:-1]))

@@ -1,12 +1,12 @@
 """Figure 2 of Nachum et al.: accuracy and rank of four kinds of networks, by depth.
 
-Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm. One kind starts
+Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm: one kind starts
 from PyTorch's default weights, the other kind from He et al.'s weights. Two kinds have batch norm.
 The authors train networks with batch norm by Adam and all others by SGD. Our fourth kind,
 "batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer for the first
 batch, before training. Accuracies are measured on 1,000 training samples, after training. Deep
-networks learn with He's initialization and with batch norm. With PyTorch's initialization, their
-accuracy stays at chance. Only with batch norm is the rank 128 at all depths.
+networks learn with He's initialization and with batch norm. With PyTorch's initialization, the
+accuracy of deep networks stays at chance. Only with batch norm is the rank 128 at all depths.
 """
 
 import itertools

@@ -1,8 +1,9 @@
 """Spearman's ρ of l1 and l2 in trained layers, and the predictions of three models of filters.
 
-The first model has Gaussian filters. The second has independent weights of a fitted shape, and a
-fitted spread of scales. The third also has a fitted effective dimension. A fourth model, `logs`, is
-an upper limit: two normal variables with the measured correlation of log l1 and log l2.
+The first model has Gaussian filters. The second model has independent weights of a fitted shape,
+and a fitted spread of scales. The third model also has a fitted effective dimension. A fourth
+model, `logs`, is an upper limit: two normal variables with the measured correlation of log l1 and
+log l2.
 """
 
 from collections.abc import Mapping, Sequence

@@ -20,7 +20,7 @@ from experiments.training.step import State
 def units(epochs: int, seeds: int) -> int:
     """The expected work, in epochs of training.
 
-    It is about two epochs for each network, and six for the checks.
+    The work is about two epochs for each network, and six for the checks.
     """
     return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 

@@ -100,7 +100,7 @@ class Program(NamedTuple):
 def dense_recipe(dataset: str, epochs: int, batch_size: int) -> Recipe:
     """The paper's dense network.
 
-    Its learning rate is divided by 5 at 30, 60 and 80 % of the epochs.
+    The learning rate is divided by 5 at 30, 60 and 80 % of the epochs.
     """
     return Recipe(
         dataset=dataset,

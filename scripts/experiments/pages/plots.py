@@ -133,7 +133,7 @@ def whole_numbers(axes: Axes) -> None:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers.
 
-    It has a few ticks in all, or one or three for each decade.
+    The axis has a few ticks in all, or one or three for each decade.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()

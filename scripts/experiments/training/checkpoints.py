@@ -267,8 +267,8 @@ def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     """A checksum of each array's bits and their positions, equal for every sharding.
 
     The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. If one
-    element changes, the checksum always changes. If several elements change, it remains equal in
-    only one of 2³² cases.
+    element changes, the checksum always changes. If several elements change, the checksum remains
+    equal in only one of 2³² cases.
     """
     return [_checksum(leaf) for leaf in leaves]
 

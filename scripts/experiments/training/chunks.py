@@ -79,7 +79,7 @@ class Clock:
 
     The time of compilation and evaluation does not count. For each epoch, with its compilation, the
     clock also measures the share of the time in which the program waited for a batch. While the
-    program waits, an asynchronous device may still compute earlier steps. So the device was idle
+    program waits, an asynchronous device may still compute earlier steps, so the device was idle
     for at most this share of the time.
     """
 

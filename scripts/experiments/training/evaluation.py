@@ -53,7 +53,7 @@ def evaluator(
 ) -> Callable[..., list[dict[str, float]]]:
     """Return a function that gives the accuracies of each seed.
 
-    Its arguments are a network and, for records, the name of a view.
+    The arguments of the function are a network and, for records, the name of a view.
 
     Args:
       recipe: The recipe of the trained network.

@@ -28,8 +28,8 @@ def scan_steps(
       optimizer: Optax optimizer.
       params: Parameters before the first step.
       optimizer_state: State of the optimizer before the first step.
-      batches: Arrays whose first axis counts steps. They are the batches, or values from which
-        `loss` makes the batches, such as indices or a random key.
+      batches: Arrays whose first axis counts steps. The arrays are the batches, or values from
+        which `loss` makes the batches, such as indices or a random key.
     """
 
     def step(carry: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:

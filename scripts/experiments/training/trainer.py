@@ -292,7 +292,7 @@ def _with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.S
 def _state_sharding(mesh: Mesh, shard: bool, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
     """The sharding of a state.
 
-    It is replicated or, with `shard`, along the longest axis that divides evenly.
+    The state is replicated or, with `shard`, sharded along the longest axis that divides evenly.
     """
     axes = [k for k, n in enumerate(leaf.shape) if n % mesh.size == 0]
     if not shard or leaf.size < MIN_SHARDED_SIZE or not axes:
