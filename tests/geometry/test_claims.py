@@ -223,11 +223,13 @@ def test_a_finding_by_hand(options, difference, stderr, tail):
     ((found,),) = (v.findings for v in claims.decide([claim_of(part)], {"uniform": measured}))
     predicted = claims.number(part.predicted)
     z = difference / stderr
-    p = {
-        "both": 2 * stats.t.sf(abs(z), 20),
-        "above": stats.t.sf(z, 20),
-        "below": stats.t.cdf(z, 20),
-    }[tail]
+    p = float(
+        {
+            "both": 2 * stats.t.sf(abs(z), 20),
+            "above": stats.t.sf(z, 20),
+            "below": stats.t.cdf(z, 20),
+        }[tail]
+    )
     estimate = 5.3 if part.moment == "mean" else 3.0
     visible = max(0.1 * predicted - claims.number(part.within), 0)
     power = stats.norm.cdf(visible / stderr - stats.norm.isf(LEVEL / 2))
