@@ -19,6 +19,8 @@ NUMBER: Any = 1.0
 HALF: Any = "0.5"
 NUMPY_HALF: Any = np.str_(HALF)
 HALF_WAY: Any = 2.5
+HALF_OF_ONE: Any = 0.5
+ANY_LOSS: Any = len
 ZERO: Any = 0
 NAME: Any = "batch"
 SCALAR: Any = np.float32(1)
@@ -127,6 +129,9 @@ WRONG_TYPES = {
     "a batch must be one array of inputs; got 2 arrays: select the inputs, .* call=": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [(IMAGES, X)])
     ],
+    "a batch must be one array of inputs; got 0 arrays: select the inputs, .* call=": [
+        lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [()])
+    ],
     "layers must be a list of names; got the string 'layers.1'": [
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
     ],
@@ -174,6 +179,43 @@ WRONG_SHAPES = {
     r"before must have an axis of samples and an axis of features; got shape \(\)": [
         lambda: shift.layer_shift(SCALAR, SCALAR)
     ],
+    r"mean_x must be a vector; got shape \(0,\)": [lambda: shift.mean_lower_bound(X[0, :0], ROW)],
+    r"mean_y must be a vector; got shape \(1, 3\)": [lambda: shift.mean_lower_bound(ROW, X[:1])],
+    r"alpha must be a scalar or have shape \(3,\); got \(2,\)": [
+        lambda: shift.unitized_upper_bound(SHORT, X, X),
+        lambda: shift.sharp_unitized_upper_bound(SHORT, X, X),
+        lambda: shift.interpolated_upper_bound(SHORT, X, X),
+        lambda: shift.dyt_bounds(SHORT, ROW),
+        lambda: shift.derf_bounds(SHORT, ROW),
+        lambda: shift.unitized_bounds(SHORT, ROW),
+    ],
+    r"alpha must be a scalar or a vector; got shape \(4, 3\)": [
+        lambda: shift.unitized_upper_bound(X),
+        lambda: shift.interpolated_upper_bound(X, X, X),
+    ],
+    r"alpha must have at least one number; got shape \(0,\)": [
+        lambda: shift.unitized_upper_bound(X[0, :0])
+    ],
+    "x and y must be given together; got one of them": [
+        lambda: shift.unitized_upper_bound(0.5, X),
+        lambda: shift.unitized_upper_bound(0.5, y=X),
+    ],
+    r"scale must be a vector with one number per feature; got shape \(4, 3\)": [
+        lambda: shift.layer_norm_bounds(X),
+        lambda: shift.unitized_bounds(0.5, X),
+    ],
+    r"running\.mean must be a number or have shape \(3,\), .*; got shape \(2,\)": [
+        lambda: jaxnorm.batch_renorm(X, running=jaxnorm.batch_statistics(X[:, :2]))
+    ],
+    "a part of the batch must have samples on its first axis; got a scalar": [
+        lambda: jaxnorm.nnx.microbatched(ANY_LOSS, 2)(conv_and_norm(), SCALAR)
+    ],
+    r"norm must act on the layer's 4 features along axis -1; got 4 along axis 1": [
+        lambda: jaxnorm.nnx.fold(
+            nnx.Linear(3, 4, rngs=nnx.Rngs(0)),
+            jaxnorm.nnx.BatchNorm(4, axis=1, rngs=nnx.Rngs(0)),
+        )
+    ],
 }
 
 WRONG_NUMBERS = {
@@ -197,6 +239,43 @@ WRONG_NUMBERS = {
     ],
     "radius must be finite; got inf": [lambda: shift.clipped_power(X, radius=np.inf)],
     "dims must be finite; got a larger int": [lambda: shift.mean_projection(10**400)],
+    "dims must be at least 1; got 0.5": [lambda: shift.mean_projection(HALF_OF_ONE)],
+    "var_x must not be negative; the lowest is -2": [
+        lambda: shift.moment_upper_bound(ROW, -2 * ROW, ROW, ROW),
+        lambda: shift.sharp_moment_upper_bound(ROW, -2 * ROW, ROW, ROW),
+    ],
+    "var_y must not be negative; the lowest is -2": [
+        lambda: shift.moment_upper_bound(ROW, ROW, ROW, -2 * ROW),
+        lambda: shift.sharp_moment_upper_bound(ROW, ROW, ROW, -2 * ROW),
+    ],
+    r"alpha must lie in \(0, 1\); got 0.0": [
+        lambda: shift.interpolation_counterexample(0.0, length=1.0)
+    ],
+    r"alpha must lie in \(0, 1\); got nan": [
+        lambda: shift.interpolation_counterexample(np.nan, length=1.0)
+    ],
+    "length must be positive and dims must be at least 1; got length 0.0 and dims 2": [
+        lambda: shift.interpolation_counterexample(0.5, length=0.0, dims=2)
+    ],
+    "length must be positive and dims must be at least 1; got length nan and dims 1": [
+        lambda: shift.interpolation_counterexample(0.5, length=np.nan)
+    ],
+    "length must be finite; got inf": [
+        lambda: shift.interpolation_counterexample(0.5, length=np.inf)
+    ],
+    r"distance must lie in \[0, inf\]; got -0.5": [
+        lambda: shift.certified_upper_bound(shift.dyt_bounds(0.5, ROW), jnp.asarray(-0.5))
+    ],
+    "distance must fit a float": [
+        lambda: shift.certified_upper_bound(shift.dyt_bounds(0.5, ROW), 10**400)
+    ],
+    "r_max must be at least 1; got 0.5": [lambda: jaxnorm.batch_renorm(X, r_max=0.5)],
+    "r_max must be at least 1; got nan": [lambda: jaxnorm.batch_renorm(X, r_max=np.nan)],
+    r"d_max must lie in \[0, inf\]; got -1.0": [lambda: jaxnorm.batch_renorm(X, d_max=-1.0)],
+    "clip must be positive; got nan": [
+        lambda: shift.emd_critic(jax.random.key(0), X, X, X, X, clip=np.nan)
+    ],
+    "microbatches must be at least 1; got -2": [lambda: jaxnorm.nnx.microbatched(ANY_LOSS, -2)],
     r"x must be images \(samples, height, width, 3 channels\); got \(2, 3, 8, 8\); for channels": [
         lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
         lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),

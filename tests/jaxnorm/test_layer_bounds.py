@@ -69,14 +69,18 @@ def test_edges():
     assert (nothing.radius, nothing.lipschitz) == (0, 0)
     assert shift.unitized_bounds(1.0, jnp.ones(4)).lipschitz == math.inf
     assert shift.unitized_bounds(0.0, jnp.ones(4)).radius == math.inf
-    assert jnp.isnan(shift.unitized_bounds(1.5, jnp.ones(4)).radius)
+    for alpha in (1.5, -0.5, jnp.array([0.5, 0.5, 0.5, -0.1]), jnp.array([0.5, 0.5, 1.1, 0.5])):
+        assert np.isnan(shift.unitized_bounds(alpha, jnp.ones(4))).all()
+    some = shift.derf_bounds(jnp.array([0.0, -0.5, 2.0]), jnp.array([9.0, 3.0, -4.0]))
+    np.testing.assert_allclose(some, [5, 8 * 2 / math.sqrt(math.pi)])
+    assert shift.certified_upper_bound(some) == 10
+    half = shift.certified_upper_bound(some, jnp.asarray(0.5))
+    np.testing.assert_allclose(half, 8 / math.sqrt(math.pi))
 
 
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="scale must be a vector"):
         shift.rms_norm_bounds(jnp.ones(0))
-    with pytest.raises(Exception, match="alpha"):
-        shift.dyt_bounds(jnp.ones(3), jnp.ones(4))
 
 
 def test_the_claims_of_the_library_hold(key):

@@ -206,6 +206,39 @@ def test_equation_5_fails_where_outputs_exceed_its_radius():
     assert np.mean(np.asarray(stated) > exact(x, y)) > 0.5
 
 
+def test_bounds_from_moments_by_hand():
+    """Means of (3, 4) and (0, 0), variances of (1, 2) and (3, 4): S = 3, S' = 7, D = 5."""
+    mean_x, var_x, mean_y, var_y = jnp.array([[3.0, 4.0], [1.0, 2.0], [0.0, 0.0], [3.0, 4.0]])
+    moments = mean_x, var_x, mean_y, var_y
+    np.testing.assert_allclose(moment_upper_bound(*moments), 3 + 7 + 5 + 2)
+    np.testing.assert_allclose(sharp_moment_upper_bound(*moments), (3 + 7 + 25) ** 0.5)
+    np.testing.assert_allclose(normalized_upper_bound(*moments), 3 + 7 + 4 + 5 + 2)
+    expected = abs(9 + 16 + 3 - 7) / (2 * 6 * 2**0.5)
+    np.testing.assert_allclose(normalized_lower_bound(*moments, radius=6.0), expected)
+    np.testing.assert_allclose(mean_lower_bound(mean_x, mean_y), 5)
+    x = jnp.stack([mean_x, mean_y])  # Σ (x/5)³/(3√2)·5 and Σ (x/5)²/(2√2)·5, of two samples
+    np.testing.assert_allclose(
+        moment_lower_bound(x, x[1:], radius=5.0, p=3), (0.6**3 + 0.8**3) * 5 / (6 * 2**0.5)
+    )
+    np.testing.assert_allclose(moment_lower_bound(x[1:], x, radius=5.0), 5 / (4 * 2**0.5))
+
+
+def test_bounds_of_unitized_outputs_by_hand():
+    """Norms of 0.5 and 4 beside 2, alphas of 0.25 and 0.5."""
+    alpha = jnp.array([0.5, 0.25])
+    x, y = jnp.array([[0.3, 0.4], [0.0, -4.0]]), jnp.array([[2.0, 0.0]])
+    stated = (unitized_upper_bound, sharp_unitized_upper_bound, interpolated_upper_bound)
+    found = jax.jit(lambda alpha: [bound(alpha, x, y) for bound in stated])
+    sharp = (0.5 / (0.5 * 0.5 + 0.5) + 4 / (0.25 * 4 + 0.75)) / 2 + 2 / (0.25 * 2 + 0.75)
+    upper = (0.5 + 0.5 * 0.5 + 0.25 + 0.75 * 4) / 2 + 0.25 + 0.75 * 2
+    np.testing.assert_allclose(found(alpha), [2 / 0.25, sharp, upper])
+    norms = (0.5 + 4) / 2 + 2
+    np.testing.assert_allclose(found(0.0), norms)
+    np.testing.assert_allclose(found(0 * alpha), [norms + 2, norms, norms])
+    a, b, distance = interpolation_counterexample(0.25, length=7.0)
+    assert (a.tolist(), b.tolist(), distance) == ([[7.0]], [[-7.0]], 2 * (0.25 + 0.75 * 7))
+
+
 def test_the_sharp_moment_bound_is_attained():
     # Points ±0.3 e₁ and 2 e₃ ± 0.4 e₂: all four distances are √(0.3² + 0.4² + 2²).
     x = jnp.array([[0.3, 0, 0], [-0.3, 0, 0]])

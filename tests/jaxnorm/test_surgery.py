@@ -361,6 +361,21 @@ def test_pixels_of_two_sizes_are_refused():
         ValueError, match=r"norm must be called on images of one size; got \[4, 8\]"
     ):
         fix_pixels(Twice(), jnp.ones((2, 4, 2, 3), jnp.float32))
+    model: Any = nnx.Sequential(nnx.identity)
+    model.unused = UnitizedBatchNorm(3, rngs=nnx.Rngs(0))
+    with pytest.raises(ValueError, match=r"^unused must be called on .*; got \[\] pixels"):
+        fix_pixels(model, jnp.ones((2, 4, 2, 3), jnp.float32))
+
+
+def test_a_layer_that_is_used_twice_has_one_replacement():
+    old = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    model: Any = replace_batch_norm(nnx.Sequential(old, nnx.relu, old), UnitizedBatchNorm)
+    assert model.layers[0] is model.layers[2]
+    model.layers[0].alpha[...] = jnp.full(3, 0.5)
+    back: Any = replace_batch_norm(model)
+    assert type(back.layers[0]) is jaxnorm.nnx.BatchNorm
+    assert not hasattr(back.layers[0], "alpha")
+    assert back.layers[0].scale is old.scale
 
 
 @pytest.mark.parametrize(

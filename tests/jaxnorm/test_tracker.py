@@ -58,6 +58,25 @@ def test_too_few_samples_to_compare_are_refused():
         layer_shift(jnp.ones((4, 2)), jnp.ones((4, 2)), exact=1)
 
 
+def test_one_sample_has_a_shift_but_no_baseline():
+    before, after = jnp.array([[3.0, 5.0]]), jnp.array([[6.0, 1.0]])
+    found = layer_shift(before, after, exact=2)
+    assert (found.exact, found.lower, found.upper) == (5, 5, 5)
+    assert np.isnan(found.baseline)
+    assert found.channels.tolist() == [3, 4]
+
+
+def test_a_tracker_refuses_other_layers_than_before(key):
+    tracker = Tracker(lambda name, x: {name: x}, jax.random.normal(key, (6, 2)))
+    tracker.update("a")
+    message = r"the same layers at each call; got \['{}'\] and \['{}'\]"
+    with pytest.raises(ValueError, match=message.format("a", "b")):
+        tracker.update("b")
+    with pytest.raises(ValueError, match=message.format("b", "a")):
+        tracker.update("a", frozen="b")
+    assert tracker.update("a")["a"]["shift"]["exact"] == 0
+
+
 def test_streamed_moments_are_those_of_the_whole(key):
     x = jax.random.normal(key, (23, 3, 2)) ** 3 + 5
     found = stream_moments(lambda z: {"cubes": z}, (x[i : i + 5] for i in range(0, 23, 5)))
