@@ -305,6 +305,41 @@ def test_distances_around_a_drop_are_of_three_epochs_on_either_side():
     assert said.endswith("follows the step size under both normalizations.")
 
 
+def test_distances_that_do_not_follow_a_drop_are_said():
+    rates = {"learning_rate": [0.4] * 3 + [0.1] * 3, "drops": [4]}
+    halved = [[2.0] * 3 + [1.0] * 3]
+    for later, verdict in ((1.5, "follows the step size"), (1.6, "does not fall with the step")):
+        distances = {"batch_norm": halved, "unitized": [[2.0] * 3 + [later] * 3]}
+        said = training_page.distances_sentence({"training": rates, "distances": distances})
+        assert verdict in said
+    unknown = {"batch_norm": halved, "unitized": [[None] * 6]}
+    said = training_page.distances_sentence({"training": rates, "distances": unknown})
+    assert said.startswith("The distances around the first drop of the learning rate are not fini")
+    for drops in ([], [1], [7]):  # at the start of a run or after its end, no rate falls
+        results = {"training": rates | {"drops": drops}, "distances": {}}
+        assert training_page.distances_sentence(results).startswith("The learning rate never fell")
+
+
+def test_layers_without_a_ranking_have_no_extremes():
+    pairs = PAIRS[:2]
+    nothing = {pair: [[None, None], [None, None]] for pair in pairs}
+    pruning = {
+        "pairs": pairs,
+        "batch_norm": {"spearman": nothing, "overlap": nothing},
+        "expected_spearman": dict.fromkeys(pairs, [0.5, 0.5]),
+        "overlap_ratio": 0.125,
+    }
+    said = criteria_page.spearman_sentence(pruning)
+    assert said.endswith("under batch norm, no layer has a ranking to compare.")
+    assert "Of the 12.5 % of filters" in criteria_page.overlap_sentence(pruning)
+    known = nothing | {pairs[1]: [[0.75, 0.5], [0.75, 1.0]]}
+    pruning["batch_norm"]["spearman"] = known
+    pruning["expected_spearman"] = dict.fromkeys(pairs, [None, None])
+    said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
+    label = criteria_page.pair_label(pairs[1])
+    assert f"{label} agree least (0.7500 ± 0.1250), {label} most (0.7500 ± 0.1250)." in said
+
+
 def made_training():
     return {
         "batch_norm": {

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.measures import analysis, pruned
 from experiments.pages import analysis as analysis_page
+from experiments.pages import compiled as compiled_page
 from experiments.pages import plots
 from experiments.pages import prune as prune_page
 from experiments.pages import reproduce_criteria as criteria_page
@@ -181,6 +182,64 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
     assert cards["Farthest from Gaussian"] == "0.200"  # sorted by the distance, not by its bound
     assert cards["Nearest to Gaussian"] == "0.100"
+
+
+@pytest.mark.parametrize(
+    ("rhos", "fails", "alike", "gaussian"),
+    [  # criteria agree if their pair with the fewest agrees in four of five layers
+        ([0.95] * 4 + [0.5], [], True, True),
+        ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # above 0.9, not at 0.9
+        ([0.5] + [0.95] * 4, ["mean"], True, True),
+    ],
+)
+def test_conclusions_follow_the_layers(rhos, fails, alike, gaussian):
+    layers: Any = [layer(f"l{i}", 0.1 + i / 8, 0.7) for i in range(5)]
+    for row, rho in zip(layers, rhos, strict=True):
+        row["spearman"] = row["spearman"] | {"l2-gm": rho, "l1-l2": 0.99}
+        row["spearman"] |= {p: 0.99 for p in analysis.PAIRS if p != "l2-gm"}
+    layers[2]["fails"] = fails
+    results: Any = {"layers": layers, "kind": "dense layers", "file": "f"}
+    results["left_out"] = {"x" * 50: "has 2 filters of 9 dims; 4 and 3 are needed"}
+    about_choice, about_weights = analysis_page.conclusion(results)
+    count = sum(rho > 0.9 for rho in rhos)
+    if alike:
+        assert "every pair has" in about_choice
+        assert f"in {count} of 5 layers or more" in about_choice
+    else:
+        assert f"l2 and GM have ρ above 0.9 in {count} of 5 layers" in about_choice
+    assert ("not Gaussian in 1 of 5" not in about_weights) == gaussian
+    assert ("at most 0.600" in about_weights) != gaussian
+    page = analysis_page._summary(results)
+    cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
+    assert cards["Dense layers"] == "5"
+    assert cards["l2 and GM"] == f"{count} of 5"
+    assert cards["Fail no test"] == f"{5 - bool(fails)} of 5"
+    assert re.search("Left out: x{17}…x{18} has 2 filters", page)
+    nothing = results | {"layers": [], "left_out": {}}
+    assert list(analysis_page.conclusion(nothing)) == []
+    empty = analysis_page._summary(nothing)
+    assert list(_cells(empty)) == ["Dense layers", "0"]
+    assert "Left out" not in empty
+
+
+def test_compiled_programs_are_counted_by_their_limits():
+    """Rows without a limit count for nothing, functions that do not compile are shown with why."""
+    functions = [{"function": "f", "size": "8", "error": "Error: no"}, {"function": "g"}]
+    targets = {
+        "v5e": {"layers": [{"holds": True}, {"holds": False}, {"holds": None}, {"holds": True}]},
+        "h100": {"functions": functions, "bottleneck": [{"skipped": "tuned on the device"}]},
+    }
+    assert compiled_page.verdicts({"targets": targets}) == [
+        ("TPU v5e", "2 of 3", "programs hold their limits"),
+        ("TPU v5e", "0 of 0", "public functions compile"),
+        ("NVIDIA H100", "0 of 0", "programs hold their limits"),
+        ("NVIDIA H100", "1 of 2", "public functions compile"),
+    ]
+    table = compiled_page.rows_table("functions", functions[:1])
+    cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<t[dh].*?</t[dh]>", table)]
+    assert cells[6:] == ["f", "8", "", "", "", "Error: no"]
+    table = compiled_page.rows_table("bottleneck", targets["h100"]["bottleneck"])
+    assert "not compiled: tuned on the device" in table
 
 
 def _cells(page):

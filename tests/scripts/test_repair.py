@@ -35,6 +35,11 @@ def test_the_error_is_that_over_images_and_over_draws():
     assert np.mean(errors) == pytest.approx(np.std(means), rel=0.1)
     one = mean_of(rng.normal(size=(1, 300)))
     assert one.dof == 299
+    alone = mean_of(np.array([[2.0]]))
+    assert alone.mean == 2
+    assert np.isnan([alone.stderr, alone.dof]).all()
+    alike = mean_of(np.full((3, 4), 2.0))  # no spread: the fewest degrees of freedom of both
+    assert alike == (2.0, 0.0, 2.0)
 
 
 def test_of_one_draw_the_tests_are_scipy_s():
@@ -70,6 +75,16 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
     cells = table["ResNet-20", 0.5, "scaled"]
     assert values_of_criteria(cells).shape == (2, 2, 13)
     assert cells["random"].shape == (1, 13)
+
+
+def test_criteria_are_compared_on_the_draws_that_all_have():
+    """The control, of which fewer draws are measured, does not count."""
+    first, second = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.5, 0.25]])
+    cells = {"l1": first, "l2": second, "gm": first[:, ::-1], "random": second[:0]}
+    found = values_of_criteria(cells)
+    np.testing.assert_array_equal(found, [[[1.0, 0.0]], [[0.5, 0.25]], [[0.0, 1.0]]])
+    assert p_value({"l1": first, "gm": first}) is None  # Friedman's test needs three criteria
+    assert margin({"none": first}) is None
 
 
 def test_a_trained_network_needs_its_weights_and_images():
