@@ -326,7 +326,7 @@ def test_layers_without_a_ranking_have_no_extremes():
     pruning = {
         "pairs": pairs,
         "batch_norm": {"spearman": nothing, "overlap": nothing},
-        "expected_spearman": dict.fromkeys(pairs, [0.5, 0.5]),
+        "expected_spearman": {pair: [0.5, 0.5] for pair in pairs},
         "overlap_ratio": 0.125,
     }
     said = criteria_page.spearman_sentence(pruning)
@@ -334,7 +334,7 @@ def test_layers_without_a_ranking_have_no_extremes():
     assert "Of the 12.5 % of filters" in criteria_page.overlap_sentence(pruning)
     known = nothing | {pairs[1]: [[0.75, 0.5], [0.75, 1.0]]}
     pruning["batch_norm"]["spearman"] = known
-    pruning["expected_spearman"] = dict.fromkeys(pairs, [None, None])
+    pruning["expected_spearman"] = {pair: [None, None] for pair in pairs}
     said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
     label = criteria_page.pair_label(pairs[1])
     assert f"{label} agree least (0.7500 ± 0.1250), {label} most (0.7500 ± 0.1250)." in said
