@@ -13,7 +13,7 @@ from tools.tables import table_of
 
 # Architectures whose channels all pass a norm, directly or through a product.
 UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}
-QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU")
+QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU", "S4D")
 
 
 pytestmark = pytest.mark.usefixtures("promotion")

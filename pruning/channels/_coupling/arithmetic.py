@@ -164,6 +164,14 @@ def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
     return [ChannelIds(axes, sets.zero_at(v, axes)) for v in operands]
 
 
+def fourier(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
+    """The last axes are transformed and stay whole; the axes before them correspond."""
+    shape = shape_of(eqn.outvars[0])
+    first = len(shape) - len(eqn.params["fft_lengths"])
+    axes = sets.pin_others(value, lambda k: k < first)
+    return [ChannelIds((*axes[:first], *map(fixed, shape[first:])), value.zero)]
+
+
 def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     params, shape = eqn.params, shape_of(eqn.outvars[0])
     names = ("window_dimensions", "window_strides", "base_dilation", "window_dilation")

@@ -205,6 +205,7 @@ RULES: dict[Primitive | str, Rule] = {
         movement(arithmetic.along_an_axis),
     ),
     p.cumlogsumexp_p: Rule(arithmetic.along_an_axis),
+    p.fft_p: movement(arithmetic.fourier),
     p.reduce_window_sum_p: movement(arithmetic.reduce_window),
     **dict.fromkeys(
         (p.reduce_window_max_p, p.reduce_window_min_p),

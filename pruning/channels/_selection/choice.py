@@ -37,7 +37,8 @@ def channel_scores(
 
     All filters of a layer are scored together, including the filters of channels that cannot be
     removed. Several filters make one channel if feature maps are added or groups are convolved;
-    `reduce` combines the scores of these filters.
+    `reduce` combines the scores of these filters. A complex filter is scored as the vector of its
+    real and imaginary parts.
 
     Args:
       params: The tree from which the groups were read.
@@ -71,7 +72,10 @@ def channel_scores(
                 f"params must hold floating-point kernels; {path} has dtype {dtype}; for a "
                 "quantized network, give prune a `score` that reads the kernels times their scales"
             )
-        return auto_sharded(criterion)(flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0)))
+        rows = flat_rows(jnp.moveaxis(jnp.asarray(leaves[path]), axis, 0))
+        if jnp.iscomplexobj(rows):
+            rows = jnp.concatenate([rows.real, rows.imag], 1)
+        return auto_sharded(criterion)(rows)
 
     return [
         reduce(
