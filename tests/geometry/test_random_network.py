@@ -223,6 +223,27 @@ def test_what_is_no_batch_is_refused(key):
         random_network(key, jnp.eye(2).at[0, 0].set(jnp.nan), depth=3, width=2)
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(
+            ({name: 3}, f"{name} must be a function, such as .*; got 3")
+            for name in ("normalization", "nonlinearity", "statistic")
+        ),
+        ({"normalization": jnp.sum}, r"normalization must return .* \(2, 4\); got \(\)"),
+        ({"nonlinearity": lambda x: x[:1]}, r"nonlinearity must return .* \(2, 4\); got \(1, 4\)"),
+        ({"nonlinearity": lambda x: [x]}, r"nonlinearity must return .* \(2, 4\); got list"),
+        ({"homogeneous": "no"}, "homogeneous must be True or False; got 'no'"),
+        ({"width": 4.0}, "width must be an int; got 4.0"),
+        ({"layers": 2}, r"layers must be a list of layers, such as \(2,\); got 2"),
+    ],
+)
+def test_wrong_options_are_named(options, message, key):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        random_network(key, jnp.eye(2), **{"depth": 3, "width": 4, **options})
+
+
 def test_impossible_sizes(key):
     for depth, width in ((0, 1), (1, 0)):
         with pytest.raises(ValueError, match=f"at least 1; got depth {depth} and width {width}"):

@@ -207,6 +207,23 @@ WRONG_SHAPES = {
     r"running\.mean must be a number or have shape \(3,\), .*; got shape \(2,\)": [
         lambda: jaxnorm.batch_renorm(X, running=jaxnorm.batch_statistics(X[:, :2]))
     ],
+    **{
+        rf"{name} must be a number or have shape \(3,\), one .*; got shape \(2,\)": calls
+        for name, calls in {
+            "alpha": [lambda: jaxnorm.dyt(X, SHORT), lambda: jaxnorm.derf(X, SHORT)],
+            "offset": [lambda: jaxnorm.derf(X, 0.5, SHORT)],
+            "scale": [
+                lambda: jaxnorm.dyt(X, 0.5, SHORT),
+                lambda: jaxnorm.derf(X, 0.5, 0.0, SHORT),
+                lambda: jaxnorm.batch_renorm(X, SHORT),
+            ],
+            "bias": [
+                lambda: jaxnorm.dyt(X, 0.5, 1.0, SHORT),
+                lambda: jaxnorm.derf(X, 0.5, 0.0, 1.0, SHORT),
+                lambda: jaxnorm.batch_renorm(X, 1.0, SHORT),
+            ],
+        }.items()
+    },
     "a part of the batch must have samples on its first axis; got a scalar": [
         lambda: jaxnorm.nnx.microbatched(ANY_LOSS, 2)(conv_and_norm(), SCALAR)
     ],
