@@ -13,7 +13,6 @@ import tensorflow_datasets as tfds
 import train
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.data.imagenet import Records
 
 
 def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: x, train=40):
@@ -165,31 +164,6 @@ def test_images_are_standardized_by_given_moments_of_their_channels(tmp_path):
     assert moved.pixels == plain.pixels
     with pytest.raises(InputError, match=r"must have 3 channels, like the network; .* have 1$"):
         datasets.load("digits", tmp_path, ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5)))
-
-
-def test_streamed_data_are_known_by_a_thousand_records_of_each_split():
-    """Every third of 2,500 training records, and all of 900 test records."""
-
-    def of(split=None, place=0, **change):
-        splits = {"train": 2500, "test": 900}
-        both = {
-            name: [
-                {"image": b"%d" % i, "label": i % 7}
-                | (change if (name, i) == (split, place) else {})
-                for i in range(count)
-            ]
-            for name, count in splits.items()
-        }
-        return datasets.identity(Records("made", "", 7, both["train"], both["test"], "1.2.3"))
-
-    first = of()
-    assert (first["train"], first["test"], first["shape"]) == (2500, 900, None)
-    assert (first["version"], first["classes"]) == ("1.2.3", 7)
-    for split, place in (("train", 0), ("train", 2499), ("test", 1), ("test", 899)):
-        for field, name, value in (("image", "pixels", b"x"), ("label", "labels", 6)):
-            changed = of(split, place, **{field: value})
-            assert {n for n in first if first[n] != changed[n]} == {name}
-    assert of("train", 1, image=b"x") == first
 
 
 GOOD = {"image": np.zeros((4, 4, 1), np.uint8), "label": 3}

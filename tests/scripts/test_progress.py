@@ -1,6 +1,8 @@
 """Bars of commands: whole at 80 columns, and lines where nobody sees a bar."""
 
 import io
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -42,3 +44,25 @@ def test_a_file_has_a_line_at_every_stage_and_every_minute(capsys, monkeypatch):
     assert "claims ..." in lines
     for name in ("train", "claims"):
         assert f"{name}: {stages.seconds[name]:.1f} s" in lines
+
+
+def test_a_training_moves_the_bar_from_where_the_training_of_others_ended():
+    """Of two networks of three epochs of four steps: half of the second epoch of the second."""
+    with progress_bar(disable=True) as bar:
+        stages = Stages(bar, 6)
+        view = progress.TrainingView(stages, 4, earlier=3)
+        view.update(6, "training", "loss 1")
+        (task,) = bar.tasks
+        assert (task.completed, task.total) == (4.5, 6)
+        stages.advance(0.5)
+        stages.describe("pruning")
+        assert (task.completed, task.description) == (5, "pruning")
+        view = progress.TrainingView(stages, 4)
+        view.update(6, "training", "loss 1")
+        assert task.completed == 1.5
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(90.4, "still 0:01:30"), (None, ""), (0.0, "")])
+def test_the_remaining_time_is_shown_if_it_is_known(seconds, said):
+    task: Any = SimpleNamespace(time_remaining=seconds)
+    assert progress.Remaining().render(task).plain == said

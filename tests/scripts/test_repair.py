@@ -1,5 +1,6 @@
 """The errors of repaired networks, and how a run continues."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -85,6 +86,22 @@ def test_criteria_are_compared_on_the_draws_that_all_have():
     np.testing.assert_array_equal(found, [[[1.0, 0.0]], [[0.5, 0.25]], [[0.0, 1.0]]])
     assert p_value({"l1": first, "gm": first}) is None  # Friedman's test needs three criteria
     assert margin({"none": first}) is None
+    near = {"l1": np.array([[0.5, 0.5002]]), "l2": np.array([[0.5, 0.5]])}
+    # the mean and the standard error are 1e-4, and t of one degree of freedom is 6.314
+    assert margin(near) == pytest.approx(7.314e-4, rel=1e-3)
+
+
+def test_a_repair_has_the_processor_time_and_the_memory_that_it_adds(monkeypatch):
+    times, memory = iter([3.0, 5.5, 10.0, 10.25]), iter([9_000, 3_000])
+    usage = {"getrusage": lambda who: SimpleNamespace(ru_maxrss=next(memory)), "RUSAGE_SELF": 0}
+    monkeypatch.setattr(repair_images, "resource", SimpleNamespace(**usage))
+    monkeypatch.setattr(repair_images, "time", SimpleNamespace(process_time=lambda: next(times)))
+    monkeypatch.setattr(repair_images, "peak", lambda: 2_500)
+    makers: Any = {("l1", "folded"): lambda: "a", ("none", "merged"): lambda: "b"}
+    assert list(repair_images.measure(makers)) == [
+        (("l1", "folded"), "a", {"seconds": 2.5, "megabytes": 6.5}),
+        (("none", "merged"), "b", {"seconds": 0.25, "megabytes": 0.5}),
+    ]
 
 
 def test_a_trained_network_needs_its_weights_and_images():
