@@ -60,7 +60,7 @@ EQUATION_8 = claim(
         r"\cos\theta)/(2\pi)$. The formula for the expected product maps Gram matrices to Gram "
         "matrices, so layers of infinite width can be computed one after another.",
     ),
-    why="Recentering is linear in the batch, so Eq. 111 applies to the recentred samples.",
+    why="Recentering is linear in the batch, so Equation 111 applies to the recentred samples.",
 )
 EQUATION_8.mean(
     "= the arc-cosine kernel", lambda: kernel_of_the_batch(True), KERNEL, "recentred_product"

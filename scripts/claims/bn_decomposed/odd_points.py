@@ -85,7 +85,7 @@ REMARK_ON_THE_ODD_POINT = claim(
     ),
     why="At infinite width, the norms alone decide which sample becomes the odd point. If the "
     "ratio of the largest norm to the other norms exceeds $1 + 1.15/n$, the ratio grows from "
-    "layer to layer. A smaller ratio returns to 1.",
+    "layer to layer. A ratio below this threshold returns to 1.",
 )
 REMARK_ON_THE_ODD_POINT.mean(
     "P(one turns odd) ≥ ½, n = 10, width ∞ (0.87)", 0.5, ENDS, "odd", side="≥", against=0.0

@@ -97,7 +97,7 @@ FIGURE_1 = claim(
         r"about $1/\sqrt{d}$ at any depth.",
     ),
     why="In each layer, random weights of width $d$ change every cosine by a random amount of "
-    r"the size $1/\sqrt{d}$. No depth removes the random changes.",
+    r"the size $1/\sqrt{d}$. No depth removes the random changes of the cosines.",
 )
 FIGURE_1.mean("√d E|cos| ≤ 2 after 100 layers (found: 1)", 2.0, COSINES, "scaled", side="≤")
 for _width in WIDTHS[1:]:

@@ -151,8 +151,9 @@ FIGURE_4 = claim(
             lambda found: above(0.9, {p: np.ravel(found["spearman"][p]).tolist() for p in PAIRS})
         ),
     ),
-    why=r"For Gaussian filters, $\mathrm{Sp}$ of $\ell_1$ and $\ell_2$ is 0.92 to 0.93. Layers "
-    "with few filters have lower values, as Gaussian filters have (Section 4.1 (2)).",
+    why=r"For Gaussian filters, the rank correlation $\mathrm{Sp}$ of $\ell_1$ and $\ell_2$ is "
+    "0.92 to 0.93. Layers with few filters have lower values, as Gaussian filters have (Section "
+    "4.1 (2)).",
     reason="The paper used trained networks that we do not have. Our numbers come from a trained "
     "ResNet-20.",
 )

@@ -122,9 +122,10 @@ TEST_1 = claim(
         "Kolmogorov's $p$-values are not valid.",
     ),
     why="A fitted mean and a fitted scale bring the weights nearer to the Gaussian. Therefore a "
-    "test of nominal size 5 % hardly ever rejects. For fresh Gaussian samples that are fitted in "
-    "the same way, the distance to the fit has the distribution of the tested distance. "
-    "Therefore a comparison with fresh fitted samples gives an exact $p$-value.",
+    "test of nominal size 5 % with a fitted mean and scale hardly ever rejects. For fresh "
+    "Gaussian samples that are fitted in the same way, the distance to the fit has the "
+    "distribution of the tested distance. Therefore a comparison with fresh fitted samples "
+    "gives an exact $p$-value.",
 )
 TEST_1.mean("size with known mean and scale", ks_size, KS, "rejects_known")
 

@@ -48,9 +48,9 @@ THEOREM_5_1 = claim(
         "the variance $c^2$. CWDA Plus admits symmetric filters with different scales. If "
         "filters have different scales, even the ratios of their norms do not tend to 1.",
     ),
-    why=r"The variance $\operatorname{Var}\|v\| = 2c^2h(d)$ grows only to $c^2/2$, while the mean "
-    r"$E\|v\|$ grows like $c\sqrt d$. The printed “limit” $\sqrt2\,c\,\Gamma((k + "
-    r"1)/2)/\Gamma(k/2)$ diverges.",
+    why=r"The variance $\operatorname{Var}\|v\| = 2c^2h(d)$ grows only to $c^2/2$, while the "
+    r"mean $E\|v\|$ grows like $c\sqrt d$. In item 1 of Theorem 5, the printed “limit” "
+    r"$\sqrt2\,c\,\Gamma((k + 1)/2)/\Gamma(k/2)$ diverges.",
 )
 THEOREM_5_1.mean("E‖v‖, d = 9", lambda: expected().norm_mean, THREE_FILTERS, "norm")
 THEOREM_5_1.variance("Var‖v‖ = 2h", lambda: expected().norm_variance, THREE_FILTERS, "norm")

@@ -143,8 +143,8 @@ EQUATIONS_29_AND_33 = claim(
     r"Equation 33 lacks the term $-\operatorname{Cov}(A, B)/(EB)^2$",
     fault="false",
     why=r"The mean of the ratio is exactly $E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$. Equation 33 lacks "
-    "the mixed term of Equation 21, which is the covariance of $A$ and $B$. The mixed term is "
-    "$2c^2/k$, as large as the printed term.",
+    "the mixed term of Equation 21, which is the covariance of $A$ and $B$. The missing mixed "
+    "term is $2c^2/k$, as large as the printed term of Equation 33.",
 )
 EQUATIONS_29_AND_33.mean(
     "2c² + (4c²k + 1)/(2k²) at c = 0.05",
@@ -199,8 +199,8 @@ EQUATION_30 = claim(
         "the bound of Equation 30 in every dimension, by 3.6 % in $k = 20$ dimensions. The terms "
         "$c^2$ and $c^4$ of the bound have different units.",
     ),
-    why="The exact variance of $A/B$ follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 has no "
-    "numbers.",
+    why="The exact variance of $A/B$ follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 of the "
+    "pruning paper has no numbers.",
 )
 EQUATION_30.variance(
     "≲ 8c⁴ + (16c⁴k + c²)/k²",

@@ -139,9 +139,9 @@ LEMMA_1 = claim(
     "relative to the means, and a $Y$ that is not near 0",
     fault="false in a case",
     why="The formula of Equation 22 is the variance of the first-order expansion of $X/Y$. The "
-    "remainder of the expansion has the size of the squared coefficients of variation, which are "
-    "$O(1/n)$ for norms. The formula fails for the ratio $N(3, 1)/N(5, 1)$, which has infinite "
-    "variance.",
+    "remainder of the expansion has the size of the squared coefficients of variation, which "
+    "are $O(1/n)$ for norms. The formula of Lemma 1 fails for the ratio $N(3, 1)/N(5, 1)$, "
+    "which has infinite variance.",
 )
 
 
@@ -184,8 +184,8 @@ LEMMA_2 = claim(
     "Lemma 2, Equations 23 and 24",
     r"$R(x)^2/x \to 1/2$ and $x/2 - R(x)^2 \to 1/4$",
     why="The proof of Lemma 2 uses Stirling's formula, which has a relative error of $1/(12x)$, "
-    "in a difference of two terms. The result is right, because the errors of the two terms "
-    "cancel.",
+    "in a difference of two terms. The result of Lemma 2 is right, because the errors of the "
+    "two terms cancel.",
 )
 
 

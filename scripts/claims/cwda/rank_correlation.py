@@ -42,12 +42,13 @@ def spearman_with_scales() -> float:
 CONCLUSION_FROM_THEOREM_1 = claim(
     "Conclusion from Theorem 1",
     r"The norms $\ell_1$ and $\ell_2$ rank filters nearly alike",
-    corrected=r"As the dimension grows, $\mathrm{Sp}$ falls to 0.9301",
+    corrected=r"As the dimension grows, the rank correlation $\mathrm{Sp}$ falls to 0.9301",
     remark=Remark(
         "over-reading",
         r"The rankings by $\ell_1$ and $\ell_2$ do not become the same as the dimension grows: "
-        r"for many filters, their $\mathrm{Sp}$ falls to 0.930. The values 0.98 and 0.99 of "
-        "Figure 1 exceed the values of Gaussian filters with equal scales.",
+        r"for many filters, their rank correlation $\mathrm{Sp}$ falls to 0.930. The rank "
+        "correlations 0.98 and 0.99 of Figure 1 exceed the rank correlations of Gaussian "
+        "filters with equal scales.",
     ),
     why=r"The correlation $\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in "
     r"one dimension and falls to $1/\sqrt{\pi - 2} = 0.936$ in many dimensions. The reason is "

@@ -86,7 +86,7 @@ STRONG = claim(
         r"of 1,000 filters have $\mathrm{Sp} = 0.8$, the lowest tenths by the two scores share "
         "57 % of the filters.",
     ),
-    reason="The statement is a rule of thumb, and no number could contradict it.",
+    reason="The statement is a rule of thumb that no number could contradict.",
 )
 
 
@@ -98,8 +98,9 @@ PROVED = claim(
         "over-reading",
         "The theorems of the pruning paper bound variances of ratios by $O(1/n)$. But if the "
         r"variance of a ratio of scores is $O(1/n)$, the rank correlation $\mathrm{Sp}$ of the "
-        r"scores need not tend to 1. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ tends to 0.93 "
-        "(Conclusion from Theorem 1; Section 3.2, approximately monotonic).",
+        r"scores need not tend to 1. For $\ell_1$ and $\ell_2$, the rank correlation "
+        r"$\mathrm{Sp}$ tends to 0.93 (Conclusion from Theorem 1; Section 3.2, approximately "
+        "monotonic).",
     ),
     reason="The proved statements have entries of their own: Theorems 1 to 4 and the "
     "conclusions from them.",
@@ -117,9 +118,10 @@ TABLE_1 = claim(
         r"$\ell_2$ share 5 of the 8 chosen filters. In layers of Gaussian filters, $\ell_1$ and "
         r"$\ell_2$ share 5.5 of the 8 chosen filters on average.",
     ),
-    why="We counted shared filters in the printed lists. For Gaussian filters in many "
-    r"dimensions, $\ell_1$ and $\ell_2$ have the correlation $1/\sqrt{\pi - 2}$. For a normal "
-    r"pair with the correlation $1/\sqrt{\pi - 2}$, the lowest 8 of 256 values overlap by 0.68.",
+    why="We counted the shared filters in the printed lists of Table 1. For Gaussian filters in "
+    r"many dimensions, $\ell_1$ and $\ell_2$ have the correlation $1/\sqrt{\pi - 2}$. For a "
+    r"normal pair with the correlation $1/\sqrt{\pi - 2}$, the lowest 8 of 256 values overlap by "
+    "0.68.",
     results=of_networks(
         "5 of 8 (ResNet18, 12th), 8 of 8 (VGG16, 3rd)",
         lambda layers: f"l1 and l2 share {spread([*map(first_shared, layers)], 1)} of the first 8",
@@ -157,12 +159,12 @@ def _() -> Values:
 
 FIGURE_1 = claim(
     "Figure 1",
-    r"$\mathrm{Sp}$ of $\ell_1$, GM and Fermat with $\ell_2$ is 0.99 each in ResNet18, "
-    "and 0.98, 0.98 and 1.00 in VGG16",
+    r"The rank correlation $\mathrm{Sp}$ of $\ell_1$, GM and Fermat with $\ell_2$ is 0.99 each "
+    "in ResNet18, and 0.98, 0.98 and 1.00 in VGG16",
     why=r"Gaussian filters have $E\,\operatorname{Sp}(\ell_1, \ell_2) = 0.928$ in the layer of "
     "ResNet18 and 0.927 in the layer of VGG16 (Conclusion from Theorem 1). The values of Figure "
-    "1 are higher. Therefore Figure 1 speaks against one scale $c$ for all filters: scales with "
-    "a spread of 4 to 5 % give the printed values.",
+    "1 are higher than the values of Gaussian filters. Therefore Figure 1 speaks against one "
+    "scale $c$ for all filters: scales with a spread of 4 to 5 % give the printed values.",
     results=(
         *of_networks(
             "0.99, 0.99, 0.99 (ResNet18, 12th); 0.98, 0.98, 1.00 (VGG16, 3rd)",
@@ -188,9 +190,9 @@ EQUATION_1 = claim(
     r"The overlap is $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
     remark=Remark(
         "over-reading",
-        "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ on "
-        "average, and any two rankings overlap by at least $2 - 1/p$. Therefore compare an "
-        "overlap of two rankings with $p$, not with 0.",
+        "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ "
+        "on average, and any two rankings overlap by at least $2 - 1/p$. Therefore compare an "
+        "overlap of two rankings with the share $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(

@@ -82,11 +82,11 @@ APPROXIMATELY_MONOTONIC = claim(
     r"$r \ge \sqrt{1 - \operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
     why="Two independent sets of filters are a counter-example. The ratios of the norms of "
-    "independent filters have the variance $O(1/d)$ in $d$ dimensions. But the ranks of the "
-    "norms are unrelated, because the relative variance of each norm is only $O(1/d)$. If the "
-    r"variance of $\log X/Y$ is small relative to the variance of $\log Y$, Pearson's correlation "
-    "of the logarithms is large. But with a large correlation, the ranks can still differ, "
-    "because a single outlier can cause the variance and the correlation.",
+    "independent filters have the variance $O(1/d)$ in $d$ dimensions. But the ranks of "
+    "independent norms are unrelated, because the relative variance of each norm is only "
+    r"$O(1/d)$. If the variance of $\log X/Y$ is small relative to the variance of $\log Y$, "
+    "Pearson's correlation of the logarithms is large. But with a large correlation, the ranks "
+    "can still differ, because a single outlier can cause the variance and the correlation.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"

@@ -31,8 +31,8 @@ claim = partial(Claim, "CWDA")
 SECTION_4_1_1 = claim(
     "Section 4.1 (1)",
     "The network must be trained well enough for CWDA",
-    reason="The statement is qualitative, and no number could contradict it. But an untrained "
-    "Gaussian initialization satisfies CWDA exactly.",
+    reason="The statement is qualitative, so no number could contradict the statement. But an "
+    "untrained Gaussian initialization satisfies CWDA exactly.",
 )
 
 
@@ -89,14 +89,16 @@ IN_FRONT = claim(
 
 SECTION_4_1_2 = claim(
     "Section 4.1 (2)",
-    r"$\mathrm{Sp}$ rises with the number of filters",
-    corrected=r"For pairs with Fermat or GM, the distance of $\mathrm{Sp}$ from its limit falls "
-    r"like $1/N$. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ hardly rises",
+    r"The rank correlation $\mathrm{Sp}$ rises with the number of filters",
+    corrected=r"For pairs with Fermat or GM, the distance of the rank correlation $\mathrm{Sp}$ "
+    r"from its limit falls like $1/N$. For $\ell_1$ and $\ell_2$, the rank correlation "
+    r"$\mathrm{Sp}$ hardly rises",
     remark=Remark(
         "over-reading",
-        r"For Gaussian filters, $\mathrm{Sp}$ rises with the number of filters for pairs with "
-        r"Fermat or GM. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ hardly rises, from 0.923 to "
-        "0.930, so a larger rise must have another cause.",
+        r"For Gaussian filters, the rank correlation $\mathrm{Sp}$ rises with the number of "
+        r"filters for pairs with Fermat or GM. For $\ell_1$ and $\ell_2$, the rank correlation "
+        r"$\mathrm{Sp}$ hardly rises, from 0.923 to 0.930, so a larger rise must have another "
+        "cause.",
     ),
     why=r"The criteria Fermat and GM measure distances from a center, which lies $\sqrt{d/N}\,c$ "
     r"from 0. Therefore the scores by Fermat and GM have the variance of $\ell_2$ and, in "

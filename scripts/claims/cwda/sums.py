@@ -40,8 +40,8 @@ THEOREM_2 = claim(
         r"the covariance is $\sigma I$ in the main text and $\sigma^2I$ in the appendix.",
     ),
     why=r"The mean distance $E\|F - v\|$ is convex in $F$ and has equal values at $F$ and $-F$. "
-    "Therefore the minimum of the mean distance is at 0. The argument holds for any distribution "
-    "that is symmetric about 0.",
+    "Therefore the minimum of the mean distance is at 0. The convexity argument holds for any "
+    "distribution that is symmetric about 0.",
 )
 
 
@@ -114,8 +114,8 @@ THEOREM_3 = claim(
     corrected="The exact variance is known for every $n$ and $k$, and does not depend on $c$",
     remark=Remark(
         "hypothesis",
-        "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ does "
-        "not depend on $c$. A large $k$ is enough.",
+        "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ "
+        "does not depend on $c$. For Theorem 3, a large number $k$ of dimensions is enough.",
     ),
     why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
     "of a Gaussian vector is independent of the length of the vector. Hence "
@@ -185,8 +185,9 @@ EQUATION_8 = claim(
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
     corrected="The ratio of the sum of distances and the sum of squared distances has the "
-    "variance $(1 + 3/n)/(8k)$. The variance does not vanish as $n$ grows, because all vectors "
-    "share the filter $P$. Equation 8 holds: the two sums rank the filters alike",
+    "variance $(1 + 3/n)/(8k)$. The variance of the ratio does not vanish as the number $n$ of "
+    "vectors grows, because all vectors share the filter $P$. Equation 8 holds: the two sums "
+    "rank the filters alike",
     fault="false in a case",
     why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two vectors $a_i$ and $a_j$ "
     "have the covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If "

@@ -101,14 +101,16 @@ ALGORITHM_2 = claim(
     r"For images, $s = \sum \hat{x}^2/(nHW)$ is summed over all pixels and channels of "
     "an image, with $n = HW$ by default",
     printed=r"Algorithm 2, line 9: $s \leftarrow s/(nHW)$, with $n$ set to $HW$ by default",
-    corrected=r"At $\alpha = 1$, the bound of the distance is $2HW$, and the bound is attained",
+    corrected=r"At $\alpha = 1$, the bound of the distance of images with $HW$ pixels is $2HW$, "
+    "and the bound is attained",
     remark=Remark(
         "over-reading",
-        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm 2 "
-        r"divides an image by the norm of the image over the number of pixels $HW$. So at $\alpha "
-        "= 1$ every image has the norm $HW$, and the distance of two distributions of images is "
-        r"at most $2HW$. Batch norm with $C$ channels allows distances of at most $2\sqrt{C\,HW}$. "
-        "If $HW$ exceeds $C$, this is less than the bound $2HW$ of unitization. With $n = C$, the "
+        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm "
+        "2 divides an image by the norm of the image over the number of pixels $HW$. Therefore "
+        r"every image has the norm $HW$ at $\alpha = 1$, and the distance of two distributions "
+        "of images is at most $2HW$. Batch norm with $C$ channels allows distances of at most "
+        r"$2\sqrt{C\,HW}$. If the number $HW$ of pixels exceeds the number $C$ of channels, the "
+        "bound of batch norm is less than the bound $2HW$ of unitization. With $n = C$, the "
         "outputs of Algorithm 2 would be as large as the outputs of batch norm.",
     ),
     why=r"The sum in Algorithm 2 is $\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = "

@@ -39,11 +39,11 @@ EQUATION_8 = claim(
     remark=Remark(
         "over-reading",
         "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as "
-        "the abstract says, but need not reduce $W$. The layer of Equation 8 may enlarge $W$ by "
-        r"a factor of up to $1/(1 - \alpha)$.",
+        "the abstract says, but need not reduce $W$. The layer of Equation 8 may enlarge the "
+        r"distance $W$ by a factor of up to $1/(1 - \alpha)$.",
     ),
-    why=r"The Lipschitz constant of $g$ is $1/(1 - \alpha)$, which is the norm of the Jacobian of "
-    "$g$ at 0.",
+    why=r"The Lipschitz constant of the layer $g$ is $1/(1 - \alpha)$, which is the norm of the "
+    "Jacobian of $g$ at 0.",
 )
 
 
@@ -103,8 +103,8 @@ THEOREM_32 = claim(
         "hypothesis",
         r"Theorem 3.2 assumes that $\alpha$ is equal at the two iterations, but training changes "
         r"$\alpha$. If the two iterations have the parameters $\alpha$ and $\alpha'$, the bound "
-        r"of $W$ is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the affine map "
-        r"with $\gamma$ and $\beta$.",
+        r"of the distance $W$ is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the "
+        r"affine map with $\gamma$ and $\beta$.",
     ),
     why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound is at "
     r"most the printed bound and is continuous in $\alpha$, whereas the printed bound jumps at "
@@ -147,9 +147,9 @@ EQUATION_9 = claim(
     r"The layer is $g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
     remark=Remark(
         "hypothesis",
-        r"Equation 9 needs $\alpha$ in $[0, 1]$. For $\alpha$ outside $[0, 1]$, Equation 9 has a "
-        r"pole, and a feature changes its sign at the pole. At $x = 0$ and $\alpha = 1$, Equation "
-        "9 gives 0, whereas Equations 6 and 8 give a unit vector.",
+        r"The layer of Equation 9 needs a parameter $\alpha$ in $[0, 1]$. For $\alpha$ outside "
+        "$[0, 1]$, Equation 9 has a pole, and a feature changes its sign at the pole. At $x = "
+        r"0$ and $\alpha = 1$, Equation 9 gives 0, whereas Equations 6 and 8 give a unit vector.",
     ),
 )
 

@@ -192,7 +192,7 @@ ALGORITHM_3 = claim(
     r"$K\,W$",
     printed=r"Appendix B.1: “$w$ is required to satisfy $\|f_w\|_L \le K$ for some $K > 0$, and "
     r"then the EM distance is $K \cdot W$”",
-    corrected="The value $d$ of the critic satisfies $0 < d < 1$, whatever $W$ is",
+    corrected="The value $d$ of the critic satisfies $0 < d < 1$, whatever the distance $W$ is",
     results=(
         Result(
             part_of_the_distance,
@@ -205,8 +205,8 @@ ALGORITHM_3 = claim(
         r"The supremum over all $K$-Lipschitz functions is $K\,W$, but critics with clipped "
         "weights are only some of the $K$-Lipschitz functions. The constant $K$ of the critics "
         "is unknown, and no critic need reach $K$. The sigmoid at the end of the critic keeps "
-        "the value below 1. So the value of the critic is not an estimate of $W$, and is not "
-        "proportional to $W$.",
+        "the value of the critic below 1. So the value of the critic is not an estimate of the "
+        "distance $W$, and is not proportional to $W$.",
     ),
     why="The critic of the paper ends in a sigmoid. Therefore the difference of two means of the "
     "critic is below 1 for any samples. The check trains the critic for 20 steps instead of "

@@ -74,8 +74,9 @@ EQUATION_10 = claim(
     remark=Remark(
         "over-reading",
         "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
-        r"10. For Equation 10 and $\alpha < 1$, no bound of $W$ depends on $\alpha$ alone. After "
-        r"batch norm, the bound of $W$ grows like $(1 - \alpha)\sqrt{d}$.",
+        r"10. For Equation 10 and $\alpha < 1$, no bound of the distance $W$ depends on $\alpha$ "
+        "alone. After batch norm, the bound of the distance $W$ grows like $(1 - "
+        r"\alpha)\sqrt{d}$.",
     ),
     why=r"The factor $\alpha/r + 1 - \alpha$ of Equation 10 is the weighted arithmetic mean of "
     "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$. "

@@ -110,9 +110,9 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper says that the bound 2 “might be a severe problem”, but the bound is harmless. "
-        "Unitized outputs lie on the unit sphere, which has the diameter 2. So the bound "
-        "excludes no distribution of unitized outputs.",
+        "The paper says that the bound 2 “might be a severe problem”, but the bound is "
+        "harmless. Unitized outputs lie on the unit sphere, which has the diameter 2. Therefore "
+        "the bound 2 excludes no distribution of unitized outputs.",
     ),
     why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )

@@ -32,12 +32,12 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
-        r"within $\pm C$, the lower bound of Theorem 2 is at most $\sqrt{d}\,C/p$ for an even "
-        r"power $p$ and $2\sqrt{d}\,C/p$ for an odd power. The lower bound tends to 0 as $p$ "
-        "grows, and a small lower bound says nothing about $W$. In the supremum of Theorem 2, "
-        "the paper prints the mean of $f(y)$ over $x$, and means the mean of $f(x)$. Section 4.1 "
-        "calls Theorem 2 “the lower bound in Eq.(2)”.",
+        "The bound of Theorem 2 does not show that high moments have a great impact. For "
+        r"outputs within $\pm C$, the lower bound of Theorem 2 is at most $\sqrt{d}\,C/p$ for an "
+        r"even power $p$ and $2\sqrt{d}\,C/p$ for an odd power. The lower bound tends to 0 as "
+        "$p$ grows, and a small lower bound says nothing about the distance $W$. In the "
+        "supremum of Theorem 2, the paper prints the mean of $f(y)$ over $x$, and means the "
+        "mean of $f(x)$. Section 4.1 calls Theorem 2 “the lower bound in Eq.(2)”.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
     r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "
@@ -172,15 +172,16 @@ def _uniforms(d: int, c: float, points: int = 8) -> tuple[np.ndarray, np.ndarray
 
 UNBOUNDED_EXAMPLE = claim(
     "Unbounded example",
-    r"$W$ of uniform distributions on $[C'/2, C']^d$ and $[0, C'/4]^d$ exceeds "
+    "The distance $W$ of uniform distributions on $[C'/2, C']^d$ and $[0, C'/4]^d$ exceeds "
     r"$(2^{-p} - 4^{-p})\sqrt{d}\,C'/p$",
     printed="Appendix A.2, after Theorem 2",
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        "The printed lower bound of $W$ is largest at the power $p = 2$. At $p = 2$, the lower "
-        r"bound is $0.094\,\sqrt{d}\,C'$, which is less than a sixth of $W$. The identity $W(cX, "
-        r"cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no upper bound.",
+        "The printed lower bound of the distance $W$ is largest at the power $p = 2$. At $p = "
+        r"2$, the lower bound is $0.094\,\sqrt{d}\,C'$, which is less than a sixth of the "
+        r"distance $W$. The identity $W(cX, cY) = c\,W(X, Y)$ is a shorter proof that the "
+        "distance $W$ has no upper bound.",
     ),
     why=r"The means of the two distributions are $5\sqrt{d}\,C'/8$ apart, and no coupling has a "
     "smaller mean displacement. The coupling $X = C'/2 + 2Y$ has the root mean square "

@@ -59,14 +59,14 @@ CIFAR = claim(
     "1% in the accuracy of each experiment”",
     remark=Remark(
         "over-reading",
-        "By unitization, the paper's accuracies rise by 0.42, 0.13 and 0.28 percentage points on "
-        "CIFAR-10, and by 1.06, 1.04 and 1.02 points on CIFAR-100. If two accuracies "
-        "came from different sets of 10,000 images, their difference would have a standard error "
-        "of 0.33 to 0.67 points. No gain of the paper exceeds two such errors. But the networks of "
-        "a table share one test set, and the paper gives no paired comparison. If two networks are "
-        "tested on the same images, a gain of 1.02 points exceeds two standard errors if exactly "
-        "one of the two networks is right on less than 26 % of the images. The paper gives no "
-        "spread of the five runs of each network.",
+        "By unitization, the paper's accuracies rise by 0.42, 0.13 and 0.28 percentage points "
+        "on CIFAR-10, and by 1.06, 1.04 and 1.02 points on CIFAR-100. If two accuracies came "
+        "from different sets of 10,000 images, their difference would have a standard error of "
+        "0.33 to 0.67 points. No gain of the paper exceeds two standard errors for different "
+        "sets of images. But the networks of a table share one test set, and the paper gives no "
+        "paired comparison. If two networks are tested on the same images, a gain of 1.02 "
+        "points exceeds two standard errors if exactly one of the two networks is right on less "
+        "than 26 % of the images. The paper gives no spread of the five runs of each network.",
     ),
 )
 

@@ -35,12 +35,13 @@ THEOREM_1 = claim(
     printed=r"Theorem 1, for finite means: "
     r"$W \le \sum \sigma^2 + \sum \sigma'^2 + \|\mu - \mu'\| + 2$",
     corrected=r"The bound $W \le \sqrt{S + S' + D^2}$ holds and is attained. In the printed "
-    "bound, $1/4$ is enough in place of 2",
+    "bound of Theorem 1, $1/4$ is enough in place of 2",
     remark=Remark(
         "unit",
         "The bound of Theorem 1 adds squared lengths to lengths. If normalized outputs of 64 "
         "dimensions become 100 times as large, the bound of Theorem 1 becomes 9,846 times as "
-        r"large. The bound $\sqrt{S + S' + D^2}$ is never larger and has the unit of $W$.",
+        r"large. The bound $\sqrt{S + S' + D^2}$ is never larger and has the unit of the "
+        "distance $W$.",
     ),
     why=r"Two samples that are drawn independently have the root mean square distance $\sqrt{S + "
     r"S' + D^2}$, so $W$ is at most $\sqrt{S + S' + D^2}$. The proof of Theorem 1 uses $E\|X - "
@@ -131,13 +132,13 @@ EQUATION_4 = claim(
     r"$W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$ for outputs of a batch norm with "
     "means $e$ and variances $1 + v$",
     printed=r"Section 3.1, Equation 4: $W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$",
-    corrected=r"Without noise, $W$ is at most $\sqrt{2d}$, and $W = \sqrt{2d}$ is possible for "
-    "even $d$",
+    corrected="Without noise, the distance $W$ of normalized outputs with $d$ features is at "
+    r"most $\sqrt{2d}$, and $W = \sqrt{2d}$ is possible for even $d$",
     remark=Remark(
         "loose",
         "Without noise, the bound of Equation 4 is $2d + 2$, but the distance $W$ is at most "
-        r"$\sqrt{2d}$. The size of an output is $\sqrt{d}$, so $W$ is at most $\sqrt{2}$ times "
-        "the size of an output for every $d$.",
+        r"$\sqrt{2d}$. The size of an output is $\sqrt{d}$, so the distance $W$ is at most "
+        r"$\sqrt{2}$ times the size of an output for every $d$.",
     ),
     why=r"Equation 4 is Theorem 1 with $S = d + \sum v$. In the worst case, one distribution has "
     r"the two points $\pm(1, \dots, 1)$, and the other distribution has the two points $\pm(1, "
@@ -207,8 +208,9 @@ def _() -> Values:
 BOUNDING = claim(
     "Abstract, bounding rather than reduction",
     "Batch norm bounds the shift, but need not reduce the shift",
-    why="Batch norm divides the samples by their scale, and $W$ changes by the same factor. If "
-    "the scale before batch norm is below 1, batch norm enlarges $W$.",
+    why="Batch norm divides the samples by their scale, and the distance $W$ changes by the "
+    "same factor. If the scale before batch norm is below 1, batch norm enlarges the distance "
+    "$W$.",
 )
 
 

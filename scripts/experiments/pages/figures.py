@@ -15,11 +15,12 @@ TITLE = """# Figures and tables of the three papers
 
 Each row of a table names a figure or a table of a paper, the number that the paper prints, our
 number, and the page and the command that show our number. Times of commands were measured on two
-shared cores. If a command was interrupted and resumed, the time counts from the last start. After
-"not run", the row gives the reason. [The page of the claims](results/theorems/results.json)
-explains verdicts such as "true" and shows the checks of every claim.
+shared cores. If a command was interrupted and resumed, its time counts from the last start. For a
+figure or table with the entry "not run", the row gives the reason. [The page of the
+claims](results/theorems/results.json) explains verdicts such as "true" and shows the checks of
+every claim.
 
-The command `python scripts/check_theorems.py --errata docs/errata.md` writes these tables.
+The command `python scripts/check_theorems.py --errata docs/errata.md` writes the tables of figures.
 """
 
 

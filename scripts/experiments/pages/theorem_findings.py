@@ -28,24 +28,25 @@ HIGHLIGHTS = (
     Highlight(
         UNITIZATION,
         "Theorem 1",
-        r"The bound $W \le S + S' + D + 2$ holds but mixes units, so it is far too large for short "
-        r"and for long distances. $\sqrt{S + S' + D^2}$ has the unit of $W$ and is attained.",
+        r"The bound $W \le S + S' + D + 2$ holds but mixes units, so it is far too large for "
+        r"short and for long distances. $\sqrt{S + S' + D^2}$ has the unit of the distance $W$ "
+        "and is attained.",
         "bounds",
     ),
     Highlight(
         UNITIZATION,
         "Abstract and Section 5, low dimensions",
-        r"A bound that grows with the dimension does not show that batch norm fails to control the "
-        r"shift. The shift is at most $\sqrt{2d}$. In units of the size of the outputs, this is a "
-        "constant in every dimension.",
+        "A bound that grows with the dimension does not show that batch norm fails to control "
+        r"the shift. The shift is at most $\sqrt{2d}$. In units of the size of the outputs, the "
+        "bound is the same in every dimension.",
         "dimensions",
     ),
     Highlight(
         UNITIZATION,
         "Equation 10",
-        r"Theorem 3.2 does not cover the trained layer, Equation 10: its outputs for the inputs "
-        r"$\pm R$ are $2(\alpha + (1 - \alpha)R)$ apart, which $2/\alpha$ does not bound. "
-        "Equation 9 obeys the theorem.",
+        "Theorem 3.2 does not cover the trained layer, Equation 10: its outputs for the inputs "
+        r"$\pm R$ are $2(\alpha + (1 - \alpha)R)$ apart, which $2/\alpha$ does not bound. The "
+        "outputs of Equation 9 obey Theorem 3.2.",
         "unbounded",
     ),
     Highlight(
@@ -89,7 +90,7 @@ HIGHLIGHTS = (
         PARTS,
         "Theorem 3, independence of the steps",
         "The steps of the proof are not independent: the longer the first sample waits for an "
-        "active row, the more likely the second sample already has one. The theorem still holds.",
+        "active row, the more likely the second sample already has one. Theorem 3 still holds.",
         "waiting",
     ),
 )
