@@ -173,6 +173,32 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
     assert "collectives: none" in lines
 
 
+def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
+    """Of a reduce-scatter the operand is whole; of an asynchronous one the start counts."""
+    found = compiled_step.collectives(
+        """HloModule made
+
+ENTRY %main (x: f32[100]) -> f32[100] {
+  %x = f32[100]{0} parameter(0)
+  %y = bf16[50]{0} parameter(1)
+  %r = (f32[100]{0}, bf16[50]{0}) all-reduce(%x, %y), to_apply=%add
+  %s = f32[25]{0} reduce-scatter(%x), to_apply=%add
+  %t = f32[100]{0} all-reduce-start(%x), to_apply=%add
+  %u = f32[100]{0} all-reduce-done(%t)
+  ROOT %p = f32[100]{0} collective-permute(%u)
+}
+"""
+    )
+    assert [tuple(row.values()) for row in found] == [
+        ("all-reduce", "bf16", 1, 1, 100),
+        ("all-reduce", "f32", 2, 2, 800),
+        ("collective-permute", "f32", 1, 1, 400),
+        ("reduce-scatter", "f32", 1, 1, 400),
+    ]
+    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * 400  # rings of four chips
+    assert compiled_step.bytes_sent(found, 4) == pytest.approx(sent)
+
+
 def test_every_chip_is_published_with_all_its_figures():
     """Within an order of magnitude of each other, in units of bytes and operations a second."""
     for chip in compiled_step.CHIPS.values():
@@ -203,6 +229,7 @@ def test_compilers_are_among_the_versions(monkeypatch):
         (1.5e-9, "1.5 n"),
         (963e-6, "963 µ"),
         (0, "0 "),
+        (-5.0, "-5 "),
         (1.0, "1 "),
         (20.1, "20.1 "),
         (999.9, "1 k"),

@@ -165,6 +165,9 @@ TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE  # index and row; read,
         (loop(DATA_DEPENDENT, ', backend_config={"known_trip_count":{"n":"5"}}'), 5, 0),
         (loop(COUNTED), 7, 0),
         (loop(DATA_DEPENDENT), 1, 1),
+        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # a counter that falls
+        (loop(COUNTED.replace("s32[] constant", "f32[] constant")), 1, 1),
+        (loop(COUNTED.replace("%bound = ", "%other = s32[] constant(9)\n  %bound = ")), 1, 1),
     ],
 )
 def test_loops_count_by_trips_and_slices_by_their_rows(text, trips, unknown):
@@ -173,6 +176,46 @@ def test_loops_count_by_trips_and_slices_by_their_rows(text, trips, unknown):
     assert found.kernels == 2 * trips
     assert found.unknown_loops == unknown
     assert found.notable == {f"while x{'?' if unknown else trips}": 1}
+
+
+def test_a_loop_of_unknown_length_inside_another_counts_once_a_trip():
+    """And remains one loop whose length is not known."""
+    pair = "(s32[], f32[10,256]{1,0})"
+    outer = (
+        f"%outer (o: (s32[], f32[10,256])) -> (s32[], f32[10,256]) {{\n  %o = {pair} parameter(0)\n"
+        f"  ROOT %v = {pair} while(%o), condition=%condition, body=%body\n}}\n"
+    )
+    found = summary(
+        entry(
+            f"%start = {pair} parameter(0)",
+            f"ROOT %w = {pair} while(%start), condition=%condition, body=%outer"
+            ', backend_config={"known_trip_count":{"n":"3"}}',
+            functions=FUSIONS + DATA_DEPENDENT + outer,
+        )
+    )
+    assert (found.bytes, found.kernels, found.unknown_loops) == (3 * TRIP, 6, 1)
+    assert found.notable == {"while x3": 1, "while x?": 3}
+    assert sorted(row[0] for row in found.rows) == [3 * TRIP / 2] * 2
+
+
+@pytest.mark.parametrize("dear", ["true", "false"])
+def test_of_two_branches_the_one_with_most_traffic_counts(dear):
+    branch = "%{0} (p: f32[256]) -> f32[256] {{\n  %p = f32[256]{{0}} parameter(0)\n{1}\n}}\n"
+    once = branch.format("once", "  ROOT %n = f32[256]{0} negate(%p)")
+    twice = branch.format(
+        "twice", "  %n = f32[256]{0} negate(%p)\n  ROOT %m = f32[256]{0} negate(%n)"
+    )
+    names = {"true": "once", "false": "once", dear: "twice"}
+    found = summary(
+        entry(
+            "%i = pred[] parameter(0)",
+            "%x = f32[256]{0} parameter(1)",
+            "ROOT %c = f32[256]{0} conditional(%i, %x, %x), "
+            + ", ".join(f"{side}_computation=%{name}" for side, name in names.items()),
+            functions=once + twice,
+        )
+    )
+    assert (found.bytes, found.kernels) == (4 * KILOBYTE, 2)
 
 
 def test_of_a_conditional_the_branch_with_most_traffic_counts():
@@ -259,12 +302,15 @@ def test_what_fusions_hold_is_notable_and_custom_calls_have_their_targets_name()
     assert found.kernels == 2
 
 
-def test_workspaces_of_matrix_products_are_no_results():
+@pytest.mark.parametrize(
+    ("target", "expected"), [("__cublas$gemm", 2), ("__cudnn$convForward", 2), ("TopK", 6)]
+)
+def test_workspaces_of_products_and_convolutions_are_no_results(target, expected):
     text = entry(
         "%x = f32[256]{0} parameter(0)",
-        'ROOT %c = (f32[256]{0}, s8[4096]{0}) custom-call(%x), custom_call_target="__cublas$gemm"',
+        f'ROOT %c = (f32[256]{{0}}, s8[4096]{{0}}) custom-call(%x), custom_call_target="{target}"',
     )
-    assert summary(text).bytes == 2 * KILOBYTE
+    assert summary(text).bytes == expected * KILOBYTE
 
 
 def test_collectives_are_listed_with_the_bytes_of_their_results():
