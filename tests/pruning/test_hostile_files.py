@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
+import zipfile
 from functools import partial
 from pathlib import Path
 
@@ -83,6 +84,13 @@ def test_the_crafted_integers_collide():
 def test_a_small_integer_is_a_key(key, tmp_path):
     tree = {"state_dict": {key: {"weight": tensor(WEIGHT, "0")}}}
     assert [*load(written(tmp_path, "a.pt", zipped(tree)))] == [str(key)]
+
+
+@pytest.mark.parametrize("key", [2**60 + 1, -(2**60) - 1])
+def test_a_large_integer_of_either_sign_is_no_key(key, tmp_path):
+    tree = {"state_dict": {key: {"weight": tensor(WEIGHT, "0")}}}
+    said = refused(written(tmp_path, "a.pt", zipped(tree)))
+    assert "integer keys must lie within ±2**60" in said
 
 
 @pytest.mark.parametrize("kind", ["soft", "external"])
@@ -200,6 +208,15 @@ def test_entries_of_archives_are_counted(tmp_path):
 def test_headers_of_safetensors_are_bounded(tmp_path):
     content = (2 * 10**6).to_bytes(8, "little") + b'{"w":[' + b"0," * 10**6
     assert "the header must have" in refused(written(tmp_path, "a.safetensors", content))
+
+
+def test_all_arrays_of_an_npz_file_fit_max_bytes(tmp_path):
+    np.savez_compressed(tmp_path / "a.npz", a=WEIGHT, b=WEIGHT, c=WEIGHT)
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        total = sum(info.file_size for info in archive.infolist())
+    assert [*load(tmp_path / "a.npz", max_bytes=total)] == ["a", "b", "c"]
+    with pytest.raises(WeightsError, match=r"c\.npy must fit .* left of max_bytes"):
+        load(tmp_path / "a.npz", max_bytes=total - 1)
 
 
 def test_archives_that_unpack_to_much_are_read_if_the_caller_says_so(tmp_path):

@@ -6,6 +6,7 @@ import random
 import struct
 import warnings
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import flax.linen as linen
@@ -17,7 +18,7 @@ import pytest
 import safetensors.numpy
 from flax import nnx
 
-from pruning.weights import WeightsError, _limits, _pytorch, load
+from pruning.weights import WeightsError, _limits, _load, _pytorch, load
 from tests.support.torch_files import (
     BIAS,
     MATRIX,
@@ -329,6 +330,27 @@ def test_what_is_no_file_of_weights_is_refused(name, said, tmp_path):
     (tmp_path / "x.onnx").write_bytes(b"x")
     with pytest.raises(WeightsError, match=said):
         load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (WeightsError("a\n  b " + 500 * "x"), "f.npz cannot be read: a b " + 396 * "x"),
+        (
+            KeyError("c\td" + 500 * "x"),
+            "f.npz must be a whole .npz of weights; reading it raised KeyError: 'c\\td" + 195 * "x",
+        ),
+    ],
+)
+def test_what_a_reader_raises_is_one_short_line(error, said):
+    def read(path, max_bytes):
+        raise error
+
+    with pytest.raises(WeightsError) as caught:
+        _load.guard(read, Path("f.npz"), 0)
+    assert str(caught.value) == said
+    with pytest.raises(WeightsError, match="folder must be a whole checkpoint of weights"):
+        _load.guard(lambda *_: {}["x"], Path("folder"), 0)
 
 
 def test_a_file_without_convolutions_says_what_it_holds():

@@ -140,6 +140,13 @@ def scalar(value):
     return Call(Name("numpy.core.multiarray", "scalar"), kind, content)
 
 
+@pytest.mark.parametrize("place", ["optimizer_weights/adam", "model/optimizer/vars", "optimizer"])
+def test_moments_of_a_keras_optimizer_are_no_layers_wherever_they_are(place, tmp_path):
+    arrays = {"conv/kernel:0": ones(3, 3, 2, 5), f"{place}/conv/m:0": ones(3, 3, 2, 5)}
+    (tmp_path / "a.h5").write_bytes(hdf5(arrays))
+    assert [*load(tmp_path / "a.h5")] == ["conv"]
+
+
 def test_leaves_that_are_no_tensors_are_left_out_and_named(tmp_path):
     arguments = Call(Name("argparse", "Namespace"))
     path = tmp_path / "detr.pth"
