@@ -113,7 +113,7 @@ def batch_norm(
         batch = own_or_given(x, keep, statistics, reduction)
         gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
         gain = gain * scale
-        # y = gain (h − mean of h) + bias; without recentering, y = gain (h + shift) + bias
+        # The output is gain (h − mean of h) + bias; without recentering, gain (h + shift) + bias.
         offset = gain * (-batch.mean if recentering else batch.shift) + bias
         y = channels(gain, x) * batch.h + channels(offset, x)
         return y.astype(jnp.result_type(x)), batch.statistics

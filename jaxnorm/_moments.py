@@ -109,7 +109,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
     """The central moments of `count` samples, divided by powers of a unit."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    # the result is NaN, because the variance underflowed
+    # If the variance underflowed, skewness and kurtosis are NaN.
     safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2

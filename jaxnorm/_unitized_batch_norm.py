@@ -60,8 +60,8 @@ def bounded(
     """The factor of Eq. 9 for a vector of squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
     For alpha in [0, 1], the factor times the norm is below 1/alpha. The divisor is zero only if
-    alpha is 1 and the vector is zero. Then the factor is defined as 1, because the zero vector
-    times any factor is zero.
+    alpha is 1 and the vector is zero. For the zero vector, the factor is defined as 1, because the
+    zero vector times any factor is zero.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -222,7 +222,7 @@ def _squares_about_mean(
 
     In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
     """
-    if batch.samples is None:  # in inference, h is x − μ
+    if batch.samples is None:  # in inference, `batch.h` is x − μ
         _, about_mean, count = sums_by_sample(batch.h, keep)
         return about_mean, count[:, None]
     first, second, count = batch.samples

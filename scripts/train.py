@@ -139,7 +139,7 @@ def check(recipe: Recipe, options: Options) -> None:
     checks.check_processes(options.coordinator, options.processes, options.process)
     checks.check_evaluations(recipe, options.evaluations)
     checks.check_trained(options.out, needed=options.evaluate_only)
-    from experiments.training.optimizers import check_optimizer  # imports JAX
+    from experiments.training.optimizers import check_optimizer  # this module imports JAX
 
     check_optimizer(recipe)
 

@@ -4,9 +4,9 @@
 
 A key is one whole run of the drawn checks, which are decided together. At most one run in 500 may
 reject a true statement (`geometry.claims.LEVEL`). The error of a prediction may be too small to
-fail one run, but the error shifts a check's z-scores at every key. So the tool also tests the mean
-z-score of each check over all keys, corrected for the number of checks. The last line is one JSON
-object.
+fail one run, but the error shifts a check's z-scores at every key. Therefore the tool also tests
+the mean z-score of each check over all keys, corrected for the number of checks. The last line is
+one JSON object.
 """
 
 import argparse

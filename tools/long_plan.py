@@ -1,7 +1,7 @@
 """The networks of the papers' tables and figures that take hours, in the order of training.
 
-The smallest networks come first, and one seed of every network comes before a second seed. So the
-finished results are the most useful ones whenever the time is over.
+The smallest networks come first, and one seed of every network comes before a second seed.
+Therefore the finished results are the most useful ones whenever the time is over.
 """
 
 import itertools

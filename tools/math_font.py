@@ -2,8 +2,8 @@
 
 Run `python -m tools.math_font latinmodern-math.otf`; Debian's package fonts-lmodern has the file.
 The font's MATH table tells browsers how to draw tall parentheses, bars and hats. The new font has
-the letters and signs of `CHARACTERS` in all their sizes. It has a new name, as the licence of the
-original font requests (docs/_static/math.txt).
+the letters and signs of `CHARACTERS` in all their sizes. The new font has a new name, as the
+licence of the original font requests (docs/_static/math.txt).
 """
 
 import sys

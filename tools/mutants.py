@@ -5,12 +5,12 @@
 
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
 guard, exchanged arguments, a removed call. A list has mistakes that a person thought of: pieces of
-text and their replacements. The tool plants each mistake in a copy of the code. There a child of
-this process, which has loaded JAX, runs tests until one fails: first the tests that run the line,
-as `make coverage` has recorded, then the tests of the module's name, the tests that name most of
-its definitions, and its doctests. The test that failed then also runs on the unchanged code. If the
-test fails there too, the mutant is not counted. The exit status is 0 also if mistakes are not
-noticed.
+text and their replacements. The tool plants each mistake in a copy of the code. In the copy, a
+child of this process, which has loaded JAX, runs tests until one fails: first the tests that run
+the line, as `make coverage` has recorded, then the tests of the module's name, the tests that name
+most of its definitions, and its doctests. The test that failed then also runs on the unchanged
+code. If the test fails there too, the mutant is not counted. The exit status is 0 also if mistakes
+are not noticed.
 """
 
 import argparse

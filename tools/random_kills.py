@@ -140,7 +140,7 @@ def unfinished(out: Path) -> set[Path]:
     """Files and checkpoints that are being written, or that a kill has left unfinished."""
     try:
         return {*out.rglob("*.orbax-checkpoint-tmp"), *out.rglob(".*.part")}
-    except FileNotFoundError:  # the file was renamed in the meantime
+    except FileNotFoundError:  # the file was renamed after it was listed
         return unfinished(out)
 
 

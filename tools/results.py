@@ -217,7 +217,7 @@ def main() -> int:
         parser.error(f"no result is named {', '.join(sorted(unknown))}")
     for result in every:
         missing = result.needs(inputs)
-        short = result.seconds < HOUR  # this is False if the time is NaN
+        short = result.seconds < HOUR  # the comparison is False if the time is NaN
         wanted = result.name in options.names or ("all" in options.names and short)
         if wanted and not missing:
             same &= regenerate(result, inputs, options.tolerance)

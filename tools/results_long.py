@@ -5,9 +5,9 @@
 
 The commands of `scripts` run one after another, each with the remaining time. When the time is
 over, or at Ctrl-C, the running command is interrupted and saves its state. The same command line
-resumes it. On a CPU, networks that need an accelerator are left out. OUT/NAME is the folder of a
-network with its log, and OUT/NAME.json has our number, the printed number and the differences.
-OUT/index.md lists all networks.
+resumes the interrupted command. On a CPU, networks that need an accelerator are left out. OUT/NAME
+is the folder of a network with its log, and OUT/NAME.json has our number, the printed number and
+the differences. OUT/index.md lists all networks.
 """
 
 import ctypes

@@ -3,9 +3,9 @@
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
 For `digits-preact8`, the tool compares the losses of the first steps and the running statistics
-with those of one device. It also measures images per second, on devices that share the cores of one
-machine. It writes docs/results/scale.json, from which `tools.tables` makes the table of
-docs/results/README.md.
+with those of one device. The tool also measures images per second, on devices that share the cores
+of one machine. The tool writes docs/results/scale.json, from which `tools.tables` makes the table
+of docs/results/README.md.
 """
 
 import os

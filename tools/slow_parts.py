@@ -2,8 +2,8 @@
 
     make test-slow PART=2
 
-A part is defined by the beginnings of its tests' names. All other tests are in the last part.
-`.ci/run` runs the part "ci", a fixed selection from the other parts.
+A part is defined by the beginnings of its tests' names. Tests with other beginnings are in the last
+part. `.ci/run` runs the part "ci", a fixed selection from the other parts.
 """
 
 from typing import Any

@@ -120,7 +120,7 @@ def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """`arccosine_kernel` of a Gram matrix that was already checked. NaN elements stay NaN."""
     diagonal = jnp.eye(len(g), dtype=bool)
-    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # works for any sharding of the rows
+    squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # a masked sum works for any sharding
     squares = jnp.where(squares <= 0, 0, squares)
     norm = safe_sqrt(squares)
     divisor = jnp.where(norm == 0, 1, norm)

@@ -190,7 +190,7 @@ def _integral(
     a C can be inverted. The part of the integral beyond the last node is left out; its share is
     ε^(3r/8), where r is the rank of C.
     """
-    # also makes the tangents symmetric, which the derivative rule of `_resolvent` requires
+    # The mean with the transpose also makes tangents symmetric, as the rule of `_resolvent` needs.
     c = (c + c.T) / 2
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)

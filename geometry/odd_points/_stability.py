@@ -23,8 +23,8 @@ from geometry.mean_field._kernel_map import Activation, cubic_term, kernel_map
 from geometry.odd_points._odd_state import OddState
 from jaxnorm.internal import check_function, check_positive, host_only
 
-# numbers of terms and nodes; these suffice because samples are scaled by the standard deviation of
-# the others
+# These numbers of terms and nodes suffice, because samples are scaled by the standard deviation of
+# the samples in the cluster.
 _TERMS, _NODES = 64, 640
 
 

@@ -100,7 +100,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     """The Gram matrix of the shorter side of `x`, divided by its largest element."""
     h = as_samples(x)
-    # ranks do not depend on this factor
+    # Ranks do not depend on the scale of `x`.
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
     h = h / jnp.where(largest == 0, 1, largest)
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)

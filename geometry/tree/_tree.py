@@ -111,7 +111,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Every layer was computed n times too large; here the powers of two cancel exactly.
+    # Every layer was computed n times too large; in the division, powers of two cancel exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(

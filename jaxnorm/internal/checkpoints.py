@@ -86,7 +86,7 @@ def read_tree(path: Path) -> Any:
     import orbax.checkpoint as ocp
 
     with warnings.catch_warnings():
-        # Orbax warns if shardings are unknown; here arrays are read to the host.
+        # Orbax warns if shardings are unknown, but arrays on the host need no shardings.
         warnings.simplefilter("ignore")
         disabled = logging.root.manager.disable
         logging.disable(max(disabled, logging.WARNING))

@@ -50,9 +50,9 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    Both bounds are attained: 2M if outputs move to the opposite point of the ball, and L W if
-    inputs move where the slope of the layer is largest. If the mean of the outputs is the bias at
-    both moments, √2 M is also a bound.
+    The bounds 2M and L W are attained: 2M if outputs move to the opposite point of the ball, and L
+    W if inputs move where the slope of the layer is largest. If the mean of the outputs is the bias
+    at both moments, √2 M is also a bound.
 
     Args:
       bounds: The bounds of the layer, which must not change between the two moments of training.
@@ -200,9 +200,10 @@ def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
     """The maximum of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, where D is `square`.
 
     If the maximum is λ, it is attained at a vector u with uᵢ ∝ 1/(Dᵢ − λ). Let g = D₁ − D₂ be the
-    gap between the two largest Dᵢ, and λ = D₁ − t g. Then each other element of u is −t/(gapᵢ/g −
-    t) times the first element. For one t in [0, 1/2], the factors of all other elements sum to −1.
-    The value Σ Dᵢ uᵢ² at this u has the gradient of λ, because u is a stationary point.
+    gap between the two largest Dᵢ, and λ = D₁ − t g. With this λ, each other element of u is
+    −t/(gapᵢ/g − t) times the first element. For one t in [0, 1/2], the factors of all other
+    elements sum to −1. The value Σ Dᵢ uᵢ² at this u has the gradient of λ, because u is a
+    stationary point.
     """
     if square.size == 1:
         return jnp.zeros_like(square[0])

@@ -75,7 +75,8 @@ def normalized_upper_bound(
 ) -> Float[Array, ""]:
     """Upper bound for outputs of a batch norm, Eq. 4: Σ v + Σ v' + 2d + ‖e − e'‖ + 2.
 
-    Without noise, the bound is 2d + 2, but the distance is never larger than √(2d).
+    Without noise, the bound of Eq. 4 is 2d + 2 for d features, but the distance is never larger
+    than √(2d).
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics; zero without noise.

@@ -46,7 +46,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         return RatioVariances(0.0, 0.0)
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
-    if dims == 2:  # computed by the mean over the angle, because E l1⁻² diverges
+    if dims == 2:  # E l1⁻² diverges, so the mean is over the angle
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
     # For X = l/E l, E X⁻ʲ is 1 + excess. The moments of l2 are computed from Γ, and the moments of
@@ -143,7 +143,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     low, high = max(0.0, mean - 12), mean + 12
     share = expit(np.pi * np.sinh(u))
     r = low + (high - low) * share
-    # computed by logarithms: in many dimensions, the density at small r underflows float64
+    # In many dimensions, the density at small r underflows float64, but its logarithm does not.
     log_density = (dims - 1) * np.log(r / mean) - (r - mean) * (r + mean) / 2
     log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
     log_density -= logsumexp(log_density)

@@ -146,7 +146,7 @@ def _fit_shape_jvp(
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
     """The score: β² times the derivative of the mean log-likelihood by β, at the best scale."""
     weights = jax.nn.softmax(shape * logs)
-    slope = jnp.sum(weights * logs)  # derivative by the shape of log m
+    slope = jnp.sum(weights * logs)  # derivative of log m by the shape
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
     return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
 
@@ -173,6 +173,6 @@ def _sample(
     |x|^exponent has the Gamma distribution of shape 1/exponent.
     """
     sign_key, size_key = jax.random.split(key)
-    # computed by logarithms, because elements underflow for small exponents
+    # Elements are computed by logarithms, because they underflow for small exponents.
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

@@ -74,7 +74,7 @@ def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candid
     upto = jnp.cumsum(counts, dtype=jnp.int32)
     below, edges = upto - counts, jnp.arange(BINS, dtype=dtype) / BINS
     bound = jnp.maximum(_share(upto, n) - edges, edges + 1 / BINS - _share(below, n))
-    # the subtracted number allows for rounding errors
+    # The subtracted 2e-7 allows for rounding errors.
     possible = bound > jnp.abs(_share(below, n) - edges).max() - 2e-7
     bins = jnp.flatnonzero(possible, size=CELLS, fill_value=BINS).astype(jnp.int32)
     return Candidates(bins, below[bins], possible.sum() > CELLS)

@@ -131,7 +131,7 @@ class Interpreter:
                 self.stack.append(function)
             case Function(call):
                 sizes = [len(a) for a in arguments if isinstance(a, Sized)]
-                # counted because a call may copy its arguments
+                # The arguments count as steps, because a call may copy its arguments.
                 self.spend(len(arguments) + sum(sizes))
                 self.stack.append(call(*arguments))
             case _:

@@ -79,7 +79,7 @@ def load(
     chosen = {}
     for name, array in arrays.items():
         if array.size and (array.ndim >= 3 or (dense and array.ndim == 2)):
-            # from the order (out, in, *window) to (*window, in, out)
+            # PyTorch's axes (out, in, *window) become (*window, in, out).
             order = (*range(2, array.ndim), 1, 0)
             chosen[_layout.layer(name)] = array.transpose(order) if name in transposed else array
         elif vectors and array.ndim == 1 and array.size and name not in statistics:

@@ -50,7 +50,7 @@ def save(path: str | Path, source: Any) -> None:
     check_on_host("weights.save", source, instead="return the arrays and save them then")
     check_values("weights.save", source)
     named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
-    # not `ascontiguousarray`, which gives a single number an axis
+    # `ascontiguousarray` would give a single number an axis.
     tensors = {name: np.asarray(leaf, order="C") for name, leaf in named}
     if not tensors or len(tensors) < len(named):
         raise WeightsError(

@@ -87,7 +87,7 @@ def _long_folds(program: Program) -> set[int]:
 
 
 def ids_of_constant(array: Leaf) -> ChannelIds:
-    # the size of an axis of this kind cannot change
+    # The size of an axis of a constant cannot change.
     axes = tuple(fixed(n) for n in np.shape(array))
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
@@ -140,7 +140,7 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        sets.fix(steps)  # this axis counts layers, not channels
+        sets.fix(steps)  # a scanned axis counts layers, not channels
         stacked.append(value._replace(axes=tuple(axes)))
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:

@@ -167,7 +167,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.and_p: elementwise(any_of),
     p.div_p: elementwise(first_of, nonzero="all", singular=(1,), scaled=(0,)),
     p.rem_p: elementwise(first_of, singular=(1,)),
-    # powers
+    # primitives that are powers of their operand
     p.square_p: power(lambda eqn, numbers: 2),
     p.sqrt_p: power(lambda eqn, numbers: 1 / 2),
     p.rsqrt_p: power(lambda eqn, numbers: -1 / 2),
@@ -217,7 +217,7 @@ RULES: dict[Primitive | str, Rule] = {
     **dict.fromkeys((p.pmax_p, p.pmin_p), Rule(arithmetic.over_devices, same, summed=reduced_axes)),
     **dict.fromkeys((p.ppermute_p, "psum_invariant"), movement(arithmetic.over_devices)),
     **dict.fromkeys(("pbroadcast", "pcast", "pvary"), movement(moves.identity)),
-    # products with kernels
+    # primitives that multiply by a kernel
     p.dot_general_p: Rule(
         arithmetic.dot_general, same, uniform=True, summed=contracted_axes, linear=product_of
     ),

@@ -107,7 +107,7 @@ def fold_constants(
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
     while True:
         folding = Folding(paths, leaves, masks, unchanged)
-        # evaluated without jit, which would compile at every call
+        # Networks are evaluated without jit, which would compile at every call.
         network.interpret(values, lambda x: Value(x, x), folding.step)
         if not folding.altered:
             break

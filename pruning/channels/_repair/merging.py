@@ -234,7 +234,7 @@ class Merging:
             leaves[i] = gain.maker.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
                 if not list(self.positions(addend.leaf)):
-                    continue  # a single number stands for all channels
+                    continue  # one number is the addend of all channels
                 leaf = leaves[addend.leaf]
                 scaled = leaf * gain.of_parameter(addend, of_gain, leaf)
                 merged = self.merged(addend.leaf, np.asarray(scaled))

@@ -15,7 +15,7 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-SWAP_MARGIN = 1e-9  # larger than rounding errors, so no swap is later reversed
+SWAP_MARGIN = 1e-9  # a gain above rounding errors, so no swap is later reversed
 
 
 def reconstruction_scores(
@@ -242,7 +242,7 @@ class Block:
         # every channel has the same number of rows of inputs
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
-        self.missing: Missing | None = None  # describes the channels that were removed so far
+        self.missing: Missing | None = None  # the channels removed so far
 
     def losses(self, left: np.ndarray) -> np.ndarray:
         """For each channel, the increase of the error if the channel is removed.

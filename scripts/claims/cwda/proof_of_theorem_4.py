@@ -64,14 +64,14 @@ def _(key: Key[Array, ""]) -> Cases:
     to_p, to_g = np.square(p - v).sum(1), np.square(centroid - v).sum(1)
     whole = np.square(p - centroid).sum()
     own, mean = gamma @ d @ gamma, ones @ d @ ones / 81
-    yield np.einsum("ij,jk,ik->i", gamma - unit, d, gamma - unit) - to_p  # 57
-    yield own - 2 * gamma @ d - to_p  # 58, 59
-    yield np.einsum("ij,jk,ik->i", ones / 9 - unit, d, ones / 9 - unit) - to_g  # 60
-    yield mean - 2 / 9 * ones @ d - to_g  # 61, 62
-    yield (gamma - ones / 9) @ d @ (gamma - ones / 9) - whole  # 63
-    yield own + mean - 2 / 9 * gamma @ d @ ones - whole  # 64
+    yield np.einsum("ij,jk,ik->i", gamma - unit, d, gamma - unit) - to_p  # Eq. 57
+    yield own - 2 * gamma @ d - to_p  # Eqs. 58, 59
+    yield np.einsum("ij,jk,ik->i", ones / 9 - unit, d, ones / 9 - unit) - to_g  # Eq. 60
+    yield mean - 2 / 9 * ones @ d - to_g  # Eqs. 61, 62
+    yield (gamma - ones / 9) @ d @ (gamma - ones / 9) - whole  # Eq. 63
+    yield own + mean - 2 / 9 * gamma @ d @ ones - whole  # Eq. 64
     combined = 9 * own - 2 * gamma @ d @ ones + 9 * mean
-    yield [combined - (to_p - to_g).sum(), combined - 9 * whole]  # 65, 66
+    yield [combined - (to_p - to_g).sum(), combined - 9 * whole]  # Eqs. 65, 66
 
 
 def _second_case(key: Array) -> tuple[np.ndarray, ...]:
@@ -106,10 +106,11 @@ def _(key: Key[Array, ""]) -> Cases:
     mirrored = 2 * centroid - added
     points = np.concatenate([v, added, mirrored])
     gaps = np.square(p - points).sum(1) - np.square(centroid - points).sum(1)
-    yield (np.concatenate([added, mirrored]) - centroid) @ (p - centroid)  # 67, 68
-    yield gaps[4:] - whole  # 69
-    yield (v[1:] - v[0]).sum(0) - 4 * (centroid - v[0])  # 70 to 72
+    yield (np.concatenate([added, mirrored]) - centroid) @ (p - centroid)  # Eqs. 67, 68
+    yield gaps[4:] - whole  # Eq. 69
+    yield (v[1:] - v[0]).sum(0) - 4 * (centroid - v[0])  # Eqs. 70 to 72
     differences = np.concatenate([v[1:], added, mirrored]) - v[0]
     yield int(np.linalg.matrix_rank(differences)) - 7
-    yield points.mean(0) - centroid  # 73 to 78
-    yield [len(points) * whole - gaps.sum(), gaps[:4].sum() + 8 * whole - gaps.sum()]  # 79 to 81
+    yield points.mean(0) - centroid  # Eqs. 73 to 78
+    # Eqs. 79 to 81
+    yield [len(points) * whole - gaps.sum(), gaps[:4].sum() + 8 * whole - gaps.sum()]

@@ -27,7 +27,7 @@ from pruning.gaussian import RatioVariances
 
 claim = partial(Claim, "CWDA")
 
-RATIO_DIMS = 9  # so small that l1/l2 and l2/l1 have different variances
+RATIO_DIMS = 9  # few dimensions, so l1/l2 and l2/l1 have different variances
 
 
 def l1_mean() -> float:

@@ -31,7 +31,7 @@ from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "Unitization")
 
-ALPHA = 0.25  # not 1/2, because there alpha equals 1 − alpha
+ALPHA = 0.25  # at alpha = 1/2, alpha would equal 1 − alpha
 DIMS = 64
 SMALL, LARGE = 1.0, 3.0  # the standard deviations of two Gaussians
 ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
@@ -160,7 +160,7 @@ def _(key: Key[Array, ""]) -> Values:
         jnp.abs(g)
         for g in (unitize_bounded(x, alpha), unitize(x, alpha, eps=0.0), unitize(units, alpha))
     )
-    equal = jnp.abs(unit / jnp.abs(units) - 1) - 1e-5  # eps
+    equal = jnp.abs(unit / jnp.abs(units) - 1) - 1e-5  # minus eps
     return [(nine - ten) / nine, equal]
 
 

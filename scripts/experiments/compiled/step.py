@@ -25,7 +25,7 @@ class Chip(NamedTuple):
 
     flops: float  # floating-point operations per second in bfloat16
     hbm_bandwidth: float  # bytes per second that move between HBM and the chip
-    hbm: float  # bytes
+    hbm: float  # bytes of memory
     interconnect: float  # bytes per second that a chip sends over all its links, one way
 
 

@@ -185,7 +185,9 @@ def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> f
         return array_bytes(shapes.get(i.operands[-1], ""))
     parts = tuple_parts(i.shape)
     if i.op == "custom-call" and len(parts) > 1 and re.search("cublas|cudnn", i.attributes):
-        parts = [part for part in parts if not part.startswith("s8[")]  # workspaces
+        parts = [
+            part for part in parts if not part.startswith("s8[")
+        ]  # int8 results are workspaces
     return sum(map(hbm_bytes, parts))
 
 

@@ -24,7 +24,7 @@ from experiments.language.architecture import (
 from experiments.language.naming import Sources
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
-POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # of GPT-2
+POSITIONS, NORM_BIAS = "model.embed_positions.weight", "model.norm.bias"  # only GPT-2 has these
 AXES: dict[str, tuple[str, ...]] = {
     "self_attn.q_proj.weight": ("queries", "hidden"),
     "self_attn.k_proj.weight": ("keys", "hidden"),
@@ -60,7 +60,9 @@ AXES: dict[str, tuple[str, ...]] = {
 }
 NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm.weight" in name]
 SCALED_HEADS = [f"self_attn.{x}_proj.{kind}" for x in "qk" for kind in ("weight", "bias")]
-IGNORED = ("rotary_emb.inv_freq",)  # not parameters: they are computed from the configuration
+IGNORED = (
+    "rotary_emb.inv_freq",
+)  # arrays that are computed from the configuration and are no parameters
 
 
 class Counts(NamedTuple):

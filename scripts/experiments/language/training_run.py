@@ -15,7 +15,7 @@ from experiments.language import python_text, training
 from experiments.language.training import CONFIG, MODEL, Params, State
 from experiments.training.checkpoints import Checkpoints
 
-HELD_OUT = 512  # sequences
+HELD_OUT = 512  # number of held-out sequences
 LOGGED = 20  # number of steps between two lines of the log
 
 

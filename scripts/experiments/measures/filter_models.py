@@ -27,7 +27,7 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-SIZE = (64, 576)  # of the layer whose Gaussian overlaps represent a network of Table 4
+SIZE = (64, 576)  # the layer whose Gaussian overlaps represent a network of Table 4
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 

@@ -273,7 +273,7 @@ def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
     return [_checksum(leaf) for leaf in leaves]
 
 
-@jax.jit  # traced once for each shape of arrays
+@jax.jit  # this function is traced once for each shape of arrays
 def _checksum(leaf: Array) -> UInt32[Array, ""]:
     bits = jax.lax.bitcast_convert_type(leaf, jnp.uint32)
     positions = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)

@@ -35,7 +35,9 @@ class History(NamedTuple):
     loss: Float[np.ndarray, " epochs"]
     accuracy: Float[np.ndarray, " epochs"]  # accuracy on all test images
     moments: Float[np.ndarray, "epochs+1 4 c"]
-    distances: Float[np.ndarray, "epochs c"]  # changes from one epoch to the next
+    distances: Float[
+        np.ndarray, "epochs c"
+    ]  # changes of moments or distances from one epoch to the next
 
 
 class Program(NamedTuple):
