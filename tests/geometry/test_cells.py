@@ -125,6 +125,26 @@ def test_samples_in_special_position_have_no_volumes_in_space():
         assert np.isnan(volumes_3d(x)).all()
 
 
+def test_small_cells_are_not_rounding():
+    """Angles of 1e-12 in the plane, and a corner 1e-12 away from a third plane in space."""
+    narrow = jnp.array([[2.0, 0.0], [3.0, 3e-12], [0.0, 1.0]])
+    np.testing.assert_allclose(gamma_2d(narrow), 1e-12 / (2 * np.pi), rtol=1e-3)
+    np.testing.assert_allclose(gamma_2d(narrow.at[1, 1].set(6e-16)), 0.25, rtol=1e-12)
+    flat = jnp.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 1.0, 1e-12]])
+    assert jnp.isfinite(volumes_3d(flat)).all()
+    assert jnp.isnan(volumes_3d(flat.at[2, 2].set(2e-16))).all()
+
+
+def test_sampled_volumes_are_as_many_as_pairs_of_cells_or_samples(key):
+    x = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)), jnp.float32)
+    for samples, pairs in ((2, 2), (60, 7)):
+        found = sampled_cells(key, x, samples=samples)
+        assert found.volumes.shape == (pairs,)
+        assert found.volumes.dtype == found.gamma.dtype == jnp.float32
+        np.testing.assert_allclose(2 * found.volumes.sum(), 1, rtol=1e-6)
+        assert found.seen == np.count_nonzero(found.volumes)
+
+
 def test_orthogonal_samples_have_volume_2_to_the_minus_n(key):
     for n in (1, 4):
         found = sampled_cells(key, jnp.eye(n), samples=40_000)

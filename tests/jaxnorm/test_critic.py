@@ -11,6 +11,7 @@ import pytest
 from flax import linen
 
 from jaxnorm.shift import _critic as critics
+from jaxnorm.shift import _lower_bound as lower
 from jaxnorm.shift import _pairs as pairs
 from jaxnorm.shift import emd, emd_critic, emd_lower_bound, mean_lower_bound
 from tests.support.jitted import jitted
@@ -173,6 +174,26 @@ def test_bad_samples_and_options_are_refused(critic, key):
         critic(key, x, x, x, jnp.nan * x)
     with pytest.raises(ValueError, match="clip must be positive; got 0"):
         emd_critic(key, x, x, x, x, clip=0.0)
+
+
+def test_the_certified_critic_is_a_soft_minimum_of_cones():
+    """By hand: cones at (0, 0) and (3, 4), and two equal cones, which are lower by τ log 2."""
+    z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
+    cones = partial(lower._cones, lower._distances)
+    found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)
+    np.testing.assert_allclose(found, [1, 1.5], rtol=1e-12)
+    one = jnp.array([[3.0, 0.0]])
+    equal = cones((jnp.concatenate([one, one]), jnp.zeros(2)), z)
+    np.testing.assert_allclose(equal, [4 - 0.02 * np.log(2), 10**0.5 - 0.02 * np.log(2)])
+    fast = lower._distances_by_products(z, one)
+    np.testing.assert_allclose(fast, [[4], [10**0.5]], rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1.0, 1e30])
+def test_the_spread_is_the_root_mean_square_length(unit):
+    x = jnp.array([[3.0, 4.0], [0.0, -1.0], [0.0, 0.0]], "float32") * unit
+    np.testing.assert_allclose(lower._spread(x) / np.float32(unit), (26 / 3) ** 0.5, rtol=1e-6)
+    assert lower._spread(0 * x) == 0
 
 
 def test_off_cpus_the_critic_convolves(key):
