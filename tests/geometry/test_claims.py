@@ -1,5 +1,7 @@
 """The claims of three papers: what is recorded, how chance decides, and that errors are seen."""
 
+# pyright: reportArgumentType=false
+
 import importlib
 import json
 import math
@@ -466,6 +468,68 @@ def test_an_integer_seed_an_unknown_object_and_an_unknown_paper_are_refused():
         claims.about(ALL, "Theorem 99")
     with pytest.raises(KeyError, match="must be one of unitization, cwda, bn-decomposed; got bn"):
         PAPERS["bn"]
+
+
+def made(**options):
+    return Claim("p", "n", "s", **options)
+
+
+def tolerated(**options):
+    return made().equal("zero", **options)(lambda: 0.0)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda key: made(checks=3), "checks must be a list of checks; got 3"),
+        (lambda key: made(checks=[3]), "checks must be Sampled or Computed; got 3"),
+        (lambda key: made().add(None), "checks must be Sampled or Computed; got None"),
+        (lambda key: made(fault="true"), "fault must be one of misprint, .*; got 'true'"),
+        (lambda key: tolerated(tolerance=-1.0), r"tolerance must lie in \[0, inf\]; got -1.0"),
+        (lambda key: tolerated(tolerance=math.inf), "tolerance must be finite; got inf"),
+        (lambda key: tolerated(number="0"), "the number of a check must be a number; got '0'"),
+        (lambda key: tolerated(form="wrong"), "form must be one of printed, .*; got 'wrong'"),
+        (
+            lambda key: made().mean("x", 0.0, None, "u"),
+            "draws must be Draws, such as .*; got None",
+        ),
+        (
+            lambda key: made().mean("x", 0.0, UNIFORM, "u", side="<"),
+            "side must be one of =, ≤, ≥; got '<'",
+        ),
+        (lambda key: Draws("u", 100), "draw must be a function, such as .*; got 'u'"),
+        (lambda key: Draws(uniform, 2.5), "samples must be an int; got 2.5"),
+        (lambda key: Draws(uniform, 1), "samples must be at least 2; got 1"),
+        *(
+            (
+                lambda key, found=found: claims.check(claim_of(Computed("x", lambda: found)), key),
+                "the function of a check must return real numbers; got ",
+            )
+            for found in (1j, "one", [])
+        ),
+        (
+            lambda key: claims.check(
+                claim_of(Sampled("x", 0.0, Draws(lambda key: {"u": jnp.ones(3)}, 9), "u")), key
+            ),
+            r"draw must return one number for each statistic; got shape \(3,\)",
+        ),
+        (lambda key: claims.measure(ALL, key, threads=2.0), "threads must be an int; got 2.0"),
+        (
+            lambda key: claims.measure(ALL, key, precision="1"),
+            "precision must be a number; got '1'",
+        ),
+    ],
+)
+def test_wrong_parts_of_claims_are_named(call, message, key):
+    with pytest.raises((TypeError, ValueError), match=f"^{message}"):
+        call(key)
+
+
+@pytest.mark.parametrize("value", [True, np.int8(1), jnp.ones((), jnp.bfloat16), {"a": [1.0]}])
+def test_a_check_may_compute_booleans_integers_or_narrow_numbers(value, key):
+    (finding,) = claims.check(claim_of(Computed("x", lambda: value)), key).findings
+    assert (finding.estimate, finding.draws) == (1.0, 1)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -64,8 +64,9 @@ def test_kernel_exceeds_the_inner_product_but_for_parallel_vectors(key):
     assert (jnp.diagonal(k) == jnp.diagonal(g)).all()
 
 
-def test_a_zero_vector_gives_zeros():
-    k = kernel(jnp.array([[0.0, 0.0], [0.0, 2.0]]))
+@pytest.mark.parametrize("zero", [0.0, -1e-18])
+def test_a_zero_vector_gives_zeros_also_where_rounding_makes_it_negative(zero):
+    k = kernel(jnp.array([[zero, 0.0], [0.0, 2.0]]))
     assert (k == jnp.array([[0.0, 0.0], [0.0, 2.0]])).all()
 
 
