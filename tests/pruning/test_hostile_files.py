@@ -1,5 +1,6 @@
 """Files that were damaged or made to do harm: refused in a sentence, or read, within bounds."""
 
+import io
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 from pruning.weights import WeightsError, load
+from pruning.weights._interpreter import Interpreter
 from tests.support import crafted_files, crafted_pickles
 from tests.support.mutated_files import keras, mutated, originals
 from tests.support.torch_files import BIAS, MATRIX, WEIGHT, in_a_row, tensor, tensors, zipped
@@ -154,6 +156,24 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
 )
 def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
     assert said in refused(written(tmp_path, "a.pt", zipped(b"\x80\x02" + body)))
+
+
+def test_pickles_in_a_row_share_their_bytes_and_steps():
+    """Each has four operations, and four bytes before its end."""
+    one = b"]NK\x05."  # a list, None and a number, which is the result
+    for steps, max_bytes, said in (
+        (8, 8, None),
+        (8, 7, "must not be so long for the size of its file"),
+        (7, 8, "must not be so long for the size of its file"),
+    ):
+        reader = Interpreter({}, lambda pid: pid, steps=steps, max_bytes=max_bytes)
+        file = io.BytesIO(2 * one)
+        assert reader.load(file) == 5
+        if said is None:
+            assert reader.load(file) == 5
+        else:
+            with pytest.raises(WeightsError, match=said):
+                reader.load(file)
 
 
 def test_a_mapping_that_holds_itself_is_refused():

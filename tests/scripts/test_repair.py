@@ -1,5 +1,6 @@
 """The errors of repaired networks, and how a run continues."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ from flax import nnx
 import jaxnorm
 import repair
 from experiments.cli import InputError
-from experiments.measures import recalibration, repair_images
+from experiments.measures import recalibration, repair_digits, repair_images
 from experiments.measures.repair import (
     margin,
     mean_of,
@@ -22,6 +23,7 @@ from experiments.measures.repair import (
     unpack,
     values_of_criteria,
 )
+from experiments.pages import repair as repair_page
 from tests.support.recorded import assert_as_recorded, condense
 
 
@@ -173,6 +175,58 @@ def test_repairs_of_a_small_network_are_as_recorded(small_network, monkeypatch):
 def test_a_recalibrated_small_network_is_as_recorded(small_network):
     found = recalibration.run(recalibration.Path(), recalibration.Path(), 20, 50)
     assert_as_recorded("runs/recalibration", found, rtol=2e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "seeds", "seconds"),
+    [("digits", 3, 5.0), ("resnet20", 4, 12.5), ("recalibration", 1, 5.0)],
+)
+def test_a_resumed_experiment_alone_adds_the_time_of_its_earlier_run(
+    experiment, seeds, seconds, monkeypatch, tmp_path
+):
+    asked: list[Any] = []
+
+    def run(weights, data_dir, settings, before, save):
+        asked.append((weights, data_dir, settings, before))
+        save({"rows": [2]})
+
+    def recalibrate(*given):
+        asked.append(given)
+        return {"rows": [3]}
+
+    monkeypatch.setattr(repair_images, "run", run)
+    monkeypatch.setattr(repair_digits, "run", lambda save: save({"rows": [1]}))
+    monkeypatch.setattr(recalibration, "run", recalibrate)
+    monkeypatch.setattr(repair.cli, "provenance", lambda script: {"command": "c"})
+    monkeypatch.setattr(repair.cli, "seconds", lambda: 5.0)
+    path, weights, folder = tmp_path / f"{experiment}.json", tmp_path / "w", tmp_path / "d"
+    path.write_text(json.dumps({"seconds": 7.5, "seeds": 9}))
+    sizes: dict[str, Any] = {"images": 50, "test": 40, "batch": 25, "draws": 4, "ratios": (0.4,)}
+    repair.measure(repair.Options(experiment, weights, folder, **sizes, out=tmp_path))
+    found = json.loads(path.read_text())
+    number = {"digits": 1, "resnet20": 2, "recalibration": 3}[experiment]
+    expected = {"command": "c", "seconds": seconds, "seeds": seeds, "rows": [number]}
+    assert found == expected
+    before = {"seconds": 7.5, "seeds": 9}
+    assert (
+        asked
+        == {
+            "digits": [],
+            "resnet20": [(weights, folder, repair_images.Settings(**sizes), before)],
+            "recalibration": [(weights, folder, 50, 40)],
+        }[experiment]
+    )
+
+
+def test_the_page_of_repairs_needs_the_results_of_both_networks(monkeypatch, tmp_path):
+    monkeypatch.setattr(repair_page, "render", lambda digits, resnet: f"{digits} {resnet}")
+    for name in ("digits", "resnet20"):
+        repair.write_page(tmp_path)
+        assert not (tmp_path / "index.html").exists()
+        (tmp_path / f"{name}.json").write_text(json.dumps({"name": name}))
+    repair.write_page(tmp_path)
+    text = (tmp_path / "index.html").read_text()
+    assert text == "{'name': 'digits'} {'name': 'resnet20'}"
 
 
 def test_a_second_run_continues_one_of_the_same_settings_alone():
