@@ -225,6 +225,12 @@ def test_entries_of_archives_are_counted(tmp_path):
     assert "at most 30" in refused(written(tmp_path, "a.npz", content))
 
 
+def test_sizes_below_zero_are_none_although_their_product_is_positive(tmp_path):
+    content = crafted_files.zip_of({"a.npy": crafted_files.npy((-2, 1, -3), bytes(24))})
+    said = refused(written(tmp_path, "a.npz", content))
+    assert "a.npy must hold the 6 elements that its header declares; it has 24 bytes" in said
+
+
 def test_headers_of_safetensors_are_bounded(tmp_path):
     content = (2 * 10**6).to_bytes(8, "little") + b'{"w":[' + b"0," * 10**6
     assert "the header must have" in refused(written(tmp_path, "a.safetensors", content))

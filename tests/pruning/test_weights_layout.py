@@ -87,6 +87,10 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(square, dense=True)["h.0.attn.c_proj"], square["h.0.attn.c_proj.weight"]
     )
+    alone = {"h.0.mlp.c_fc.weight": np.arange(16.0).reshape(4, 4)}  # widens nothing: a Linear
+    np.testing.assert_array_equal(
+        load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
+    )
     linear = {name: array.T for name, array in conv1d.items()}  # CLIP's, nanoGPT's
     assert shapes(linear)["h.0.mlp.c_fc"] == (4, 16)
     linear["h.0.attn.c_proj.weight"] = square["h.0.attn.c_proj.weight"].T
