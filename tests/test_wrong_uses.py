@@ -16,8 +16,8 @@ from geometry import mean_field
 from geometry.claims import Claim, Draws, about, check, check_all, numbered
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
 from jaxnorm.shift import Tracker, certified_upper_bound
-from pruning import CRITERIA, l1_norm, prune, schedules
-from pruning.channels import excluding, least_squares
+from pruning import CRITERIA, l1_norm, load_pruned, prune, schedules, weights
+from pruning.channels import cost_at, excluding, least_squares
 from pruning.nnx import prune as prune_model
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -29,6 +29,14 @@ RANDOM = Draws(lambda key: {"v": jax.random.uniform(key)}, 100)
 half = partial(prune, lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], PARAMS, X, ratios=[0.5])
 rngs = partial(nnx.Rngs, 0)
 unitized = partial(jaxnorm.nnx.UnitizedBatchNorm, 16)
+
+
+def unit(p, x):
+    return x @ p["a"] @ p["b"]
+
+
+def callback(step):
+    print(step)
 
 
 def mlp():
@@ -59,6 +67,7 @@ NO_FUNCTION = {
     "repair": lambda: half(repair=[X]),
     "recalibrate": lambda: half(recalibrate=[X]),
     "fine_tune": lambda: half(fine_tune=3),
+    "callback": lambda: half(callback=3),
     "apply": lambda: prune(PARAMS, PARAMS, X, ratios=[0.5]),
 }
 NO_MODULE = {
@@ -104,6 +113,18 @@ SENTENCES = {
     "draws must be Draws, such as": lambda: claim(draws=3),
     "values must be a function, such as": lambda: Claim("p", "n", "s").equal("zero")(3),
     "text must be a str, such as 'Theorem 1'": lambda: numbered(3),
+    "checkpoint_dir must be a path, such as 'out/net'; got int": lambda: half(checkpoint_dir=3),
+    "checkpoint_dir must be a path, such as 'out/net'; got function": lambda: load_pruned(unit),
+    "path must be a path, such as 'out/net'; got dict": lambda: weights.save(PARAMS, "net"),
+    "source must be a path, such as 'out/net'; got list": lambda: weights.load([PARAMS]),
+    "score must return 1 vectors, one per group; it returns 0": lambda: half(score=lambda p, g: []),
+    "callback must be a function of the step and a Pruned; got callback(step)": lambda: half(
+        callback=callback
+    ),
+    "repair must return a tree with the shapes of the tree it gets": lambda: half(
+        repair=lambda *_: None
+    ),
+    "groups must be a result of coupled_channels; got ArrayImpl": lambda: cost_at(unit, PARAMS, X),
 }
 
 

@@ -5,6 +5,9 @@ The names in this namespace may change in any release.
 
 from jaxnorm.internal import checkpoints as checkpoints
 from jaxnorm.internal._checks import (
+    as_path as as_path,
+)
+from jaxnorm.internal._checks import (
     check_array as check_array,
 )
 from jaxnorm.internal._checks import (

@@ -1,7 +1,9 @@
 """Checks arguments; each error has a message of one sentence."""
 
 import math
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -112,6 +114,13 @@ def check_function(f: Any, name: str, example: str) -> None:
     if not callable(f):
         got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
         raise TypeError(f"{name} must be a function, such as {example}; got {got}")
+
+
+def as_path(path: Any, name: str) -> Path:
+    """`path` as a `Path`; raise `TypeError` unless it is a string or a path."""
+    if not isinstance(path, str | os.PathLike):
+        raise TypeError(f"{name} must be a path, such as 'out/net'; got {type(path).__name__}")
+    return Path(path)
 
 
 def check_key(key: Any, name: str = "key") -> None:

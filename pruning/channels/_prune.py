@@ -161,7 +161,7 @@ def prune(
     check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
     check_function(cost, "cost", "lambda cost: cost.parameters")
     check_names(exclude, "exclude")
-    _check_functions(params, score, repair, recalibrate, fine_tune, resize)
+    _check_functions(params, score, repair, recalibrate, fine_tune, callback, resize)
     option, targets = _targets(ratios, [budget] if isinstance(budget, int | float) else budget)
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
@@ -174,7 +174,7 @@ def prune(
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
-        pruned, done = resume(Path(checkpoint_dir), pruned, apply, targets) or (pruned, done)
+        pruned, done = resume(checkpoint_dir, pruned, apply, targets) or (pruned, done)
     for step, goal in list(enumerate(goals))[done:]:
         current = remaining_groups(groups, pruned.keep)
         scores = score(pruned.params, current)
@@ -208,7 +208,8 @@ def _repair_or_fold(
 ) -> Tree:
     """The tree from which channels are then removed, after `repair` or the folding of constants."""
     if repair is not None:
-        return repair(pruned.apply, pruned.params, groups, keep)
+        repaired = repair(pruned.apply, pruned.params, groups, keep)
+        return _same_shapes("repair", repaired, pruned.params)
     if not fold:
         return pruned.params
     return fold_constants(pruned.apply, pruned.params, groups, keep, *inputs)
@@ -241,6 +242,7 @@ def _check_functions(
     repair: Callable[..., Tree] | None,
     recalibrate: Callable[..., Tree],
     fine_tune: Callable[..., Tree],
+    callback: Callable[[int, Pruned], object],
     resize: bool,
 ) -> None:
     """Raise before any computation if a function does not take the arguments it will get."""
@@ -256,6 +258,8 @@ def _check_functions(
     check_function(fine_tune, "fine_tune", "lambda params, step: ...")
     check_takes(recalibrate, "recalibrate", like.format(""), params, *pruned)
     check_takes(fine_tune, "fine_tune", like.format(", the step"), params, 0, *pruned)
+    check_function(callback, "callback", "lambda step, pruned: ...")
+    check_takes(callback, "callback", "the step and a Pruned", 0, None)
 
 
 def _groups(
@@ -295,7 +299,7 @@ def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
     if found != shapes:
         got = "None" if params is None else f"{found}"
         raise ValueError(
-            f"{name} must return a tree with the shapes of its argument, {shapes}; got {got}"
+            f"{name} must return a tree with the shapes of the tree it gets, {shapes}; got {got}"
         )
     return params
 
@@ -356,15 +360,12 @@ def _goals(
     return [target * whole if target < 1 else target for target in targets]
 
 
-def _as_list(numbers: Any, name: str) -> list[int | float]:
-    if not isinstance(numbers, Iterable) or isinstance(numbers, str):
-        raise TypeError(f"{name} must be a list, such as [0.5]; got {numbers!r}")
-    return list(numbers)
-
-
 def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
     """The goal of each step, and the argument of `select` that takes it: `ratio` or `budget`."""
-    ratios, budgets = _as_list(ratios, "ratios"), _as_list(budgets, "budget")
+    for name, numbers in (("ratios", ratios), ("budget", budgets)):
+        if not isinstance(numbers, Iterable) or isinstance(numbers, str):
+            raise TypeError(f"{name} must be a list, such as [0.5]; got {numbers!r}")
+    ratios, budgets = list(ratios), list(budgets)
     if not budgets:
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")
@@ -381,6 +382,10 @@ def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
 
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
+    if len(scores) != len(groups):
+        raise ValueError(
+            f"score must return {len(groups)} vectors, one per group; it returns {len(scores)}"
+        )
     for vector, group in zip(scores, groups, strict=True):
         paths = ", ".join(p.path for p in producers(group))
         if np.shape(vector) != (group.size,):

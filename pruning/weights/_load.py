@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import as_path, check_on_host
 from pruning.weights import _formats, _keras, _layout, _pytorch
 from pruning.weights._limits import INDEX, WeightsError, default_max_bytes
 from pruning.weights._tree import leaves, unwrap
@@ -100,7 +100,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
             return {".".join(map(str, path)): leaf[...] for path, leaf in nnx.to_flat_state(source)}
         case Mapping():
             return source
-    path = Path(source)
+    path = as_path(source, "source")
     if path.is_dir() and (weights := _formats.hugging_face(path)):
         path = weights
     if path.is_dir():

@@ -9,7 +9,7 @@ import numpy as np
 import safetensors.numpy as library
 from flax import nnx
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import as_path, check_on_host
 from pruning._arguments import check_values
 from pruning.weights import _formats
 from pruning.weights._limits import WeightsError, default_max_bytes
@@ -104,9 +104,10 @@ def restore(path: str | Path, like: Any) -> Any:
 
 
 def _check(path: str | Path) -> Path:
-    if Path(path).suffix != ".safetensors":
-        raise WeightsError(f"path must end in .safetensors; got {Path(path).name}")
-    return Path(path)
+    path = as_path(path, "path")
+    if path.suffix != ".safetensors":
+        raise WeightsError(f"path must end in .safetensors; got {path.name}")
+    return path
 
 
 def _by_name(tree: Any) -> list[tuple[str, Any]]:

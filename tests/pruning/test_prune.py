@@ -719,7 +719,7 @@ def test_what_retrains_must_return_the_smaller_tree(name, whole):
     got = r"\[\(2, 8\), \(8, 3\)\]" if whole else "None"
     with pytest.raises(
         ValueError,
-        match=rf"^{name} must return a tree with the shapes of its argument, .*; got {got}$",
+        match=rf"^{name} must return a tree with the shapes of the tree it gets, .*; got {got}$",
     ):
         pruning.prune(mlp, params, np.ones((1, 2)), ratios=[0.5], **retrain)
 

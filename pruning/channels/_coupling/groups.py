@@ -99,10 +99,15 @@ def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
     """The paths and shapes of the tree from which all groups were read.
 
     Raises:
+      TypeError: `groups` are no groups of channels.
       ValueError: Groups were read from trees with different paths or shapes.
     """
     parameters = describe(params)
     for group in groups:
+        if not isinstance(group, ChannelGroup):
+            raise TypeError(
+                f"groups must be a result of coupled_channels; got {type(groups).__name__}"
+            )
         if group.parameters != parameters:
             expected, found = (set(zip(*p, strict=True)) for p in (group.parameters, parameters))
             path, shape = min(expected ^ found, default=("the order", "of arrays"))

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from flax.traverse_util import unflatten_dict
 
-from jaxnorm.internal import check_on_host, checkpoints
+from jaxnorm.internal import as_path, check_on_host, checkpoints
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import (
     ChannelGroup,
@@ -119,7 +119,7 @@ def save_pruned(
         "groups": [_group(*pair) for pair in zip(pruned.groups, pruned.keep, strict=True)],
         "resized": isinstance(pruned.apply, Resized),
     }
-    with _manager(Path(checkpoint_dir)) as manager:
+    with _manager(as_path(checkpoint_dir, "checkpoint_dir")) as manager:
         # Orbax keeps the highest number, so a checkpoint of any step gets a higher one than the
         # earlier checkpoint, which is removed when the new one is complete.
         number = (manager.latest_step() or 0) + 1
@@ -145,7 +145,7 @@ def load_pruned(
       ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the
         checkpoint. If no `apply` was given, a call of the result's `apply` also raises this error.
     """
-    return _load(*_read(Path(checkpoint_dir)), apply, like)
+    return _load(*_read(as_path(checkpoint_dir, "checkpoint_dir")), apply, like)
 
 
 def _load(metadata: Notes, leaves: list[Leaf], apply: Apply | None, like: Tree) -> Pruned:
@@ -256,16 +256,17 @@ def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
 
 
 def resume(
-    checkpoint_dir: Path, start: Pruned, apply: Apply, ratios: Sequence[int | float]
+    checkpoint_dir: Path | str, start: Pruned, apply: Apply, ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
     """The network that an earlier `prune` with these arguments saved, and its number of steps.
 
     `start` is the network before pruning. `apply` is the function that is being pruned.
     """
-    found = checkpoint_dir.iterdir() if checkpoint_dir.is_dir() else ()
+    folder = as_path(checkpoint_dir, "checkpoint_dir")
+    found = folder.iterdir() if folder.is_dir() else ()
     if all(path.name.endswith(UNFINISHED) for path in found):
         return None
-    metadata, leaves = _read(checkpoint_dir)
+    metadata, leaves = _read(folder)
     if metadata["ratios"] != list(ratios):
         raise ValueError(
             f"checkpoint_dir must hold a run with the ratios or budgets {list(ratios)}; the run in "
