@@ -190,8 +190,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 def number_of_cells(n: int, dims: int) -> int:
     """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
 
-    The volume γ is at most the inverse of the number of cells. The number is computed exactly, on
-    the host.
+    The volume γ is at most the inverse of the number of cells. The number of cells is computed
+    exactly, on the host.
 
     Raises:
       ValueError: n or dims is not an integer, or is below 1.

@@ -128,8 +128,8 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """A bound on the deviation of all norms of Gaussian filters from their mean, divided by std.
 
     With probability 1 − delta, no norm deviates from the mean by more than the bound √(2 log(2
-    num_filters / delta)) times std, by the concentration of Lipschitz functions. The bound does not
-    grow with the dimension. The bound is computed on the host.
+    num_filters / delta)) times std, by the concentration of Lipschitz functions. The bound on the
+    deviation of norms does not grow with the dimension. `norm_envelope` runs on the host.
 
     Raises:
       ValueError: `num_filters` is not an integer or is below 1, or `delta` is not in (0, 1).
@@ -155,7 +155,7 @@ def welch_bound(num_filters: int, dims: int) -> float:
     If there are at least as many dimensions as filters, the bound is 0.
 
     If there are more filters than dimensions, they are never mutually orthogonal, whatever their
-    distribution (Welch, 1974). The bound is computed on the host.
+    distribution (Welch, 1974). `welch_bound` runs on the host.
 
     Raises:
       ValueError: `num_filters` or `dims` is not an integer, or is below 1.

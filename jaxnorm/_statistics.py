@@ -54,8 +54,8 @@ def batch_statistics(
     One pass over the data suffices, because the mean of every 128th sample is subtracted before
     summing. With a mask, the mean of all chosen samples is subtracted before summing. If the mean
     is 10⁴ standard deviations, or if there is an outlier of any size, float32 loses at most the
-    last two of its seven digits. The result is in at least float32, whatever the dtype of `x`. If Σ
-    (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
+    last two of its seven digits. The statistics are in at least float32, whatever the dtype of `x`.
+    If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.

@@ -32,7 +32,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
     """The mean difference over equal seeds, its standard error and a t interval.
 
-    The text is empty for batch norm itself.
+    For batch norm itself, the text of the difference is empty.
     """
     if name == "batch_norm":
         return ""

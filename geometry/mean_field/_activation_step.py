@@ -1,6 +1,6 @@
 """Maps the Gram matrix of a batch through a layer of any activation, or a normalization.
 
-The layer has infinite width.
+All layers of this module have infinite width.
 """
 
 import jax

@@ -67,7 +67,7 @@ def expected_norm_factor(width: int) -> float:
     The formula is √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³).
     Without the factor √(2/d), the formula is the mean of a chi variable with a Binomial(d, 1/2)
     number j of degrees of freedom. Theorem 14 of Nachum et al. has a growth of 1, which is right
-    only for the mean squared norm. The function runs on the host in double precision.
+    only for the mean squared norm. `expected_norm_factor` runs on the host in double precision.
 
     Raises:
       ValueError: `width` is not an integer, or is below 1.

@@ -1,9 +1,9 @@
 """Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
-The map of one layer is `mean_field_step`. Suppose that all samples except one can be exchanged
-without a change of the Gram matrix. The map keeps this symmetry, and the Gram matrix has only four
-different entries. Functions compute Python numbers in double precision on the host, so they cannot
-be traced. Angles are in radians.
+The map of one layer is `mean_field_step`. If all samples except one can be exchanged without a
+change of the Gram matrix, the map keeps this symmetry, and the Gram matrix has only four different
+entries. Functions compute Python numbers in double precision on the host, so they cannot be traced.
+Angles are in radians.
 """
 
 import math
@@ -162,7 +162,7 @@ def _angle_after_relu(cosine: float) -> float:
 def _layer(n: int, state: OddState) -> OddState:
     """The map of one layer: recentering, the arc-cosine kernel, and a scale.
 
-    The scale is chosen such that the other samples have norm 1.
+    The Gram matrix is scaled such that the samples other than the odd sample have norm 1.
     """
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)

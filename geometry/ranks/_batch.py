@@ -22,8 +22,8 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """The number of singular values above max(n, d) · ε times the largest singular value.
 
     The number ε is the rounding unit of the dtype. `numpy.linalg.matrix_rank` and Figure 2 of
-    Nachum et al. count singular values in the same way. The function uses the singular values of
-    `x` itself. A Gram matrix has the squares of the singular values and loses values below √ε. A
+    Nachum et al. count singular values in the same way. `numerical_rank` uses the singular values
+    of `x` itself. A Gram matrix has the squares of the singular values and loses values below √ε. A
     batch of zeros has rank 0. Under `jit`, samples with a NaN also have rank 0.
 
     Example:

@@ -144,9 +144,9 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Theorem 3 prints the bound n/γ, which is right for n = 1. The bound is not sharp: n equally
-    spaced points in the plane need about n + 2 neurons, but the bound is n². The bound is computed
-    on the host.
+    Theorem 3 prints the bound n/γ, which is right for n = 1. The bound n/(2γ) is not sharp: n
+    equally spaced points in the plane need about n + 2 neurons, but the bound is n².
+    `mean_rows_bound` runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].
@@ -166,8 +166,8 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """Lower bound of P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     The bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]) for one γ, and 1 −
-    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2. The
-    bound `rank_tail_bound` is never above `rank_tail`. The bound is computed on the host.
+    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2.
+    `rank_tail_bound` is never above `rank_tail`, and runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
@@ -192,8 +192,8 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
 
     The bound is the probability of n successes in `rows` trials, each of probability γ. The bound
     `rank_tail` is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥
-    2, the bound holds even with 2γ in place of γ, by `full_rank_probability`. The bound is computed
-    on the host.
+    2, the bound holds even with 2γ in place of γ, by `full_rank_probability`. `rank_tail` runs on
+    the host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].

@@ -2,7 +2,7 @@
 
 A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
 Therefore results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only
-decides the memory. A function is compiled once for each function object `draw`, shape of the
+decides the memory. The program is compiled once for each function object `draw`, shape of the
 parameters and number of draws in memory.
 """
 
@@ -150,7 +150,7 @@ def _central_moments(
 def _round_ends(keys: int) -> Iterator[int]:
     """Numbers of keys after which the standard errors are checked, the same for all batch sizes.
 
-    Each number is a quarter larger than the one before.
+    Each number of keys is a quarter larger than the one before.
     """
     end = 1000
     while end < keys:

@@ -77,7 +77,7 @@ def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float
 def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int) -> TreeGram:
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
-    The result is exact up to rounding. The function takes O(n log n) operations for each layer, and
+    The result is exact up to rounding. `tree_gram` takes O(n log n) operations for each layer, and
     O(n³) operations once. The algorithm is a recursion over split positions. Suppose that a neuron
     is zero on p of n samples and c on the other samples. One child of the neuron is c p/n on the
     other samples, and the other child is c (n − p)/n on the p samples. Each coordinate has its own

@@ -54,7 +54,7 @@ def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """A unit that keeps squares of numbers up to `largest` within the dtype.
 
-    The unit is NaN if `largest` is infinite. The unit is at most a 64th of the largest float. XLA
+    The unit is NaN if `largest` is infinite, and at most a 64th of the largest float. XLA
     multiplies by the inverse of the unit, and on most devices a subnormal inverse is zero.
     Gradients treat the unit as a constant.
     """
@@ -79,8 +79,9 @@ def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`; the result is exactly zero if `x` is constant.
 
-    The first element is subtracted before the mean is computed. Therefore a constant has no
-    rounding error, and a large mean loses no digits. The gradient is the gradient of x − mean(x).
+    The first element is subtracted before the mean is computed, so a constant has no rounding
+    error, and a large mean loses no digits. The gradient of `center` is the gradient of x −
+    mean(x).
     """
     axes = axis_tuple(x, axis)
     h = x - jax.lax.stop_gradient(first_along(x, axes))

@@ -49,7 +49,7 @@ def layer_outputs(
     `jit`, only outputs that you use are computed.
 
     Args:
-      model: Any module. The function does not change the model or its running statistics.
+      model: Any module. `layer_outputs` does not change the model or its running statistics.
       layers: The names of submodules; the model must call each of them exactly once.
       x: One batch.
 

@@ -95,9 +95,8 @@ def recalibrate(
 def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
-    """The last statistics and sample count of every batch norm, and the model's state.
-
-    The state is the model's state after the batch.
+    """The last statistics and sample count of every batch norm, and the model's state. The state is
+    taken after the batch.
     """
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)

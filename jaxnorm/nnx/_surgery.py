@@ -43,8 +43,8 @@ def replace_batch_norm(
     Without `layer`, the new layers are batch norms of `jaxnorm.nnx.BatchNorm`. For unitized layers,
     call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
-    The function replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer has the
-    variables and the options of the old layer, so outputs do not change. The alpha of a new
+    `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer
+    has the variables and the options of the old layer, so outputs do not change. The alpha of a new
     unitized layer is 0, which makes unitized batch norm equal to batch norm. A `BatchNorm` that
     replaces a unitized layer loses alpha. As in Flax, the running variance of a replaced Flax layer
     is an average of biased variances.
@@ -55,7 +55,7 @@ def replace_batch_norm(
 
     Args:
       model: A model with at least one batch norm as an attribute, or in an `nnx.List` or
-        `nnx.Dict`. The function does not find a layer in the closure of a plain function.
+        `nnx.Dict`. `replace_batch_norm` does not find a layer in the closure of a plain function.
       layer: `BatchNorm`, `UnitizedBatchNorm`, or one of these classes with options, such as
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
@@ -179,9 +179,9 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     """One layer that computes `norm(layer(x))` as the batch norm does in inference.
 
     The kernel is multiplied by scale / √(var + eps), where var is the running variance, and the
-    bias changes accordingly. Kernel and bias keep their dtype and metadata. The function does not
-    change `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each
-    sample by its own norm.
+    bias changes accordingly. Kernel and bias keep their dtype and metadata. `fold` does not change
+    `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each sample
+    by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

@@ -199,7 +199,7 @@ def emd_sliced(
     Every projection gives a lower bound of the exact W₁, so the largest projected distance,
     `largest`, is certainly a lower bound. The mean, divided by `mean_projection(d)`, is also a
     lower bound, up to the standard error. If `y` is a translation of `x`, the mean divided by
-    `mean_projection(d)` equals W₁. The function works under `jit`, `vmap` and `grad`. If the
+    `mean_projection(d)` equals W₁. `emd_sliced` works under `jit`, `vmap` and `grad`. If the
     distances of all projections are equal, the gradient of the standard error is zero. With a
     single projection, the standard error is NaN.
 
@@ -246,9 +246,7 @@ def emd_sliced(
 def mean_projection(dims: int) -> float:
     """The mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)).
 
-    The function runs on the host.
-
-    The mean of |u₁| over unit vectors u is about √(2/(π d)).
+    `mean_projection` runs on the host. The mean of |u₁| over unit vectors u is about √(2/(π d)).
 
     Raises:
       ValueError: `dims` is below 1, or not finite.

@@ -26,8 +26,8 @@ def emd_1d(
 
     In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: the
     function sorts both samples and pairs their quantiles. `x` and `y` may have different sizes. The
-    distance has the unit of `x` and is differentiable if no two values coincide. Under `jit`, a NaN
-    in a feature makes the distance of this feature NaN.
+    earth mover distance has the unit of `x` and is differentiable if no two values coincide. Under
+    `jit`, a NaN in a feature makes the distance of this feature NaN.
 
     For one channel, W₁ is the shift of Huang and Yu, Eq. 2. The distance of one channel is a lower
     bound on the distance of all channels together. To measure many layers in one call, use

@@ -1,11 +1,11 @@
 """Bounds on the earth mover distance of a layer's outputs, from the layer's parameters.
 
-The bounds hold for all inputs. The bounds are similar to Theorems 3.1 to 3.3 of Huang and Yu. The
-outputs of a layer are in a ball of radius M around its bias, and the distance of two outputs is at
-most L times the distance of their inputs. If the parameters are the same at two moments of
-training, W₁ of the outputs is therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors
-are along the last axis: features of a sample, of a pixel or of a token. If a sample consists of P
-vectors, its radius is √P M, and its L is the same.
+The bounds hold for all inputs, and are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs
+of a layer are in a ball of radius M around its bias, and the distance of two outputs is at most L
+times the distance of their inputs. If the parameters are the same at two moments of training, W₁ of
+the outputs is therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors are along the
+last axis: features of a sample, of a pixel or of a token. If a sample consists of P vectors, its
+radius is √P M, and its L is the same.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
 otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so

@@ -36,11 +36,11 @@ def emd_lower_bound(
     Therefore the critic f has Lipschitz constant 1 for every τ, a and b, without clipping or
     division by a constant. As τ tends to 0, critics of this form can approach the optimal critic of
     Eq. 3 for finitely many samples. Three critics are trained: one from x to y, one from y to x,
-    and one that is linear along the difference of the training means. The function takes the critic
-    that is best on the training samples, and returns its mean difference on the test samples. Up to
-    rounding (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test
-    samples, even if training fails. On average, the result is below the distance of the
-    distributions.
+    and one that is linear along the difference of the training means. `emd_lower_bound` takes the
+    critic that is best on the training samples, and returns the critic's mean difference on the
+    test samples. Up to rounding (10⁻⁶ of the spread of float32 samples), the result is at most the
+    distance of the test samples, even if training fails. On average, the result is below the
+    distance of the distributions.
 
     Args:
       key: The random key for the minibatches.

@@ -113,7 +113,7 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
 def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *features"]) -> Array:
     """The mean distance between outputs x_i and y_i of the same input.
 
-    The mean is the cost of one transport plan, which moves x_i to y_i.
+    The mean distance is the cost of one transport plan, which moves x_i to y_i.
 
     Raises:
       ValueError: The numbers of samples differ, or the samples do not match as for `emd_1d`.

@@ -32,14 +32,14 @@ def unitized_upper_bound(
 ) -> Float[Array, ""]:
     """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 
-    The bound is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9, with the same
-    alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if alpha has one
-    number for each feature. If min(alpha) is 0 and no samples are given, the bound is infinite.
-    Unitization does not always reduce the distance.
+    The bound 2/min(alpha) is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9,
+    with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if
+    alpha has one number for each feature. If min(alpha) is 0 and no samples are given, the bound is
+    infinite. Unitization does not always reduce the distance.
 
-    The bound does not hold for `unitize` (Eq. 10), the transformation that the paper trains. No
-    theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds 2/alpha by any
-    factor. For Eq. 10, use `interpolated_upper_bound`.
+    The bound 2/min(alpha) does not hold for `unitize` (Eq. 10), the transformation that the paper
+    trains. No theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds
+    2/alpha by any factor. For Eq. 10, use `interpolated_upper_bound`.
 
     Args:
       alpha: A scalar, or one number for each feature. If an alpha is outside [0, 1], there is no
@@ -102,9 +102,9 @@ def interpolated_upper_bound(
 ) -> Float[Array, ""]:
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
-    The bound grows with the outputs, and so with their dimension. The paper claims bounds without
-    moments, but for Eq. 10 its bounds hold only at alpha = 1. If an alpha is outside [0, 1], the
-    result is NaN.
+    The bound grows with the outputs, and therefore with the dimension of the outputs. The paper
+    claims bounds without moments, but for Eq. 10 its bounds hold only at alpha = 1. If an alpha is
+    outside [0, 1], the result is NaN.
 
     Args:
       alpha: A scalar, or one number for each feature.

@@ -72,10 +72,10 @@ def prune(
 ) -> Pruned:
     """Make a network smaller in steps: score channels, remove some, recalibrate, fine-tune.
 
-    The function runs on the host, because a removal changes the shapes of arrays. Each step scores
-    the channels of the current, smaller network. The arrays of `params` itself are not changed.
-    With `resize`, channels that a norm reads, such as a transformer's residual stream, are removed
-    too. To run the smaller network, call `pruned.apply(pruned.params, *inputs)`.
+    `prune` runs on the host, because a removal changes the shapes of arrays. Each step scores the
+    channels of the current, smaller network. The arrays of `params` itself are not changed. With
+    `resize`, channels that a norm reads, such as a transformer's residual stream, are removed too.
+    To run the smaller network, call `pruned.apply(pruned.params, *inputs)`.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`, such as the
@@ -106,8 +106,8 @@ def prune(
         formats with one width for all layers. Two groups are repeated if their sizes are equal and
         the names of their arrays differ only in numbers. `select` gets repeated groups as one
         group, with the mean of their sorted scores.
-      exclude: Names of layers that keep all filters. A name is one or more whole names of a path,
-        such as `"stem"` or `"blocks/0"`.
+      exclude: Names of layers that keep all filters. The name of a layer is one or more whole names
+        of a path, such as `"stem"` or `"blocks/0"`.
       refine: A function that improves the choice of channels after `select`. The function gets
         `(apply, params, groups, keep)` and returns a better `keep` with the same numbers of
         channels. One such function is `partial(swap_channels, batches=[(images,), ...])`.

@@ -51,11 +51,11 @@ def optimality_gap(
 ) -> Float[Array, ""]:
     """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save.
 
-    The bound is in [0, 1], and 0 at the minimum. If vectors yⱼ of length at most 1 sum to zero, no
-    sum of distances is below Σ ⟨yⱼ, x − vⱼ⟩. The function uses the directions from vⱼ to x minus
-    their mean, shrunk to unit length. The directions for filters at x itself are chosen to balance
-    the others. The rounding error of the bound is about 10⁻⁷ in float32. If all filters are at x,
-    the bound is 0.
+    The bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ of
+    length at most 1 sum to zero, no sum of distances is below Σ ⟨yⱼ, x − vⱼ⟩. The function uses the
+    directions from vⱼ to x minus their mean, shrunk to unit length. The directions for filters at x
+    itself are chosen to balance the others. The rounding error of the bound is about 10⁻⁷ in
+    float32. If all filters are at x, the bound is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
     if x.shape != filters.shape[1:]:

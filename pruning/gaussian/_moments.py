@@ -34,9 +34,9 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
 
-    The order is any real number. The moment is ∞ if the order is at most −dims, or if the moment
-    overflows the dtype. For the variance, use `chi_variance`. A difference of two moments would
-    lose one digit for every factor of ten in dims.
+    The order of the moment is any real number. The moment is ∞ if the order is at most −dims, or if
+    the moment overflows the dtype. For the variance, use `chi_variance`. A difference of two
+    moments would lose one digit for every factor of ten in dims.
 
     Raises:
       ValueError: The number `std` or `dims` is negative. Negative elements of an array give NaN
@@ -53,7 +53,7 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
 def chi_variance(std: Parameter, dims: Parameter) -> Float[Array, "..."]:
     """Variance of the norm ‖v‖₂ of a Gaussian filter, Eq. 17.
 
-    The variance grows with dims from σ² (1 − 2/π) to σ²/2.
+    The variance of the norm grows with dims from σ² (1 − 2/π) to σ²/2.
 
     Example:
       >>> print(f"{chi_variance(1.0, 1e7):.4f}")

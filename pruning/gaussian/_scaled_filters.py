@@ -41,12 +41,13 @@ def fit_filter_model(
 ) -> FilterModel:
     """Fit the three numbers of a `FilterModel` to the filters of a layer.
 
-    The shape is the maximum-likelihood estimate for all weights, each divided by the root mean
-    square of its filter. The spread is the part of the standard deviation of log l2 that exceeds
-    the standard deviation for filters of one scale, and is at least 0. For filters of covariance S,
-    the effective dimension is (tr S)²/tr S². To first order, the effective dimension is the inverse
-    of the mean squared cosine of two filters. The effective dimension lies between 1 and the number
-    of weights of a filter. If a filter is zero, it has no scale, and the result is NaN.
+    The shape of the weights' distribution is the maximum-likelihood estimate for all weights, each
+    divided by the root mean square of its filter. The spread is the part of the standard deviation
+    of log l2 that exceeds the standard deviation for filters of one scale, and is at least 0. For
+    filters of covariance S, the effective dimension is (tr S)²/tr S². To first order, the effective
+    dimension is the inverse of the mean squared cosine of two filters. The effective dimension lies
+    between 1 and the number of weights of a filter. If a filter is zero, it has no scale, and the
+    result is NaN.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -98,11 +99,11 @@ def scaled_l1_l2_correlation(
 
     Instead of the leading terms of b and c, the code uses their exact values for a chi variable,
     whose number of degrees of freedom is chosen to give b. At shape 2 and spread 0, the result
-    equals the exact `l1_l2_correlation`. The error is about the kurtosis divided by dims: 0.03 for
-    shape 0.7 and 144 dims. If weights are correlated, `effective_dims` replaces dims in b, in c,
-    and in the part of a that is linear in x², the share c²/(a b). The remaining part of |x| has a
-    higher order in the correlations of Gaussian weights (Mehler) and is taken as independent. The
-    gradient of the correlation is finite for spreads above 0 and dims above 1.
+    equals the exact `l1_l2_correlation`. The error of the correlation is about the kurtosis divided
+    by dims: 0.03 for shape 0.7 and 144 dims. If weights are correlated, `effective_dims` replaces
+    dims in b, in c, and in the part of a that is linear in x², the share c²/(a b). The remaining
+    part of |x| has a higher order in the correlations of Gaussian weights (Mehler) and is taken as
+    independent. The gradient of the correlation is finite for spreads above 0 and dims above 1.
 
     Raises:
       ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or

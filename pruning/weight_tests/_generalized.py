@@ -62,19 +62,19 @@ def ks_generalized_gaussian(
 ) -> TestResult:
     """Kolmogorov-Smirnov test of all elements of `x` against a generalized Gaussian of mean 0.
 
-    The statistic is the distance D to the distribution with this shape and the maximum-likelihood
-    scale. Because the scale is fitted, D is smaller, and Kolmogorov's p-value would be too large.
-    Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples), where D* are the distances of random
-    samples of the same size that are fitted in the same way. If `shape` is given, p is exact,
-    because D does not depend on the scale. Without `shape`, the shape is fitted too, and the
-    samples are drawn with the fitted shape (a parametric bootstrap). For 1,000 sets of 200 weights
-    and shapes from 0.7 to 3, tests of nominal size 10% rejected 9.8 to 11.1% of the sets, and tests
-    of size 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test of an exact distribution
-    rejects; compare the distances for several shapes instead.
+    The statistic is the distance D of the elements to the distribution with the given or fitted
+    shape and the maximum-likelihood scale. Because the scale is fitted, D is smaller, and
+    Kolmogorov's p-value would be too large. Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples),
+    where D* are the distances of random samples of the same size that are fitted in the same way.
+    If `shape` is given, p is exact, because D does not depend on the scale. Without `shape`, the
+    shape is fitted too, and the samples are drawn with the fitted shape (a parametric bootstrap).
+    For 1,000 sets of 200 weights and shapes from 0.7 to 3, tests of nominal size 10% rejected 9.8
+    to 11.1% of the sets, and tests of size 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every
+    test of an exact distribution rejects; compare the distances for several shapes instead.
 
     Args:
       key: The random key of the samples.
-      x: An array of weights of any shape. The time is about the time to sort `samples` arrays of
+      x: An array of weights of any shape. The test takes about the time to sort `samples` arrays of
         the size of `x`.
       shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
       samples: The number of random samples; p is at least 1/(1 + samples).

@@ -45,9 +45,9 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
     """The distance sup |F − Φ(·/scale)| between the weights' distribution F and N(0, scale²).
 
     If `scale` is not given, the root mean square is used; data that are all zero then give NaN. The
-    distance is exact up to rounding. On a CPU, 2¹⁵ or more float32 weights are counted and not
-    sorted. A distance by counting is exact to 10⁻⁷. The distance is piecewise smooth in `x` and
-    `scale`.
+    distance is exact up to rounding if weights are sorted. On a CPU, 2¹⁵ or more float32 weights
+    are counted and not sorted. A distance by counting is exact to 10⁻⁷. The Kolmogorov-Smirnov
+    distance is piecewise smooth in `x` and `scale`.
 
     Raises:
       ValueError: `x` is empty, or `scale` is not positive. Under `jit`, a scale that is not
@@ -149,8 +149,8 @@ def anderson_darling(
 
     The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
     weight than `ks_normal` does. The p-value is exact; it is computed from normal samples, as in
-    `lilliefors`. Arguments, errors and edge cases are also as in `lilliefors`. The function sorts
-    the weights.
+    `lilliefors`. Arguments, errors and edge cases are also as in `lilliefors`. `anderson_darling`
+    sorts the weights.
     """
 
     check_flags(mean_known=mean_known)

@@ -103,8 +103,8 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
     The hypothesis that the test can reject is |μ| ≥ margin · σ. The statistic is √n (margin −
     |mean|/S), where S is the standard deviation. The p-value is the larger of the two upper tails.
     The size of the test at the boundary is 5 to 5.6%. With fewer than (1.645/margin)² weights, the
-    test has no power. The test is valid for any symmetric distribution. If all weights are equal, S
-    is 0, and the p-value is 1, or NaN if the weights are 0.
+    test has no power. The t tests are valid for any symmetric distribution of weights. If all
+    weights are equal, S is 0, and the p-value is 1, or NaN if the weights are 0.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.
@@ -119,11 +119,11 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0, as CWDA Plus assumes.
 
-    The statistic is sup |F(x) + F(−x) − 1| √n. To compute the statistic, sort the weights by
-    falling size and add their signs. The statistic is the largest absolute partial sum, divided by
-    √n (Butler 1969). For any symmetric distribution, the partial sums are a random walk. The
-    p-value is P(sup |W| ≥ statistic) for the limit of the random walk, a Brownian motion W on [0,
-    1]. The p-value is conservative.
+    The statistic is sup |F(x) + F(−x) − 1| √n. To compute the statistic, sort the n weights by
+    falling size and add their signs: the statistic is the largest absolute partial sum of the
+    signs, divided by √n (Butler 1969). For any symmetric distribution, the partial sums are a
+    random walk. The p-value is P(sup |W| ≥ statistic) for the limit of the random walk, a Brownian
+    motion W on [0, 1]. The p-value is conservative.
     """
     h = floating(x, "x").ravel()
     signs = jnp.sign(h)[jnp.argsort(-jnp.abs(h))]
@@ -146,7 +146,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
     Reject the hypotheses whose adjusted p-value is below α. The i-th smallest p-value is multiplied
     by n + 1 − i. If this product is below the adjusted value of the next smaller p-value, that
-    value is used instead. All adjusted values are at most 1. With adjusted p-values, the
+    value is used instead. All adjusted p-values are at most 1. With adjusted p-values, the
     probability of any false rejection is at most α, whatever the dependence of the tests. A NaN
     remains NaN, but counts as one of the n tests.
 

@@ -107,7 +107,7 @@ def _check_parts(left: int) -> None:
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
     """The number of chunks of a dataset.
 
-    The number is limited, because HDF5 would unpack compressed chunks without a bound.
+    The number of chunks is limited, because HDF5 would unpack compressed chunks without a bound.
     """
     created = dataset.get_create_plist()
     layout = created.get_layout()

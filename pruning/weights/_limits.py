@@ -100,9 +100,9 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 def string_key(key: Any) -> str:
     """A key of a mapping, converted to a string.
 
-    The key is not compared or hashed before the conversion. Anyone can compute Python's hash of an
-    integer, so a file could choose integers that collide. The hash of a string is salted anew in
-    every process.
+    The key of a mapping is not compared or hashed before the conversion. Anyone can compute
+    Python's hash of an integer, so a file could choose integers that collide. The hash of a string
+    is salted anew in every process.
     """
     if type(key) is int and abs(key) > MAX_INTEGER_KEY:
         raise WeightsError("integer keys must lie within ±2**60; one key does not")

@@ -15,8 +15,8 @@ SHOW_CURSOR = "\x1b[?25h\n"  # the cursor is shown again, because a progress bar
 def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
     """End the process after one printed line.
 
-    The function does not raise an exception, because an exception could be lost in a callback. The
-    process may end at once, because even a kill loses no saved results.
+    No exception is raised, because an exception could be lost in a callback. The process may end at
+    once, because even a kill loses no saved results.
     """
     # the signal arrived while this stream was being written
     with contextlib.suppress(RuntimeError, OSError, ValueError):

@@ -36,7 +36,7 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
     """The number of floating-point operations that the compiler counts.
 
-    The number is a proxy for time, because no program runs.
+    The count only approximates the time, because no program runs.
 
     Raises:
       ValueError: The compiler does not report a number of operations.
@@ -47,7 +47,7 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
     """The number of bytes that a program reads and writes, as the compiler counts.
 
-    The number is a proxy for time, because no program runs.
+    The count only approximates the time, because no program runs.
 
     Raises:
       ValueError: The compiler does not report a number of bytes.
@@ -58,7 +58,7 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
     """The number of cycles that a TPU's compiler estimates for tiles of channels.
 
-    The number is a proxy for time, because no program runs.
+    The count only approximates the time, because no program runs.
 
     The number of operations and bytes grows in proportion to the width, but a TPU computes in tiles
     of 128 channels. The cycles of a kernel inside a loop count once.

@@ -413,7 +413,7 @@ class UnionFind:
     def give_constants_ids(self, values: Values) -> list[ChannelIds]:
         """Give the constants among `values` the ids of the channels along which they vary.
 
-        The model has these constants only at its original width. `resized` cuts these constants to
+        The model has such constants only at its original width. `resized` cuts these constants to
         the remaining channels.
         """
         found = list(values)

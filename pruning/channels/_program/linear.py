@@ -1,9 +1,9 @@
 """Writes a convolution or a product with a kernel as one matrix product for each group of channels.
 
 For each group, the outputs (groups, rows, outputs) are the product of the inputs (groups, rows,
-inputs) and the matrix of the kernel (groups, inputs, outputs). The matrix has the elements of the
-kernel in another order. Padding, strides, dilation and grouping are applied to the inputs before
-the product.
+inputs) and the matrix of the kernel (groups, inputs, outputs). The matrix of a kernel has the
+elements of the kernel in another order. Padding, strides, dilation and grouping are applied to the
+inputs before the product.
 """
 
 import math

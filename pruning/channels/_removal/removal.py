@@ -186,8 +186,8 @@ def _library(*arrays: Leaf) -> Any:
 def widths(params: Tree) -> dict[str, int]:
     """The number of outputs of each layer by name.
 
-    The number is the size of the last axis of the layer's kernel. To run a pruned tree, build the
-    `flax.linen` module with these numbers.
+    The number of outputs is the size of the last axis of the layer's kernel. To run a pruned tree,
+    build the `flax.linen` module with these numbers.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))

@@ -59,8 +59,8 @@ def fold_constants(
     no parameter is added to the sums before the next nonlinearity; if the sum is inside a loop; if
     a divisor or a logarithm belongs to the group, and has no value for zero filters; or if a norm
     over the channels makes the contribution depend on the inputs. If the next kernel is padded with
-    zeros, the contribution is smaller along the edges of an image, and its mean over the image is
-    added. In all other cases, the folding is exact.
+    zeros, the contribution of a removed channel is smaller along the edges of an image, and the
+    mean contribution over the image is added. In all other cases, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

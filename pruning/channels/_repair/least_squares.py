@@ -4,7 +4,7 @@ The whole network and the network with removed channels at zero are evaluated on
 Layer by layer, the solution of a linear least-squares problem is a new kernel of the second
 network. The inputs of the least-squares problem are computed by the second network, whose earlier
 layers are already repaired. The targets of the least-squares problem are the outputs of the whole
-network. The method follows Luo et al. (2017), ThiNet, and He et al. (2017).
+network. The least-squares fit follows Luo et al. (2017), ThiNet, and He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence

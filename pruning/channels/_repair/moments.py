@@ -62,7 +62,7 @@ def _sums(linear: Linear, x: Array, y: Array) -> tuple[Array, ...]:
 def merge(parts: Iterable[Moments]) -> Moments:
     """The moments of all rows together, from the moments of several sets of rows.
 
-    The formula is from Chan et al. (1979).
+    The merging formula is from Chan et al. (1979).
     """
     return reduce(_both, parts)
 

@@ -49,7 +49,7 @@ def select_within(
     layers connect two groups, the cost is not a sum over groups, and the bound on the loss does not
     hold.
 
-    The choice is computed on the host. With `price`, the algorithm chooses steps by `price`, and
+    `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only a logarithmic number of times, so `cost` may be slow, for example because it
     compiles and measures.
 

@@ -134,7 +134,7 @@ def select_layerwise(
 ) -> Masks:
     """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest scores, as in the paper.
 
-    The choice is computed on the host, because the masks decide the shapes of the smaller arrays.
+    `select_layerwise` runs on the host, because the masks decide the shapes of the smaller arrays.
     Inside `jit`, use `lowest` instead.
 
     Args:
@@ -169,7 +169,7 @@ def select_globally(
 ) -> Masks:
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
-    The choice is computed on the host. Inside `jit`, use `lowest` on the scores of all groups
+    `select_globally` runs on the host. Inside `jit`, use `lowest` on the scores of all groups
     together. The scores of a group are divided by their mean. Without this division, small layers
     would lose most channels, because norms grow with the number of weights. Because of
     `min_channels` and `round_to`, more channels may be kept.

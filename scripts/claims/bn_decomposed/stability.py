@@ -214,9 +214,8 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The mean squared distance of the cluster from its centre.
-
-    The unit is the squared distance of the odd sample.
+    """The mean squared distance of the cluster from its centre, divided by the squared distance of
+    the odd sample.
     """
     n = len(g)
     weights = np.full(n, 1 / (n - 1))

@@ -175,7 +175,7 @@ def normal_logs(key: Key[Array, ""]) -> Statistics:
 def spearman_of_normal_logs() -> float:
     """The exact mean of Spearman's ρ for normal logarithms.
 
-    For many samples, the mean is (6/π) arcsin(r/2).
+    For many samples, the mean of Spearman's ρ is (6/π) arcsin(r/2), where r is the correlation.
     """
     n = NORMAL_LOGS
     return 6 / math.pi / (n + 1) * (math.asin(0.8) + (n - 2) * math.asin(0.4))

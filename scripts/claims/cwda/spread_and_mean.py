@@ -176,7 +176,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 def _change_with_unit(test: Callable, key: Array) -> float:
     """The p-value of weights minus the p-value in another unit.
 
-    The other unit is 50 times as large.
+    The second unit is 50 times as large as the first unit.
     """
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)

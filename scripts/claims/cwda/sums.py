@@ -236,7 +236,7 @@ EQUATION_8.variance(
 
 
 def _transitive_bound(r: np.ndarray) -> float:
-    """The difference r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²))."""
+    """The lower bound r₁₂r₂₃ − √((1 − r₁₂²)(1 − r₂₃²)) of the correlation r₁₃."""
     return r[0, 1] * r[1, 2] - math.sqrt((1 - r[0, 1] ** 2) * (1 - r[1, 2] ** 2))
 
 

@@ -72,7 +72,7 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
 def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
     """The perplexity of the whole model on held-out text, with its standard error.
 
-    The standard error is over sequences.
+    The standard error of the perplexity is over sequences.
     """
     chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
     assert chosen.perplexity is not None

@@ -111,9 +111,9 @@ def add_activations(model: Architecture, p: Params, x: Stream, activated: Array)
 def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t experts"]:
     """The weights of the experts for every token; zero for experts to which the token is not sent.
 
-    The function takes a softmax over all experts and then keeps the largest weights. Shazeer et al.
-    (2017) take the softmax over the largest experts. Both methods agree if the weights are divided
-    by their sum.
+    The function `shares` takes a softmax over all experts and then keeps the largest weights.
+    Shazeer et al. (2017) take the softmax over the largest experts. Both methods agree if the
+    weights are divided by their sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)

@@ -3,7 +3,7 @@
 The whole and the smaller decoder read the same text. Layer by layer, a kernel W of the smaller
 decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In this sum, x̃ are the inputs of the kernel after
 the earlier fits, y is the output of the kernel in the whole decoder, and W₀ is the cut kernel. The
-method follows Luo et al. (2017), ThiNet.
+least-squares fit follows Luo et al. (2017), ThiNet.
 """
 
 from typing import NamedTuple

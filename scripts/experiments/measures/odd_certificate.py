@@ -87,7 +87,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
 def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
     """The four entries at the fixed point.
 
-    The unit is the variance of the samples in the cluster.
+    Entries are divided by the variance of the samples in the cluster.
     """
 
     def change(odd: Number, both: Number, pair: Number) -> list[Number]:

@@ -167,7 +167,7 @@ def _number(value: Mapping[str, float | None], factor: float = 1.0, digits: int 
 def traffic_table(traffic: Mapping[str, Any]) -> str:
     """The memory traffic of a training step of each normalizer.
 
-    The unit is the size of the normalizer's input.
+    The unit of the traffic is the size of the normalizer's input.
     """
     caption = "HBM traffic of a forward and a backward pass in bfloat16; n: the bytes of the input."
     return page.table(*traffic_rows(traffic), caption)
