@@ -54,7 +54,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     """The nine moments of the filters of a layer; the variances of norms are unbiased.
 
     Two pairs that share a filter are dependent: their squared distances have correlation 1/4. A
-    filter of zeros has no angle, so the moments of angles and cosines are then NaN. If filters are
+    filter of zeros has no angle and makes the moments of angles and cosines NaN. If filters are
     sharded over Explicit mesh axes, their angles and distances are gathered.
 
     Raises:

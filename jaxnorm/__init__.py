@@ -1,11 +1,11 @@
 """Normalization layers with separate parts, unitization, and measures of covariate shift.
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading axes
-of an array, and features on the last axis. `jaxnorm.nnx` and `jaxnorm.linen` hold the Flax modules
-of these functions, `jaxnorm.models` builds the papers' networks with these modules, and
-`jaxnorm.shift` measures the shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry`
-are other names of the packages `pruning` and `geometry`, in case your own modules have these names.
-The subpackages are imported at first use.
+of an array, and features on the last axis. `jaxnorm.nnx` and `jaxnorm.linen` hold Flax modules of
+the functions, `jaxnorm.models` builds the papers' networks with the modules, and `jaxnorm.shift`
+measures the shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are other names of
+the packages `pruning` and `geometry`, in case your own modules have these names. The subpackages
+are imported at first use.
 """
 
 import typing

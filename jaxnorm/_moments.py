@@ -40,10 +40,10 @@ class Moments(NamedTuple):
 def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
-    Figure 2 of the unitization paper shows these moments during training. The moments are computed
-    in at least float32 from centered data, divided by the largest deviation, so skewness and
-    kurtosis are right whenever sums of samples fit the dtype. A constant feature has variance 0,
-    and its skewness and kurtosis are NaN. A variance that overflows the dtype is NaN.
+    Figure 2 of the unitization paper shows the four moments during training. The moments are
+    computed in at least float32 from centered data, divided by the largest deviation, so skewness
+    and kurtosis are right whenever sums of samples fit the dtype. A constant feature has variance
+    0, and its skewness and kurtosis are NaN. A variance that overflows the dtype is NaN.
 
     Raises:
       ValueError: `axis` is not an axis of `x`, or has no sample.

@@ -145,7 +145,7 @@ def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """The array `x` divided by its largest element, and this element.
+    """The array `x` divided by its largest element, and the largest element.
 
     After the division, squares of elements neither overflow nor vanish. If an element is NaN or
     infinite, the largest element is NaN or infinite too.

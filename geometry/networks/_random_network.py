@@ -57,7 +57,7 @@ def random_network(
       nonlinearity: A function of the normalized batch, such as ReLU.
       homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and no
         rescaling. If true, the batch is divided by its root mean squared norm after every layer, so
-        no number under- or overflows. `log_scale` records the logarithm of the product of these
+        no number under- or overflows. `log_scale` records the logarithm of the product of all
         divisors. If false, the batch is not scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
       layers: The numbers of the layers after which the statistic is recorded, ascending from 1 to

@@ -71,7 +71,7 @@ def odd_stability(
 ) -> Stability | None:
     """The state of an odd sample and a cluster of all other samples, and its stability.
 
-    The result is None if no such state exists. The function applies the map for 40 n layers, and
+    The result is None if no odd state exists. The function applies the map for 40 n layers, and
     starts from a sample that is n − 1 times as long as the others. From the result of the 40 n
     layers, Newton's method finds the fixed point. If the norms of the samples differ by less than 1
     % after the 40 n layers, there is no odd state. For ReLU, the result is `odd_state`. Before the
@@ -173,8 +173,8 @@ def spread_distribution(
     the shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if the
     width is much larger than n. The spread θ is n times the root mean square distance of two
     samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
-    samples, the measured standard deviation was above this theory by 5 % at width 1,000 and by 14 %
-    at width
+    samples, the measured standard deviation of the spread was above the theory by 5 % at width
+    1,000 and by 14 % at width
     300. The options are the same as for `odd_stability`.
 
     Raises:

@@ -65,9 +65,9 @@ def monte_carlo(
         one key for each random number doubles the time.
       devices: The devices that share the draws; by default all devices of all hosts, or the devices
         of the mesh that `jax.set_mesh` has set.
-      target_stderr: If every standard error is at most this number, drawing stops before `samples`
-        draws. The standard errors are checked after 1,000 keys, and then whenever the number of
-        keys has grown by a quarter.
+      target_stderr: If every standard error is at most `target_stderr`, drawing stops before
+        `samples` draws. The standard errors are checked after 1,000 keys, and then whenever the
+        number of keys has grown by a quarter.
 
     Raises:
       TypeError: `draw` is not a function or returns no array, `key` is not a random key, or a

@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent of an array that has only zeros. The sum of two exponents of this size fits into 32
-# bits.
+# The exponent of an array that has only zeros. The sum of two such exponents fits into 32 bits.
 _LOWEST = -(2**30)
 
 

@@ -85,7 +85,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     mean. At depth 0, the Gram matrix is the Gram matrix of `x` itself. If `x` is constant, the Gram
     matrix is zero from depth 1 on. The result is computed in at least float32.
 
-    Run this function on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
+    Run `tree_gram` on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
     spend most of the time on launching them. If samples are sharded over Explicit mesh axes, they
     are gathered.
 

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """The `function` with replicated results; the compiler chooses all shardings inside.
 
-    Use this wrapper for functions that sort, multiply or index along axes that may be sharded. On
+    Use `auto_sharded` for functions that sort, multiply or index along axes that may be sharded. On
     Explicit axes, the wrapped functions run as on Auto axes. Arrays in the closure of `function`
     must not be on the mesh.
     """

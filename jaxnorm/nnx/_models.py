@@ -55,7 +55,8 @@ def layer_outputs(
 
     Raises:
       TypeError: `layers` is one string.
-      ValueError: The model has no submodule of this name, or does not call it exactly once.
+      ValueError: The model has no submodule of a name in `layers`, or does not call the submodule
+        exactly once.
 
     Example:
       >>> import jax.numpy as jnp

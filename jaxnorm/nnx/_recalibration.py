@@ -39,7 +39,7 @@ def recalibrate(
 ) -> None:
     """Replace the running statistics of `model` by the statistics of all samples of `batches`.
 
-    Use this function if the weights of a network were pruned, averaged or otherwise changed. Every
+    Use `recalibrate` if the weights of a network were pruned, averaged or otherwise changed. Every
     batch norm of the model, of `jaxnorm` or Flax, gets the mean and the biased variance of all its
     inputs. During recalibration, each batch is normalized by its own statistics. If a layer is
     called twice, its last call counts. Layers that have no batch statistics do not change. If a

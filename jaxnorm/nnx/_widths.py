@@ -11,7 +11,7 @@ from jaxnorm.nnx._surgery import batch_norms
 def fit_widths(model: nnx.Module) -> nnx.Module:
     """Set the features of each layer of `model` to the sizes of its arrays, and return `model`.
 
-    Use this function for a model whose arrays were replaced by smaller arrays, as by
+    Use `fit_widths` for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and
     recurrent cells keep their old sizes. A depthwise convolution has one input channel in each
     group, and gets as many groups as its kernel has outputs. All other convolutions keep their

@@ -34,7 +34,7 @@ def emd_lower_bound(
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
     apexes a_j and heights b_j. The gradient of the critic f is a weighted mean of unit vectors.
     Therefore the critic f has Lipschitz constant 1 for every τ, a and b, without clipping or
-    division by a constant. As τ tends to 0, critics of this form can approach the optimal critic of
+    division by a constant. As τ tends to 0, soft minima of cones can approach the optimal critic of
     Eq. 3 for finitely many samples. Three critics are trained: one from x to y, one from y to x,
     and one that is linear along the difference of the training means. `emd_lower_bound` takes the
     critic that is best on the training samples, and returns the critic's mean difference on the

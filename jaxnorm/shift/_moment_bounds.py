@@ -80,7 +80,7 @@ def normalized_upper_bound(
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics; zero without noise.
-      excess_x: The excess v over 1 of the variance of these outputs.
+      excess_x: The excess v over 1 of the variance of the normalized outputs.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.
 
@@ -203,7 +203,7 @@ def normalized_lower_bound(
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics.
-      excess_x: The excess v over 1 of the variance of these outputs.
+      excess_x: The excess v over 1 of the variance of the normalized outputs.
       mean_y: The mean e' at another moment of training.
       excess_y: The excess v' over 1 of the variance at the other moment.
       radius: The largest absolute value C of an output.

@@ -46,7 +46,7 @@ def layer_shift(
       exact: The number of samples for the joint distance and its bounds; the first samples are
         used. The time of `layer_shift` grows with the second to third power of `exact`: 400 samples
         take 30 ms, and 4,000 samples take some seconds. The field `baseline` compares two halves of
-        these samples, so it is slightly larger than a baseline from all samples.
+        the `exact` samples, so `baseline` is slightly larger than a baseline from all samples.
 
     Raises:
       ValueError: `exact` is below 2, or the samples do not match as for `emd_1d`.

@@ -110,12 +110,12 @@ def prune(
         of a path, such as `"stem"` or `"blocks/0"`.
       refine: A function that improves the choice of channels after `select`. The function gets
         `(apply, params, groups, keep)` and returns a better `keep` with the same numbers of
-        channels. One such function is `partial(swap_channels, batches=[(images,), ...])`.
+        channels. For example, pass `partial(swap_channels, batches=[(images,), ...])`.
       fold: Whether the constant outputs of removed channels are added to the biases of the next
         layers.
       repair: A function that is called instead of folding. `repair` gets `(apply, params, groups,
-        keep)` and returns a tree of the same shapes, from which the channels are then removed. One
-        such function is `partial(least_squares, batches=[(images,), ...])`.
+        keep)` and returns a tree of the same shapes, from which the channels are then removed. For
+        example, pass `partial(least_squares, batches=[(images,), ...])`.
       resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Set
         `resize` if `apply` does not take its widths from `params`, or computes something else at
         new widths.
@@ -129,7 +129,7 @@ def prune(
       callback: A function that is called after each step with the number of the step, from 0, and
         the current `Pruned`.
       checkpoint_dir: The folder for a checkpoint of the latest step, from which an interrupted run
-        resumes. `load_pruned` reads this checkpoint.
+        resumes. `load_pruned` reads the checkpoint of the latest step.
 
     Raises:
       TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a given

@@ -36,9 +36,9 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    The distances are computed from the Gram product of the centred filters if this is accurate, and
-    otherwise from differences of filters. The error of a distance is at most 64 units of rounding.
-    If a weight is not finite, the median does not exist, and all scores are NaN.
+    The distances are computed from the Gram product of the centred filters if the Gram product is
+    accurate, and otherwise from differences of filters. The error of a distance is at most 64 units
+    of rounding. If a weight is not finite, the median does not exist, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))

@@ -20,12 +20,12 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     The geometric median is also called the Fermat point. The result is exact to the rounding of the
     dtype (at least float32).
 
-    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If this
-    point is not exact enough, Newton's method follows, in at most 100 rounds. If a Newton step does
-    not halve the gradient, the best of two alternatives is used: shorter steps, or Weiszfeld's step
-    with the rule of Vardi and Zhang (2000). If a filter is itself the median, the condition of
-    Vardi and Zhang detects the case, and the filter is returned exactly. The median of collinear
-    filters is the middle filter, or the midpoint of the middle two filters.
+    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If
+    Weiszfeld's point is not exact enough, Newton's method follows, in at most 100 rounds. If a
+    Newton step does not halve the gradient, the best of two alternatives is used: shorter steps, or
+    Weiszfeld's step with the rule of Vardi and Zhang (2000). If a filter is itself the median, the
+    condition of Vardi and Zhang detects the case, and the filter is returned exactly. The median of
+    collinear filters is the middle filter, or the midpoint of the middle two filters.
 
     Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
     If the median is a filter or the midpoint of two filters, its derivative is the derivative of
@@ -269,7 +269,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean, divided by their largest element, and this element."""
+    """The filters minus their mean, divided by their largest element, and the largest element."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 

@@ -22,8 +22,8 @@ def l1_l2_correlation(dims: Parameter) -> Float[Array, "..."]:
     The direction of a filter is independent of its length. Because of this independence, Cov(l1,
     l2)/(E l1 E l2) is the squared coefficient of variation (CV) of l2, and the correlation is
     CV(l2)/CV(l1). As dims grows, the correlation falls from 1 (dims = 1) to 1/√(π − 2) = 0.9359, so
-    the rankings by l1 and l2 do not become equal. If an array has dims below 1, the result is NaN
-    there.
+    the rankings by l1 and l2 do not become equal. If an element of an array of dims is below 1, the
+    correlation is NaN.
 
     Example:
       >>> print(f"{l1_l2_correlation(9):.4f}")
@@ -40,8 +40,8 @@ def expected_spearman(
 
     The order of the criteria in `pair` does not matter. The scores by two criteria are approximated
     as N = `num_filters` draws of two normal variables of correlation ρ. The mean of Spearman's
-    correlation of N such draws is exactly 6 (asin ρ + (N − 2) asin(ρ/2)) / (π (N + 1)). With t =
-    1/ρ² − 1, the table gives ρ for each pair of criteria:
+    correlation of N draws of two normal variables of correlation ρ is exactly 6 (asin ρ + (N − 2)
+    asin(ρ/2)) / (π (N + 1)). With t = 1/ρ² − 1, the table gives ρ for each pair of criteria:
 
         l1, l2       t = 1/corr² − 1     ρ exact (`l1_l2_correlation`); the normal pair as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N
@@ -50,7 +50,7 @@ def expected_spearman(
 
     For l1 with fermat or gm, ρ is the ρ of l1 with l2 times the ρ of l2 with fermat or gm.
 
-    In layers drawn at random, 1 minus the mean correlation agreed with this formula: to 6% for at
+    In layers drawn at random, 1 minus the mean correlation agreed with the formula: to 6% for at
     least 16 filters of 27 dims (to 8% for fermat with gm), and to 12% for 8 filters of 9 dims. As
     dims grows, only the mean for fermat with gm tends to 1. As the number of filters grows, the
     means for l2 with fermat or gm tend to 1, and the mean for l1 with l2 tends to 0.930. The

@@ -29,8 +29,8 @@ class RatioVariances(NamedTuple):
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
     """The variances of l1/l2 and l2/l1 of a Gaussian filter; both norms are first scaled to mean 1.
 
-    Theorem 1 bounds the variances of l1/l2 and l2/l1 by 1/dims. `l1_l2_ratio_variance` computes
-    these variances exactly. Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j.
+    Theorem 1 bounds the variances of l1/l2 and l2/l1 by 1/dims. `l1_l2_ratio_variance` computes the
+    two variances exactly. Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j.
     Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of
     variation of l1 and l2. Var(l2/l1) needs negative moments of l1. These moments are integrals,
     which are computed on the host in float64 to about 12 digits. Both variances are below (π −

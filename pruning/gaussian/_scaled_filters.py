@@ -3,8 +3,8 @@
 The weights have other tails than a Gaussian, and the filters have different scales. A weight is the
 product of the scale of its filter, which is log-normal, and an independent generalized Gaussian
 variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and
-shape 2 the Gaussian density. The logarithms of the two norms are then nearly a normal pair. All
-expected rank correlations depend only on the correlation of the logarithms.
+shape 2 the Gaussian density. For such filters, the logarithms of the two norms are nearly a normal
+pair. All expected rank correlations depend only on the correlation of the logarithms.
 """
 
 from typing import NamedTuple

@@ -134,7 +134,7 @@ def _fit_shape_jvp(
 ) -> tuple[Array, Array]:
     """The score of (β, logs) remains zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
-    The rule of the derivative calls this function again for β, so derivatives of every order are
+    The rule of the derivative calls `_fit_shape` again for β, so derivatives of every order are
     correct.
     """
     (logs,) = primals

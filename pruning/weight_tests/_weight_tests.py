@@ -60,10 +60,10 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
     The statistic follows χ² with n − 1 degrees of freedom for n filters, and the p-value is the
-    upper tail of this distribution. For at least 16 filters of 144 dims, the size of the test at 5%
-    is 4 to 5%. A p-value near 1 also contradicts Gaussian filters, because normalized or orthogonal
-    filters spread less than Gaussian filters. Any constant filter gives p = 0, even if all filters
-    are constant.
+    upper tail of the χ² distribution. For at least 16 filters of 144 dims, the size of the test at
+    5% is 4 to 5%. A p-value near 1 also contradicts Gaussian filters, because normalized or
+    orthogonal filters spread less than Gaussian filters. Any constant filter gives p = 0, even if
+    all filters are constant.
 
     Raises:
       ValueError: There are fewer than two filters or two dims.
@@ -80,10 +80,11 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     """Test that the relative spread of the filters' standard deviations σⱼ is below `margin`.
 
     The hypothesis that the test can reject is a spread of at least the margin. At the boundary, (n
-    − 1) s²/(margin · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are those of
-    the σⱼ. The p-value is the lower tail of this χ². The size of the test at 5% is 4 to 5.4%. The
-    spread of Gaussian filters is 1/√(2 dims), so a margin near or below this number cannot be
-    supported. If all filters are constant, the mean standard deviation is 0 and the result is NaN.
+    − 1) s²/(margin · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are the
+    variance and the mean of the σⱼ. The p-value is the lower tail of the χ² distribution. The size
+    of the test at 5% is 4 to 5.4%. The spread of Gaussian filters is 1/√(2 dims), so a margin near
+    or below 1/√(2 dims) cannot be supported. If all filters are constant, the mean standard
+    deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.

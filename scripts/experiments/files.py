@@ -125,9 +125,9 @@ def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Make a folder and lock it for this process.
 
     The value of the context is a function that checks the folder. Every command with `--out` enters
-    this context before it computes anything. The kernel releases the lock when the process ends,
-    for any reason. A folder of a bucket cannot be locked. In a bucket, the check can only detect
-    afterwards that another process has begun to use the folder.
+    the context `in_use` before the command computes anything. The kernel releases the lock when the
+    process ends, for any reason. A folder of a bucket cannot be locked. In a bucket, the check can
+    only detect afterwards that another process has begun to use the folder.
 
     Raises:
       InputError: Another process uses the folder, or the folder cannot be written. The check raises

@@ -42,9 +42,9 @@ def cost_at(
     is not traced. If a product reads only some channels of a group, these channels count as if they
     were removed in the same proportion as the group. If a `cond` has several branches, the function
     counts the branch that is most expensive in the whole network. If a norm reads removed channels,
-    `resized` adds operations for these channels, which are not counted. With `batch_sizes`, every
-    call of the returned function compiles the smaller network by `resized`, and times this network
-    as `cost` does.
+    `resized` adds operations for the removed channels, which `cost_at` does not count. With
+    `batch_sizes`, every call of the returned function compiles the smaller network by `resized`,
+    and times this network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -56,8 +56,7 @@ def cost_at(
 
     Raises:
       ValueError: `apply` cannot be traced, or the groups were not read from `params`. The returned
-        function also raises this error if a width is less than 1 or more than the size of its
-        group.
+        function raises a ValueError if a width is less than 1 or more than the size of its group.
 
     Example:
       >>> import jax
@@ -134,7 +133,7 @@ class Products:
                 self.slopes[i, k] = counts / sizes
 
     def __call__(self, widths: Widths) -> np.ndarray:
-        """The values of all products at these widths of the groups."""
+        """The values of all products at given widths of the groups."""
         return self.factors * (self.slopes @ np.array([*widths, 1])).prod(1)
 
 

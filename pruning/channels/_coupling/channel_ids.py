@@ -78,12 +78,12 @@ class Pinned(NamedTuple):
 
     The last of `equations` pins the ids; the calls, branches and loops around it come first,
     outermost first. `axes` holds the indices of the parameters' axes that have pinned ids. `new`
-    holds the indices of those axes with ids that no equation of this kind pinned before. `normed`
+    holds the indices of the axes with ids that no equation of the same kind pinned before. `normed`
     says that the ids are pinned only because the model itself would run with fewer channels;
-    `resized` can remove these channels. A normed equation either sums over activations, as a norm
-    does, or has a constant that varies along the channels. With fewer channels, a norm would divide
-    by another width. If an input or output of the program pins the ids, `name` is its name and
-    path.
+    `resized` can remove channels with `normed` ids. A normed equation either sums over activations,
+    as a norm does, or has a constant that varies along the channels. With fewer channels, a norm
+    would divide by another width. If an input or output of the program pins the ids, `name` is its
+    name and path.
     """
 
     equations: tuple[Equation, ...]
@@ -413,8 +413,8 @@ class UnionFind:
     def give_constants_ids(self, values: Values) -> list[ChannelIds]:
         """Give the constants among `values` the ids of the channels along which they vary.
 
-        The model has such constants only at its original width. `resized` cuts these constants to
-        the remaining channels.
+        The model has such constants only at its original width. `resized` cuts constants that vary
+        along channels to the remaining channels.
         """
         found = list(values)
         for i, constant in enumerate(values):

@@ -2,9 +2,10 @@
 
 `coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
 channel is a set of positions (array, axis, index) that must be removed together. The smaller model,
-without these positions, computes the same as the whole model with zeros at these positions.
-Channels of the model's inputs and outputs are never removed. If the library cannot show that the
-smaller model computes the same, it does not remove the channel; `fixed_channels` gives the reasons.
+without the positions of a channel, computes the same as the whole model with zeros at the
+positions. Channels of the model's inputs and outputs are never removed. If the library cannot show
+that the smaller model computes the same, it does not remove the channel; `fixed_channels` gives the
+reasons.
 """
 
 from collections.abc import Sequence
@@ -315,7 +316,7 @@ def _singular(sets: UnionFind) -> np.ndarray:
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
     """The channels at which each parameter must be zero, as roots of channel ids.
 
-    Sums over these channels need the parameter to be zero at removed channels.
+    A sum over channels needs the parameter to be zero at removed channels.
 
     If one of several parameters of a product must be zero, the first is chosen.
     """

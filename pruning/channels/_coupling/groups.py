@@ -25,9 +25,9 @@ class Position(NamedTuple):
       axis: The axis from which channels are cut.
       indices: The indices of each channel along the axis, (size, repeats), with one row for each
         channel. A channel has several indices if a feature map is flattened.
-      incoming: Whether the model sums over this axis, as over the input axis of a kernel.
-      masked: Whether `mask_channels` sets the array to zero at these channels. `masked` is false if
-        the model divides by the array, or takes its square root or logarithm.
+      incoming: Whether the model sums over the axis, as over the input axis of a kernel.
+      masked: Whether `mask_channels` sets the array to zero at removed channels. `masked` is false
+        if the model divides by the array, or takes its square root or logarithm.
     """
 
     path: str
@@ -45,9 +45,9 @@ class Position(NamedTuple):
 class ChannelGroup(NamedTuple):
     """A group of `size` channels that lie in the same arrays; any channel can be removed alone.
 
-    `normed` says that the model sums over these channels, as a norm does, or that a constant of the
-    model varies along these channels. If channels of a `normed` group are removed, only `resized`
-    can run the smaller model.
+    `normed` says that the model sums over the group's channels, as a norm does, or that a constant
+    of the model varies along the group's channels. If channels of a `normed` group are removed,
+    only `resized` can run the smaller model.
     """
 
     size: int
@@ -65,8 +65,8 @@ class FixedChannels(NamedTuple):
     """Channels that cannot be removed.
 
     Attributes:
-      primitive: The primitive that would compute another result if these channels were removed.
-      paths: The paths of the arrays with these channels.
+      primitive: The primitive that would compute another result if the channels were removed.
+      paths: The paths of the arrays that have the channels.
       line: The line of the model's code that calls the primitive.
     """
 

@@ -263,7 +263,7 @@ def smaller_shape(name: str) -> Callable[..., Options]:
 
 
 def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
-    """The shape of an array with these channel ids, without the removed channels."""
+    """The shape of an array with the given channel ids, without the removed channels."""
     return tuple(int(remain(axis).sum()) for axis in value.axes)
 
 

@@ -2,9 +2,9 @@
 
 A call is an equation that only runs another program, such as `jit`, `jax.checkpoint` or a function
 with a custom derivative rule. The program that runs is a parameter of the equation. With the flags
-`jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes these calls as a `HiPrim`,
-whose method `expand` returns the program. This module reads both kinds of calls and evaluates
-equations.
+`jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes `jax.checkpoint` and custom
+derivative rules as a `HiPrim`, whose method `expand` returns the program. This module reads both
+kinds of calls and evaluates equations.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +112,7 @@ def _expand(primitive: Any) -> Program | None:
 def evaluate_equation(
     eqn: Equation, arrays: Sequence[Leaf], params: Options | None = None
 ) -> list[Leaf]:
-    """The results of an equation for these operands.
+    """The results of an equation for given operands.
 
     The equation has its own parameters, or `params` if they are given.
     """

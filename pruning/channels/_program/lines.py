@@ -23,7 +23,7 @@ Another library may itself be a model.
 def line_of(equations: Sequence[Equation]) -> str:
     """The line of the last equation, or of the innermost equation around the last that has a line.
 
-    If possible, this line is the innermost line outside JAX and frameworks that use JAX.
+    If possible, the result is the innermost line outside JAX and frameworks that use JAX.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()

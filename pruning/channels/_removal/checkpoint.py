@@ -205,7 +205,7 @@ def _groups_of(metadata: Notes) -> list[Notes]:
     """
     if "groups" in metadata:
         return metadata["groups"]
-    metadata["resized"] = False  # version 0.1 did not write this metadata
+    metadata["resized"] = False  # version 0.1 did not write this entry, `resized`
     sizes = dict(zip(metadata["paths"], metadata["widths before"], strict=True))
     return [
         {

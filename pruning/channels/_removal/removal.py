@@ -88,8 +88,8 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
-    All later layers then get zero from a removed channel, also after a nonlinearity, because the
-    weights of the next kernel for this channel are zero too. If the model divides by an array, or
+    All later layers get zero from a removed channel, also after a nonlinearity, because the weights
+    of the next kernel for the removed channel are zero too. If the model divides by an array, or
     takes its square root or logarithm, this array is not set to zero, so all values and derivatives
     of the masked model are finite. `keep` may be traced. Arguments and errors are the same as for
     `remove_channels`, but a group may lose all channels.
@@ -187,7 +187,7 @@ def widths(params: Tree) -> dict[str, int]:
     """The number of outputs of each layer by name.
 
     The number of outputs is the size of the last axis of the layer's kernel. To run a pruned tree,
-    build the `flax.linen` module with these numbers.
+    build the `flax.linen` module with the numbers of outputs that `widths` returns.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
@@ -305,7 +305,8 @@ def _owner(
 
 
 def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
-    """The axes of a parameter that an array of an optimizer's state with these names may have.
+    """The axes of a parameter that an array of an optimizer's state may have, by the names of the
+    array.
 
     An array of Adafactor's state lacks the longest or the second longest axis of the parameter, or
     is an unused placeholder.

@@ -1,8 +1,9 @@
 """Runs the program of a network on smaller arrays, with smaller shapes but the same constants.
 
 The network is traced at its original widths, and the traced program is then evaluated on the
-smaller arrays. In this evaluation, a shape in the program becomes the shape of the array with the
-remaining channels. Numbers that were computed from a shape, such as 1/√width, do not change.
+smaller arrays. In the evaluation on smaller arrays, a shape in the program becomes the shape of the
+array with the remaining channels. Numbers that were computed from a shape, such as 1/√width, do not
+change.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,8 +55,8 @@ Arguments = Sequence[Values]
 class Sized(NamedTuple):
     """A smaller array, the channel ids of the large array, and the value of removed channels.
 
-    `fill` returns this value along an axis. `fill` is None if the value is zero, or if the removed
-    channels have no common value.
+    `fill` returns the value of removed channels along an axis. `fill` is None if the value is zero,
+    or if the removed channels have no common value.
     """
 
     array: Leaf
@@ -89,10 +90,10 @@ def resized(
     Use `resized` if `apply` itself fails at the smaller widths, or computes something else.
     Examples are modules of `flax.linen`, and models with widths in the code, depthwise
     convolutions, attention, norms over channels, or programs that depend on a shape. If removed
-    channels have nonzero values, sums over channels include these values. `apply` is traced with
-    shapes of the old widths, so arrays of the old widths are not needed. The returned function can
-    be compiled, differentiated and batched, and uses the model's rules of `jax.custom_jvp` and
-    `jax.custom_vjp`.
+    channels have nonzero values, sums over channels include the values of the removed channels.
+    `apply` is traced with shapes of the old widths, so arrays of the old widths are not needed. The
+    returned function can be compiled, differentiated and batched, and uses the model's rules of
+    `jax.custom_jvp` and `jax.custom_vjp`.
 
     `apply` may be another function than the one that was traced to find the groups, such as a
     training step. Random bits are drawn for the whole width and then cut, so dropout drops the same

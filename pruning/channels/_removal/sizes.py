@@ -45,7 +45,7 @@ class Sizes:
                 )
 
     def shape(self, ids: ChannelIds) -> Shape:
-        """The shape of an array with these channel ids, without removed channels."""
+        """The shape of an array with the given channel ids, without removed channels."""
         return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:

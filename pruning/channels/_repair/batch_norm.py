@@ -50,11 +50,11 @@ ANOTHER = (
 def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, Arrays]:
     """Fold the batch norms of a model into other arrays.
 
-    The function returns a function without batch norms, and the arrays of this function. A batch
-    norm with running statistics scales and shifts the outputs of a kernel; the scale and the shift
-    are computed from parameters. `fold_batch_norms` multiplies the kernel by the scale, and adds
-    all shifts of a kernel, including its bias, to one vector. The kernel and the norm may be in
-    different modules or calls, with transpositions and changes of dtype between them. Grouped,
+    `fold_batch_norms` returns a function without batch norms, and the arrays of the function. A
+    batch norm with running statistics scales and shifts the outputs of a kernel; the scale and the
+    shift are computed from parameters. `fold_batch_norms` multiplies the kernel by the scale, and
+    adds all shifts of a kernel, including its bias, to one vector. The kernel and the norm may be
+    in different modules or calls, with transpositions and changes of dtype between them. Grouped,
     depthwise and transposed convolutions are folded too. Four kinds of norms cannot be folded: a
     norm before its kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere,
     and a norm inside a loop or a branch. The outputs of the network do not change, up to rounding
@@ -68,13 +68,13 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     Returns:
       A pair of a function `run(arrays, *inputs)`, which traces `apply`, and the dictionary
       `arrays`, whose keys are paths in `params`. `cost`, `prune` and `jax.export` accept `run` and
-      `arrays` like any other model. A kernel has the same path in `arrays` as in `params`; if this
+      `arrays` like any other model. A kernel has the same path in `arrays` as in `params`; if the
       path is taken, a number is added. The shift of a kernel has the kernel's path with `_shift` at
       the end. Arrays that `run` does not need are left out.
 
     Raises:
-      ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` also raises this
-        error if `apply` has another program at the inputs of `run`.
+      ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` raises a
+        ValueError if `apply` has another program at the inputs of `run`.
 
     Example:
       >>> def layer(p, x):

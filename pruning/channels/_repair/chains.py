@@ -67,7 +67,7 @@ class Chain(NamedTuple):
 
 
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain that this equation starts, if it multiplies activations by a suitable kernel."""
+    """The chain that an equation starts, if it multiplies activations by a suitable kernel."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -82,7 +82,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand, extended by this equation if the equation can follow."""
+    """The chain of an operand, extended by an equation if the equation can follow."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None

@@ -52,15 +52,15 @@ def fold_constants(
     """Add the constant outputs of removed channels to the biases of the next layers.
 
     The filters of a removed channel count as zeros. If a running mean is subtracted from
-    activations, the activations count as equal to this mean. Therefore the output of a removed
-    channel is a constant, such as relu(β) if β is the last bias. The contribution of the constant
-    to the sums of the next layer is added to the first parameter that the program adds to the sums
-    (a bias) or subtracts from them (a running mean). The contribution is dropped in four cases: if
-    no parameter is added to the sums before the next nonlinearity; if the sum is inside a loop; if
-    a divisor or a logarithm belongs to the group, and has no value for zero filters; or if a norm
-    over the channels makes the contribution depend on the inputs. If the next kernel is padded with
-    zeros, the contribution of a removed channel is smaller along the edges of an image, and the
-    mean contribution over the image is added. In all other cases, the folding is exact.
+    activations, the activations count as equal to the running mean. Therefore the output of a
+    removed channel is a constant, such as relu(β) if β is the last bias. The contribution of the
+    constant to the sums of the next layer is added to the first parameter that the program adds to
+    the sums (a bias) or subtracts from them (a running mean). The contribution is dropped in four
+    cases: if no parameter is added to the sums before the next nonlinearity; if the sum is inside a
+    loop; if a divisor or a logarithm belongs to the group, and has no value for zero filters; or if
+    a norm over the channels makes the contribution depend on the inputs. If the next kernel is
+    padded with zeros, the contribution of a removed channel is smaller along the edges of an image,
+    and the mean contribution over the image is added. In all other cases, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -148,7 +148,8 @@ class Folding:
         """A sum of activations and a parameter.
 
         The parameter is changed by the mean difference of the two networks. If the program
-        subtracts a running mean, the constant output of removed channels is taken to be this mean.
+        subtracts a running mean, the constant output of removed channels is taken to be the running
+        mean.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

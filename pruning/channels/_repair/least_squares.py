@@ -59,10 +59,11 @@ def least_squares(
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions,
     where x̃ are the inputs in the network repaired so far, y are the outputs in the whole network,
     and W₀ is the old kernel. If the program adds a bias to the outputs or subtracts a running mean,
-    this parameter also takes the mean error of the outputs. The penalty λ is one value of `ridge`
-    times the mean of Σ x̃². The last quarter of the batches decides which value of `ridge` is used,
-    and then W is computed from all batches. On the last quarter of the batches, the outputs with W
-    are never further from the outputs of the whole network than the outputs with W₀.
+    the bias or the running mean also takes the mean error of the outputs. The penalty λ is one
+    value of `ridge` times the mean of Σ x̃². The last quarter of the batches decides which value of
+    `ridge` is used, and then W is computed from all batches. On the last quarter of the batches,
+    the outputs with W are never further from the outputs of the whole network than the outputs with
+    W₀.
 
     Kernels are computed group by group by Cholesky factorization, on the host in float64. The
     second moments of inputs and outputs are computed on the devices that hold the batches. For all

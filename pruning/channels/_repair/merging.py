@@ -177,7 +177,7 @@ class Merging:
         return np.concatenate(columns, 1)
 
     def filters(self, i: int) -> np.ndarray:
-        """Parameter `i`; if it is a kernel with a gain, it is multiplied by this gain."""
+        """Parameter `i`; a kernel with a gain is multiplied by the gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)

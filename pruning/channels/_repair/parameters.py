@@ -62,7 +62,7 @@ class Kernel(NamedTuple):
       alone: Whether the kernel is the parameter itself and not a sum.
       made_of: The parameters from which the kernel is computed.
       shifted: Whether a parameter is added to the outputs of the product, and nothing else reads
-        these outputs.
+        the outputs.
     """
 
     side: int
@@ -90,7 +90,7 @@ class Fact(NamedTuple):
       addend: The parameter that is a term of the first result; if two parameters are terms, the
         first.
       kernel: The kernel that the equation multiplies with activations.
-      once: Whether only this equation reads the parameter.
+      once: Whether no other equation reads the parameter.
     """
 
     given: bool
@@ -149,7 +149,7 @@ def read_network(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> Network:
 
 
 def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
-    """The network of a program whose first arguments are parameters of these shapes.
+    """The network of a program whose first arguments are parameters of given shapes.
 
     Integers and Python numbers cannot absorb a change, so they are neither addends nor kernels.
     """

@@ -64,9 +64,9 @@ def select_within(
         milliseconds. The default is `cost`.
       widths: For each group, the allowed widths other than the whole width, such as the widths that
         `widths_for` marks as worth having. By default, all widths are allowed.
-      min_channels: At least this many channels of a group are kept. A group with fewer channels
+      min_channels: The smallest number of channels that a group keeps. A group with fewer channels
         keeps all channels.
-      round_to: The number of kept channels of each group is a multiple of this number, as in
+      round_to: The number of kept channels of each group is a multiple of `round_to`, as in
         `select_layerwise`.
       normalize: If false, the scores are not normalized: the loss is the sum of the lost scores
         over all groups.

@@ -170,15 +170,15 @@ def select_globally(
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
 
     `select_globally` runs on the host. Inside `jit`, use `lowest` on the scores of all groups
-    together. The scores of a group are divided by their mean. Without this division, small layers
-    would lose most channels, because norms grow with the number of weights. Because of
+    together. The scores of a group are divided by their mean. Without a division by the mean, small
+    layers would lose most channels, because norms grow with the number of weights. Because of
     `min_channels` and `round_to`, more channels may be kept.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier.
       ratio: The fraction of channels to remove, in (0, 1).
       min_channels: The smallest number of channels that a group keeps, as in `select_layerwise`.
-      round_to: The number of kept channels of each group is a multiple of this number, as in
+      round_to: The number of kept channels of each group is a multiple of `round_to`, as in
         `select_layerwise`.
       normalize: If false, scores are not divided by their mean. Set `normalize` to false for scores
         with the same unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
@@ -247,7 +247,7 @@ def multiples_by_name(
 
 
 def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[ChannelGroup, ...]:
-    """The groups whose channels are not made by a layer with one of these names.
+    """The groups whose channels are not made by a layer with one of the excluded names.
 
     Args:
       groups: All or some groups of `coupled_channels`.

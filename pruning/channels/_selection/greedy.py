@@ -26,7 +26,7 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the error that remains if channels are removed up to this channel.
+    """Score a channel by the error that remains if channels are removed up to the scored channel.
 
     The error of a removal is measured after `least_squares` has fitted the next kernels. The
     algorithm removes one channel of a group at a time: the channel that increases the error E = min
@@ -316,7 +316,7 @@ class Missing(NamedTuple):
 
     Attributes:
       channels: The removed channels that the block reads.
-      rows: The inputs J of these channels, (channels, inputs of one channel).
+      rows: The inputs J of the removed channels, (channels, inputs of one channel).
       crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
       schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel. If a channel
         returns, the error falls by tr Rᵀ A⁻¹ R, where R is `residual`.

@@ -111,8 +111,8 @@ def _(key: Key[Array, ""]) -> Values:
 def printed_end_bounds(n: int) -> EndBounds:
     """The bounds of Theorem 11 as printed; `geometry.tree.end_bounds` has sharper bounds.
 
-    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n = 3 and n = 4, these bounds
-    say nothing.
+    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n = 3 and n = 4, the printed
+    bounds say nothing.
 
     Raises:
       ValueError: n is below 3.

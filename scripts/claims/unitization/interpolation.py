@@ -41,7 +41,7 @@ def radial_transport(key: Key[Array, ""]) -> Statistics:
     """The distance of s₁z and s₂z after Eq. 10, for a Gaussian z.
 
     Samples of the same direction are moved to each other. No transport is cheaper, because the norm
-    is 1-Lipschitz and the mean norms already differ by the cost of this transport.
+    is 1-Lipschitz and the mean norms already differ by the cost of the transport.
     """
     z = normal(key, 200, DIMS)
     x, y = (unitize(s * z, ALPHA, eps=1e-12) for s in (SMALL, LARGE))

@@ -106,7 +106,7 @@ def _() -> Values:
 def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of samples that are normalized by moments of other batches.
 
-    Each of these batches has the distribution of the sample.
+    The other batches have the distribution of the sample.
     """
     rng = generator(key)
 

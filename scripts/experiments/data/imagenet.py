@@ -198,8 +198,8 @@ def batches(
 def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
     """The elements in order, computed by `workers` processes.
 
-    If `workers` is 0, a thread of this process computes them. If a caller does not exhaust the
-    generator, the caller must close it, which ends the processes.
+    If `workers` is 0, a thread of this process computes the elements. If a caller does not exhaust
+    the generator, the caller must close it, which ends the processes.
     """
     if not flags.FLAGS.is_parsed():
         flags.FLAGS.mark_as_parsed()  # Grain reads its flags from absl's FLAGS

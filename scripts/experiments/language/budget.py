@@ -31,7 +31,7 @@ class Wanted:
       target: The name of a chip, "v5e" or "h100".
       units: The kinds of units that a budget may remove: heads, intermediate, hidden and experts,
         except kinds whose number the model family fixes.
-      round_to: Chosen widths are multiples of this number.
+      round_to: Chosen widths are multiples of `round_to`.
     """
 
     layers: int | None = None

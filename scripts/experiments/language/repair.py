@@ -1,8 +1,8 @@
 """Kernels that are fitted by least squares to their inputs in the smaller decoder.
 
 The whole and the smaller decoder read the same text. Layer by layer, a kernel W of the smaller
-decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In this sum, x̃ are the inputs of the kernel after
-the earlier fits, y is the output of the kernel in the whole decoder, and W₀ is the cut kernel. The
+decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ are the inputs of the kernel after the
+earlier fits, y is the output of the kernel in the whole decoder, and W₀ is the cut kernel. The
 least-squares fit follows Luo et al. (2017), ThiNet.
 """
 

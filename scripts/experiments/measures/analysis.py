@@ -57,7 +57,7 @@ def measure(
 def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.ndarray]]:
     """The kernels of the convolutions.
 
-    If there are none, these are the kernels of the dense layers, with a filter per neuron.
+    Without convolutions, the result has the kernels of the dense layers, with a filter per neuron.
     """
     convolutions = {name: w for name, w in parameters.items() if w.ndim > 2}
     dense = {name: w for name, w in parameters.items() if w.ndim == 2}

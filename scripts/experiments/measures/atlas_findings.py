@@ -72,10 +72,10 @@ def correlation(
     """Pearson's correlation between normalizers and within normalizers.
 
     Each correlation has a bootstrap interval. The correlation between normalizers is computed from
-    deviations from the comparison's mean. The bootstrap for this correlation resamples normalizers.
-    For the correlation within normalizers, the mean of each normalizer on a task is subtracted too.
-    The bootstrap for the correlation within normalizers resamples pairs of a normalizer and a task.
-    The correlation within normalizers is None if there is only one seed.
+    deviations from the comparison's mean. The bootstrap for the correlation between normalizers
+    resamples normalizers. For the correlation within normalizers, the mean of each normalizer on a
+    task is subtracted too. The bootstrap for the correlation within normalizers resamples pairs of
+    a normalizer and a task. The correlation within normalizers is None if there is only one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)
