@@ -165,6 +165,16 @@ def test_leaves_that_are_no_tensors_are_left_out_and_named(tmp_path):
     )
 
 
+@pytest.mark.parametrize(("count", "more"), [(5, ""), (6, " and 1 more"), (8, " and 3 more")])
+def test_the_first_five_of_what_is_left_out_are_named(count, more, tmp_path):
+    tree = {f"x{i}": Name("made", "up") for i in range(count)} | {"a": tensor(WEIGHT, "0")}
+    (tmp_path / "a.pt").write_bytes(zipped(tree))
+    named = ", ".join(f"x{i} (made.up)" for i in range(5))
+    with pytest.warns(UserWarning) as caught:
+        load(tmp_path / "a.pt")
+    assert str(caught[0].message).endswith(f"left out: {named}{more}")
+
+
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_real_namespaces_and_scalars_are_left_out(protocol, tmp_path):
     options = argparse.Namespace(lr=0.1, layers=[1, (2, 3)], names={"a"}, data=b"b")

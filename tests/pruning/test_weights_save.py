@@ -32,6 +32,16 @@ def test_an_nnx_network_is_restored_with_its_statistics(tmp_path):
     assert set(kernels) == set(weights.load(model, dense=True))
 
 
+def test_a_layer_alone_has_the_names_of_its_own_arrays(tmp_path):
+    layer = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
+    layer.bias[...] = jnp.arange(3.0, 6.0, dtype="float32")
+    for source in (layer, nnx.state(layer)):
+        weights.save(tmp_path / "a.safetensors", source)
+        arrays = safetensors.numpy.load_file(tmp_path / "a.safetensors")
+        assert sorted(arrays) == ["bias", "kernel"]
+        np.testing.assert_array_equal(arrays["bias"], [3, 4, 5])
+
+
 def test_linen_and_equinox_keep_their_names_and_dtypes(tmp_path):
     path = tmp_path / "net.safetensors"
     variables = linen.Dense(3, param_dtype=jnp.bfloat16).init(
