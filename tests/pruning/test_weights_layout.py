@@ -170,7 +170,7 @@ def test_the_first_five_of_what_is_left_out_are_named(count, more, tmp_path):
     tree = {f"x{i}": Name("made", "up") for i in range(count)} | {"a": tensor(WEIGHT, "0")}
     (tmp_path / "a.pt").write_bytes(zipped(tree))
     named = ", ".join(f"x{i} (made.up)" for i in range(5))
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="left out") as caught:
         load(tmp_path / "a.pt")
     assert str(caught[0].message).endswith(f"left out: {named}{more}")
 

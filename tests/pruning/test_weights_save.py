@@ -148,6 +148,16 @@ def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
     [
         ({"a": np.ones(3)}, {"a": np.ones(3), "b": np.ones(2)}, "the file: .*; only in like: b"),
         ({"a": np.ones(3), "b": np.ones(2)}, {"b": np.ones(2)}, "the file: a; only in like: "),
+        (
+            dict.fromkeys("dab", np.ones(1)),
+            dict.fromkeys("fec", np.ones(1)),
+            "the file: a and 2 more; only in like: c and 2 more$",
+        ),
+        (
+            dict.fromkeys("ab", np.ones(1)),
+            dict.fromkeys("cb", np.ones(1)),
+            "the file: a; only in like: c$",
+        ),
     ],
 )
 def test_a_file_and_a_tree_of_unlike_names_are_refused(saved, like, said, tmp_path):
