@@ -261,10 +261,10 @@ def test_msgpack_keeps_every_floating_type_and_what_flax_divides(tmp_path, monke
 
 
 def test_safetensors_of_numbers_of_layers_beyond_ten(tmp_path):
-    arrays = {f"layers.{i}.weight": ones(2, 2) for i in (10, 9, 100, 1)}
+    arrays = {f"layers.{i}.weight": ones(2, 2) for i in (10, 9, 100, 20, 1)}
     arrays["layers.9.bias"] = BIAS
     (tmp_path / "a.safetensors").write_bytes(safetensors.numpy.save(arrays))
-    assert [*shapes(tmp_path / "a.safetensors")] == [f"layers.{i}" for i in (1, 9, 10, 100)]
+    assert [*shapes(tmp_path / "a.safetensors")] == [f"layers.{i}" for i in (1, 9, 10, 20, 100)]
 
 
 @pytest.mark.parametrize("wrapper", ["state_dict", "model_state_dict", "model", "params", "state"])

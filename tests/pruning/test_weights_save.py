@@ -34,7 +34,7 @@ def test_an_nnx_network_is_restored_with_its_statistics(tmp_path):
 
 def test_a_layer_alone_has_the_names_of_its_own_arrays(tmp_path):
     layer = nnx.Linear(2, 3, rngs=nnx.Rngs(0))
-    layer.bias[...] = jnp.arange(3.0, 6.0, dtype="float32")
+    layer.bias = nnx.Param(jnp.arange(3.0, 6.0, dtype="float32"))
     for source in (layer, nnx.state(layer)):
         weights.save(tmp_path / "a.safetensors", source)
         arrays = safetensors.numpy.load_file(tmp_path / "a.safetensors")
