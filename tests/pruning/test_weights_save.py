@@ -11,6 +11,7 @@ from flax import linen, nnx
 
 from jaxnorm.models import MLP
 from pruning import weights
+from pruning.weights import _save
 
 
 def same(a, b):
@@ -64,6 +65,21 @@ def test_a_file_is_replaced_when_the_new_one_is_complete(tmp_path):
         weights.save(path, {"b": np.ones(3, complex)})
     assert weights.restore(path, {"a": np.zeros(1), "n": np.zeros(1)})["n"] == 3
     assert [file.name for file in tmp_path.iterdir()] == ["net.safetensors"]
+
+
+def test_a_write_that_fails_leaves_the_earlier_file(tmp_path, monkeypatch):
+    path = tmp_path / "net.safetensors"
+    weights.save(path, {"a": np.ones(3)})
+    before = path.read_bytes()
+
+    def half(tensors, target):
+        target.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(_save.library, "save_file", half)
+    with pytest.raises(OSError, match="No space"):
+        weights.save(path, {"a": np.zeros(3)})
+    assert path.read_bytes() == before
 
 
 def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
