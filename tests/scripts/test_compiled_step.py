@@ -157,6 +157,9 @@ def test_what_a_compiler_refuses_and_unknown_topologies_are_one_sentence(show, m
         InputError, match=r"must be able to .* without a device; INTERNAL: no device$"
     ):
         show(Compiled(error=error))
+    long = jax.errors.JaxRuntimeError("a" * 300 + "b")
+    with pytest.raises(InputError, match="; a{300}$"):
+        show(Compiled(error=long))
 
     def refuse(name):
         raise ValueError(f"no {name}")
@@ -208,17 +211,17 @@ def test_every_chip_is_published_with_all_its_figures():
         assert 1e11 < chip.interconnect < 1e12
 
 
-def test_compilers_are_among_the_versions(monkeypatch):
+@pytest.mark.parametrize("compiler", ["libtpu", "jax-cuda12-plugin"])
+def test_compilers_are_among_the_versions(compiler, monkeypatch):
     monkeypatch.setattr(
         compiled_step,
         "distributions",
-        lambda: [SimpleNamespace(name="libtpu"), SimpleNamespace(name="pears")],
+        lambda: [SimpleNamespace(name=compiler), SimpleNamespace(name="pears")],
     )
     monkeypatch.setattr(compiled_step, "version", lambda name: f"{name} 1.0")
     found = compiled_step.environment()
-    assert found["libtpu"] == "libtpu 1.0"
-    assert "pears" not in found
-    assert "jax-cuda12-plugin" not in found
+    assert found[compiler] == f"{compiler} 1.0"
+    assert {"libtpu", "jax-cuda12-plugin", "pears"} & found.keys() == {compiler}
     assert found["jax"] == jax.__version__
 
 

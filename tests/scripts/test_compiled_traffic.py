@@ -91,6 +91,7 @@ def loop(condition, attributes=""):
         ("bf16[128,32,32,16]{3,2,1,0:T(8,128)(2,1)}", 128 * 32 * 32 * 128 * 2),  # 16 lanes of 128
         ("bf16[128,32,32,16]{0,3,2,1:T(8,128)(2,1)}", 128 * 32 * 32 * 16 * 2),  # channels in rows
         ("f32[8]{0:T(128)S(1)}", 0),  # in vector memory
+        ("f32[8]{0:T(128)S(5)}", 0),  # in the memory of the host
         ("(f32[3]{0:T(128)}, f32[8]{0:S(1)}, pred[2], token[])", 128 * 4 + 2),
     ],
 )
@@ -178,6 +179,16 @@ def test_loops_count_by_trips_and_slices_by_their_rows(text, trips, unknown):
     assert found.notable == {f"while x{'?' if unknown else trips}": 1}
 
 
+@pytest.mark.parametrize("op", ["copy", "bitcast"])
+def test_a_row_written_counts_as_a_row_if_the_whole_is_passed_on_after(op):
+    at_root = "ROOT %dus = f32[10,256]{1,0}"
+    passed_on = f"  ROOT %whole = f32[10,256]{{1,0}} {op}(%dus)\n}}"
+    before, after = loop(COUNTED).split(at_root)
+    written, rest = after.split("\n}", 1)
+    text = before + at_root.removeprefix("ROOT ") + written + "\n" + passed_on + rest
+    assert summary(text).bytes == summary(loop(COUNTED)).bytes == 7 * TRIP
+
+
 def test_a_loop_of_unknown_length_inside_another_counts_once_a_trip():
     """And remains one loop whose length is not known."""
     pair = "(s32[], f32[10,256]{1,0})"
@@ -216,6 +227,27 @@ def test_of_two_branches_the_one_with_most_traffic_counts(dear):
         )
     )
     assert (found.bytes, found.kernels) == (4 * KILOBYTE, 2)
+
+
+def test_a_branch_of_many_small_kernels_has_less_traffic_than_one_large_kernel():
+    branch = "%{0} (p: f32[256]) -> f32[2] {{\n  %p = f32[256]{{0}} parameter(0)\n{1}\n}}\n"
+    large = branch.format(
+        "large", "  %n = f32[256]{0} negate(%p)\n  ROOT %s = f32[2]{0} slice(%n), slice={[0:2]}"
+    )
+    small = branch.format(
+        "small",
+        "  %a = f32[2]{0} slice(%p), slice={[0:2]}\n  %b = f32[2]{0} negate(%a)\n"
+        "  %c = f32[2]{0} negate(%b)\n  ROOT %d = f32[2]{0} negate(%c)",
+    )
+    found = summary(
+        entry(
+            "%i = s32[] parameter(0)",
+            "%x = f32[256]{0} parameter(1)",
+            "ROOT %c = f32[2]{0} conditional(%i, %x, %x), branch_computations={%small, %large}",
+            functions=large + small,
+        )
+    )
+    assert [row[1] for row in found.rows] == ["negate", "slice"]
 
 
 def test_of_a_conditional_the_branch_with_most_traffic_counts():
@@ -436,6 +468,7 @@ def test_trips_are_known_of_a_counter_below_one_constant_alone():
     assert trips(COUNTED.replace("s32[] constant", "f32[] constant")) is None
     two = COUNTED.replace("  %bound =", "  %other = s32[] constant(9)\n  %bound =")
     assert trips(two) is None
+    assert trips(two.replace("%other = s32", "%other = s64")) == 7  # counters have 32 bits
     assert trips(DATA_DEPENDENT) is None
 
 
