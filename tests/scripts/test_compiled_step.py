@@ -158,7 +158,7 @@ def test_what_a_compiler_refuses_and_unknown_topologies_are_one_sentence(show, m
     ):
         show(Compiled(error=error))
     long = jax.errors.JaxRuntimeError("a" * 300 + "b")
-    with pytest.raises(InputError, match="; a{300}$"):
+    with pytest.raises(InputError, match=r"; a{300}$"):
         show(Compiled(error=long))
 
     def refuse(name):
