@@ -95,7 +95,7 @@ EXAMPLES: dict[str, Example] = {
         [(2, 5, 4), (3, 4, 6)],
     ),
     "transpose": Example(lambda x: x.transpose(2, 0, 1), [(2, 3, 5)]),
-    "reshape": Example(lambda x: x.reshape(2, 3, 5, 1), [(6, 5)]),
+    "reshape": Example(lambda x: lax.reshape(x, (2, 3, 5, 1), (1, 0)), [(5, 6)]),
     "squeeze": Example(lambda x: x.squeeze(1), [(3, 1, 5)]),
     "broadcast_in_dim": Example(lambda x: lax.broadcast_in_dim(x, (4, 6), (1,)), [(6,)]),
     "optimization_barrier": Example(lax.optimization_barrier, [(4, 6)]),

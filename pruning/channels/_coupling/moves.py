@@ -46,11 +46,12 @@ def bitcast(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 
 def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
-    if eqn.params["dimensions"] is not None or 0 in old:
+    if 0 in old:
         return unknown(eqn, sets, value)
-    axes = []
-    for before, after in _factors(old, new):
-        merged = sets.merge([value.axes[k] for k in before])
+    # `vmap` of a convolution with a kernel for each example transposes in the same equation
+    order, axes = eqn.params["dimensions"] or range(len(old)), []
+    for before, after in _factors([old[k] for k in order], new):
+        merged = sets.merge([value.axes[order[k]] for k in before])
         axes += sets.split_axis(merged, [new[k] for k in after])
     return [value._replace(axes=tuple(axes))]
 

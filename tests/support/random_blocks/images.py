@@ -103,6 +103,12 @@ def modulated_outside(p, x):
     return tanh(y * lax.rsqrt(power + 1e-3)[:, None, None])
 
 
+def conditional(p, x):
+    """CondConv, Yang et al. (2019): each image has a mixture of kernels, by `vmap`."""
+    kernels = jnp.einsum("be,ehwio->bhwio", sigmoid(x.mean((1, 2)) @ p["r"]), p["w"])
+    return tanh(jax.vmap(lambda x, kernel: convolve(x[None], kernel)[0])(x, kernels))
+
+
 def standardized(p, x):
     w = p["w"] - p["w"].mean((0, 1, 2), keepdims=True)
     return relu(convolve(x, directions(w, (0, 1, 2), 1e-3)))
@@ -205,6 +211,7 @@ IMAGES: Kinds = {
     "pixel shuffle": ("w:kkcF", lambda p, x: pixel_shuffle(tanh(convolve(x, p["w"])))),
     "modulated kernel": ("w:kkcn a:cc", modulated),
     "modulated kernel, outside": ("w:kkcn a:cc", modulated_outside),
+    "conditional kernel": ("w:lkkcn r:cl", conditional),
     "standardized kernel": ("w:kkcn", standardized),
     "equalized kernel": (
         "w:kkcn",
