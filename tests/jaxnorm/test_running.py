@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 
 import jaxnorm
 from jaxnorm import BatchStatistics
@@ -38,6 +39,33 @@ def test_without_a_counted_sample_running_statistics_stay(groups):
         RUNNING.update_running(none, 0.8, jaxnorm.bessel), RUNNING, strict=True
     ):
         np.testing.assert_array_equal(found, before)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("momentum", "correction", "message"),
+    [
+        (1.5, jaxnorm.bessel, r"momentum must lie in \[0, 1.0\]; got 1.5"),
+        (-0.1, jaxnorm.bessel, r"momentum must lie in \[0, 1.0\]; got -0.1"),
+        (0.8, 1.1, "running_correction must be a function, such as jaxnorm.bessel; got 1.1"),
+    ],
+)
+def test_options_that_were_changed_after_construction_are_checked(momentum, correction, message):
+    layer = jaxnorm.nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+    layer.momentum, layer.running_correction = momentum, correction
+    with pytest.raises((TypeError, ValueError), match=f"^{message}$"):
+        layer(jnp.ones((3, 2), "float32"))
+    assert (layer.mean[...] == 0).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("axis", [0, -3, 3, -4, 1.0])
+def test_the_axis_of_features_is_another_axis_than_the_first(axis):
+    layer = jaxnorm.nnx.BatchNorm(2, rngs=nnx.Rngs(0))
+    layer.axis = axis
+    message = "an int; got 1.0" if axis == 1.0 else rf"other than the first; got {axis}"
+    with pytest.raises((TypeError, ValueError), match=f"^axis must .*{message}$"):
+        layer(jnp.ones((3, 2, 2), "float32"))
 
 
 @pytest.mark.parametrize("axis", [-1, 1, 2])

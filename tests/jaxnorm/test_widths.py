@@ -83,17 +83,20 @@ LAYERS: dict[str, Any] = {
     "linear": lambda n, **o: nnx.Linear(n, 2 * n, **o),
     "general": lambda n, **o: nnx.LinearGeneral((2, n), (n, 5), axis=(-2, -1), **o),
     "einsum": lambda n, **o: nnx.Einsum("ab,bcd->acd", (n, 2, 3 * n), (2, 3 * n), **o),
-    "embedding": lambda n, **o: nnx.Embed(7, n, **o),
+    "embedding": lambda n, **o: nnx.Embed(5 * n, n, **o),
     "layer norm": lambda n, **o: nnx.LayerNorm(n, **o),
     "RMS norm": lambda n, **o: nnx.RMSNorm(n, **o),
     "norm without a scale": lambda n, **o: nnx.LayerNorm(n, use_scale=False, **o),
     "instance norm": lambda n, **o: nnx.InstanceNorm(n, **o),
     "group norm": lambda n, **o: nnx.GroupNorm(6 * n, num_groups=2 * n, **o),
     "attention": lambda n, **o: nnx.MultiHeadAttention(n, 5, 4 * n, decode=False, **o),
-    "LSTM": lambda n, **o: nnx.LSTMCell(5, n, **o),
-    "fused LSTM": lambda n, **o: nnx.OptimizedLSTMCell(5, n, **o),
-    "GRU": lambda n, **o: nnx.GRUCell(5, n, **o),
-    "recurrent cell": lambda n, **o: nnx.SimpleCell(5, n, **o),
+    "attention to other features": lambda n, **o: nnx.MultiHeadAttention(
+        2, 3 * n, 8, 6 * n, in_kv_features=5 * n, decode=False, **o
+    ),
+    "LSTM": lambda n, **o: nnx.LSTMCell(2 * n, n, **o),
+    "fused LSTM": lambda n, **o: nnx.OptimizedLSTMCell(2 * n, n, **o),
+    "GRU": lambda n, **o: nnx.GRUCell(2 * n, n, **o),
+    "recurrent cell": lambda n, **o: nnx.SimpleCell(2 * n, n, **o),
 }
 
 
