@@ -81,7 +81,7 @@ def whole_number(n: Any, name: str) -> int:
     if isinstance(n, bool) or not isinstance(n, int | float):
         raise TypeError(f"{name} must be an int; got {show(n)}")
     if not (abs(n) <= 2**53 and n == int(n)):
-        shown = n if abs(n) < 2**64 else "more"
+        shown = n if isinstance(n, float) or abs(n) < 2**64 else "more"
         raise ValueError(f"{name} must be a whole number of at most 2**53; got {shown}")
     return int(n)
 

@@ -178,13 +178,14 @@ def spread_distribution(
     300. The options are the same as for `odd_stability`.
 
     Raises:
-      ValueError: n is not an integer, or is below 5; or `width` is below 1.
+      ValueError: n or `width` is not an integer, n is below 5, or `width` is below 1.
 
     Example:
       >>> found = spread_distribution(100, 1000, jax.nn.relu, (0.0,))
       >>> print(f"{found.shape:.1f} {found.mean * 100 / (3 * math.pi):.2f}")
       10.9 1.09
     """
+    width = whole_number(width, "width")
     if width < 1:
         raise ValueError(f"width must be at least 1; got {width}")
     spread = cluster_spread(n, activation, kinks, std=std)

@@ -120,11 +120,15 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
     np.testing.assert_allclose(found.std(), deviation, rtol=0.2 + error)
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_impossible_arguments():
     with pytest.raises(ValueError, match=r"n must be at least 5, .*; got 4"):
         odd_stability(4, *RELU)
     with pytest.raises(ValueError, match="width must be at least 1; got 0"):
         spread_distribution(10, 0, *RELU)
+    for width in (2.5, math.nan):
+        with pytest.raises(ValueError, match=f"width must be a whole number .*; got {width}"):
+            spread_distribution(10, width, *RELU)  # pyright: ignore[reportArgumentType]
 
 
 def bent(x):
