@@ -136,6 +136,46 @@ WRONG_TYPES = {
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
     ],
 }
+# Options of layers, with a wrong value and what must hold.
+OPTIONS = {
+    "param_dtype": (int, "a floating dtype, such as jnp.bfloat16; got <class 'int'>"),
+    "dtype": ("int32", "a floating dtype, such as jnp.bfloat16; got 'int32'"),
+    "use_bias": ("no", "True or False; got 'no'"),
+    "use_scale": (1, "True or False; got 1"),
+}
+OF_STATISTICS = {
+    "groups": (1.0, "an int; got 1.0"),
+    "axis": (-1.0, "an int; got -1.0"),
+    "momentum": ("0.9", "a number; got '0.9'"),
+    "update_running_average": ("no", "True or False; got 'no'"),
+    "correction": (1.5, "a function, such as jaxnorm.bessel; got 1.5"),
+    "running_correction": (1.5, "a function, such as jaxnorm.bessel; got 1.5"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        *(("BatchNorm", option) for option in OPTIONS | OF_STATISTICS),
+        *(("DyT", option) for option in OPTIONS),
+    ],
+)
+def test_wrong_options_of_layers_are_named_in_both_frameworks(name, option):
+    wrong, message = (OPTIONS | OF_STATISTICS)[option]
+    mode = {"use_running_average": False} if name == "BatchNorm" else {}
+    calls = [
+        lambda: getattr(jaxnorm.nnx, name)(3, **{option: wrong}, rngs=nnx.Rngs(0))(X),
+        lambda: getattr(jaxnorm.linen, name)(**mode, **{option: wrong}).init_with_output(
+            jax.random.key(0), X
+        ),
+    ]
+    # Linen updates no statistics while it initializes.
+    for call in calls[:1] if option == "running_correction" else calls:
+        with pytest.raises(TypeError, match=f"^{option} must be {message}"):
+            call()
+
+
 LENGTHS = "mean_x, var_x, mean_y, var_y must have the same length; got 3, 3, 2, 2"
 EXCESS_LENGTHS = "mean_x, excess_x, mean_y, excess_y must have the same length; got 3, 3, 2, 2"
 WRONG_SHAPES = {
