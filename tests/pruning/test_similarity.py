@@ -137,3 +137,12 @@ def test_the_smallest_p_value_counts_the_observed_ranking(key):
     a = jnp.arange(40.0)
     np.testing.assert_allclose(permutation_p_value(key, a, a, samples=9), 0.1)
     np.testing.assert_allclose(permutation_p_value(key, a, -a, samples=9), 1.0)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_a_p_value_has_the_dtype_of_the_statistic(dtype, key):
+    def alike(a, b):
+        return spearman(a, b).astype(dtype)
+
+    a = jnp.arange(8.0)
+    assert permutation_p_value(key, a, a, alike=alike, samples=9).dtype == dtype

@@ -278,6 +278,19 @@ def test_what_no_plugin_knows_is_refused_and_other_errors_are_not_swallowed(
         compile_only.compile_only_devices(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "plugin"),
+    [("h100", "jax_cuda12_plugin"), ("h100:8", "jax_cuda12_plugin"), ("v5e:2x2", "libtpu")],
+)
+def test_a_topology_needs_the_plugin_of_its_platform(name, plugin, monkeypatch):
+    missing = {plugin}
+    monkeypatch.setattr(compile_only, "find_spec", lambda p: None if p in missing else p)
+    with pytest.raises(InputError, match=f"^compiling for {name} needs {plugin}: "):
+        compile_only.check_plugin(name)
+    missing.clear()
+    compile_only.check_plugin(name)
+
+
 def test_a_program_is_measured_on_the_devices_of_its_arguments():
     devices = jax.devices()[:4]
     sharding = NamedSharding(Mesh(np.array(devices), ("data",)), PartitionSpec("data"))
