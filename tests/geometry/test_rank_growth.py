@@ -148,6 +148,7 @@ def test_two_recentred_samples_are_opposite_and_need_three_rows(key):
         (np.eye(3), True),
         ([[1, 2], [2, 4]], False),
         ([[1, 0], [0, 0]], False),
+        ([[0, 1], [0, 0]], False),
         ([[1, 0], [-1, 0], [0, 2], [0, -2]], True),
         ([[1, 0], [-1, 0], [0, 2], [0, -2], [1, 1], [-1, -1]], False),
         ([[1, 0], [-1, 0], [0, 2], [0, -2], [1, 1]], True),
