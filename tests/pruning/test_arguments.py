@@ -123,6 +123,14 @@ def test_a_number_of_filters_is_finite():
         ranking.chance_overlap(float("inf"), ratio=0.5)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", ["num_filters", "dims", "samples"])
+def test_sizes_of_gaussian_layers_are_whole(name):
+    sizes = {"num_filters": 8, "dims": 9, "samples": 2, name: 9.5}
+    with pytest.raises(TypeError, match=f"^{name} must be an int; got 9.5"):
+        ranking.gaussian_similarity(jax.random.key(0), ratio=0.5, **sizes)  # pyright: ignore[reportArgumentType]
+
+
 @cache
 def with_jacobian(name):
     return jax.jit(lambda x: (OF_FILTERS[name](x), jax.jacrev(OF_FILTERS[name])(x)))
@@ -250,6 +258,12 @@ def test_nan_is_never_the_best(key):
                 jax.random.key(0), num_filters=8, dims=9, ratio=0.5, samples=-1
             ),
             "samples must be at least 1",
+        ),
+        (
+            lambda: ranking.gaussian_similarity(
+                jax.random.key(0), num_filters=1, dims=9, ratio=0.5
+            ),
+            "num_filters must be at least 2; got 1",
         ),
     ],
 )

@@ -295,3 +295,12 @@ def test_a_target_has_a_process_that_leaves_ctrl_c_to_this_one(monkeypatch):
 
     monkeypatch.setattr(compile_only, "ProcessPoolExecutor", Executor)
     assert compile_only.in_own_process(max, "a", "b") == ("a", "b")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_row_that_was_not_compiled_fills_all_columns(name):
+    count = len(TABLES[name].columns)
+    skipped = TABLES[name].cells({"skipped": "no"})
+    assert skipped == ["not compiled: no", *(count - 1) * [""]]
+    refused = TABLES[name].cells({"function": "f", "size": "9", "error": "E"})
+    assert refused == ["f", "9", *(count - 3) * [""], "E"]
