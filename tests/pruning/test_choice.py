@@ -1,7 +1,6 @@
 """Scores and choices of channels by hand: unequal groups, several makers, negative scores."""
 
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -69,29 +68,6 @@ def test_channels_whose_arrays_are_all_alike_have_scores(name):
     groups = coupled_channels(apply, params, RNG.normal(size=(3, 4)))
     (scores,) = channel_scores(params, groups)
     np.testing.assert_allclose(scores, expected(params), rtol=1e-12)
-
-
-def test_complex_filters_are_scored_by_their_real_and_imaginary_parts():
-    """A Fourier neural operator with complex weights, along axis 1 of the inputs."""
-    params: dict[str, Any] = {"in": RNG.normal(size=(2, 5)), "out": RNG.normal(size=(4, 3))}
-    params |= {"mix": RNG.normal(size=(3, 5, 4)) + 1j * RNG.normal(size=(3, 5, 4))}
-
-    def operator(p, x):
-        transformed = jnp.fft.rfft(x @ p["in"], axis=1)
-        mixed = jnp.einsum("bkc,kcd->bkd", transformed[:, :3], p["mix"])
-        return jnp.fft.irfft(mixed, n=6, axis=1) @ p["out"]
-
-    groups = coupled_channels(operator, params, RNG.normal(size=(2, 6, 2)))
-    scores = {
-        score.size: score
-        for score in channel_scores(
-            params, groups, criterion=lambda rows: 3 * jnp.abs(rows).sum(1) + rows[:, -1]
-        )
-    }
-    rows = np.moveaxis(params["mix"], 2, 0).reshape(4, -1)
-    expected = 3 * (np.abs(rows.real) + np.abs(rows.imag)).sum(1) + rows[:, -1].imag
-    np.testing.assert_allclose(scores[4], expected, rtol=1e-12)
-    assert sorted(scores) == [4, 5]
 
 
 def gated(params, x):

@@ -1,6 +1,7 @@
 """Scores from gradients and activations, beside loops over channels in NumPy."""
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,8 @@ import pytest
 from flax import nnx
 
 import pruning
-from pruning.channels import mean_scores, taylor_scores, wanda_scores
+from pruning import coupled_channels
+from pruning.channels import channel_scores, mean_scores, taylor_scores, wanda_scores
 from pruning.channels._removal.removal import producers
 from tests.support import prunable
 
@@ -268,3 +270,49 @@ def test_taylor_of_unequal_batches_by_hand_beside_whole_numbers():
     groups = pruning.coupled_channels(apply, tree, batches[0])
     (found,) = taylor_scores(tree, groups, loss=loss, batches=batches)
     np.testing.assert_allclose(found, np.mean(list(map(squares, batches)), 0), rtol=1e-10)
+
+
+def operator(p, x):
+    """A Fourier neural operator along axis 1, with complex weights."""
+    transformed = jnp.fft.rfft(x @ p["in"], axis=1)
+    mixed = jnp.einsum("bkc,kcd->bkd", transformed[:, :3], p["mix"])
+    return jnp.fft.irfft(mixed, n=6, axis=1) @ p["out"]
+
+
+def complex_case():
+    rng = np.random.default_rng(8)
+    params: dict[str, Any] = {"in": rng.normal(size=(2, 5)), "out": rng.normal(size=(4, 3))}
+    params |= {"mix": rng.normal(size=(3, 5, 4)) + 1j * rng.normal(size=(3, 5, 4))}
+    x = 3 + rng.normal(size=(2, 6, 2))
+    groups = coupled_channels(operator, params, x)
+    return params, x, groups, next(i for i, group in enumerate(groups) if group.size == 4)
+
+
+def test_complex_filters_are_scored_by_their_real_and_imaginary_parts():
+    params, _, groups, i = complex_case()
+    criterion = lambda rows: 3 * jnp.abs(rows).sum(1) + rows[:, -1]  # noqa: E731
+    found = channel_scores(params, groups, criterion=criterion)[i]
+    rows = np.moveaxis(params["mix"], 2, 0).reshape(4, -1)
+    expected = 3 * (np.abs(rows.real) + np.abs(rows.imag)).sum(1) + rows[:, -1].imag
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def test_taylor_of_complex_filters_is_the_squared_derivative_along_a_filter():
+    params, x, groups, i = complex_case()
+    loss = jax.jit(lambda p, x: (jnp.cos(operator(p, x)) @ jnp.arange(3.0)).sum())
+    found = taylor_scores(params, groups, loss=loss, batches=[x])[i]
+    for channel, score in enumerate(found):
+        step = np.zeros_like(params["mix"])
+        step[..., channel] = 1e-5 * params["mix"][..., channel]
+        ends = [float(loss(params | {"mix": params["mix"] + s * step}, x)) for s in (1, -1)]
+        np.testing.assert_allclose(score, ((ends[0] - ends[1]) / 2e-5) ** 2, rtol=1e-6)
+
+
+def test_wanda_refuses_complex_weights():
+    """Also if a real layer reads the channels, too."""
+    params, x, *_ = complex_case()
+    params |= {"skip": np.ones((5, 2))}
+    both = lambda p, x: (operator(p, x), x @ p["in"] @ p["skip"])  # noqa: E731
+    groups = coupled_channels(both, params, x)
+    with pytest.raises(TypeError, match=r"^params must hold real kernels; mix is complex$"):
+        wanda_scores(params, groups, apply=both, inputs=[x])

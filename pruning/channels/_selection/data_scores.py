@@ -85,6 +85,7 @@ def wanda_scores(
       inputs: The other arguments of `apply`, with a few hundred samples.
 
     Raises:
+      TypeError: A later layer has complex weights.
       ValueError: `apply` cannot be traced. No convolution or product whose kernel is an array of
         `params` reads a group, or its kernel is inside a loop.
 
@@ -102,8 +103,12 @@ def wanda_scores(
     products = _input_products(apply, params, inputs)
     paths = describe(params).paths
     by_path = {paths[leaf]: product for leaf, product in products.items()}
+    leaves = dict(zip(paths, jax.tree.leaves(params), strict=True))
 
     def of_group(group: ChannelGroup) -> Array:
+        for p in group.positions:
+            if p.incoming and jnp.iscomplexobj(leaves[p.path]):
+                raise TypeError(f"params must hold real kernels; {p.path} is complex")
         readers = [p for p in group.positions if p.incoming and p.path in by_path]
         if not readers:
             raise ValueError(
@@ -118,8 +123,8 @@ def wanda_scores(
 
 
 def _product(w: Array, gradient: Array) -> Array:
-    """The product of `w` and its gradient; zeros for integers, which have no gradient."""
-    return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else w * gradient
+    """The real part of `w` times its gradient; zeros for integers, which have no gradient."""
+    return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else (w * gradient).real
 
 
 def _input_products(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> dict[int, Array]:
