@@ -111,6 +111,17 @@ def test_symmetry_is_blind_to_the_distribution_and_sees_skewness(key):
     np.testing.assert_allclose(symmetry(x)[0], np.abs(walk).max() / 5**0.5, rtol=1e-12)
 
 
+@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # below and above where the series changes
+def test_p_values_of_symmetry_are_those_of_brownian_motion(highest):
+    signs = np.ones(400)
+    signs[highest::2] = -1
+    statistic, p_value = symmetry(jnp.asarray(signs * np.arange(400, 0, -1)))
+    np.testing.assert_allclose(statistic, highest / 20, rtol=1e-12)
+    k = np.arange(1, 400, 2)
+    terms = np.sin(k * np.pi / 2) / k * np.exp(-((k * np.pi / statistic) ** 2) / 8)
+    np.testing.assert_allclose(p_value, 1 - 4 / np.pi * terms.sum(), rtol=1e-9)
+
+
 def test_p_values_of_symmetry_are_those_of_a_random_walk():
     steps = np.random.default_rng(0).choice([-1, 1], (2000, 4000))
     reached = np.abs(np.cumsum(steps, 1)).max(1) / 4000**0.5

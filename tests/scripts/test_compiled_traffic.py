@@ -503,3 +503,16 @@ def test_the_traffic_of_a_target_is_measured_for_its_topology(target, monkeypatc
     monkeypatch.setattr(normalizers, "rows", rows)
     (row,) = atlas_traffic.measure_rows(target)
     assert row["device"] == devices[atlas_traffic.TOPOLOGIES[target]]
+
+
+def test_a_sum_over_chips_that_starts_has_all_its_results():
+    pair = "(f32[256]{0}, f32[2,256]{1,0})"
+    found = summary(
+        entry(
+            "%x = f32[256]{0} parameter(0)",
+            "%y = f32[2,256]{1,0} parameter(1)",
+            f"%s = {pair} all-reduce-start(%x, %y), to_apply=%add",
+            f"ROOT %d = {pair} all-reduce-done(%s)",
+        )
+    )
+    assert (found.bytes, found.kernels) == (2 * 3 * KILOBYTE, 1)
