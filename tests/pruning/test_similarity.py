@@ -146,3 +146,11 @@ def test_a_p_value_has_the_dtype_of_the_statistic(dtype, key):
 
     a = jnp.arange(8.0)
     assert permutation_p_value(key, a, a, alike=alike, samples=9).dtype == dtype
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("wrong", [jnp.ones((2, 8)), jnp.arange(9.0)])
+def test_scores_of_all_criteria_have_one_length(wrong):
+    one = dict.fromkeys(pruning.CRITERIA, jnp.arange(8.0))
+    with pytest.raises(ValueError, match=r"^l1 and .* must be vectors of one length; got shape"):
+        ranking.similarity(one | {"l1": wrong}, ratio=0.5)
