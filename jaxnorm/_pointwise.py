@@ -27,7 +27,7 @@ def dyt(
 
     Args:
       x: The batch, with samples on the first axis and features on the last axis.
-      alpha: The factor α inside tanh. The paper has one α for all features, initialized to 0.5.
+      alpha: The factor α inside tanh. Zhu et al. use one α for all features, initialized to 0.5.
       scale: The factor γ, a number or one per feature, by default 1.
       bias: The summand β, a number or one per feature, by default 0.
 

@@ -166,7 +166,7 @@ def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
 
 
 def _over_samples(samples: Sums, keep: Keep) -> Sums:
-    """The sums over all images that are not fully masked."""
+    """Add `samples` of all images that are not fully masked."""
     if keep is not None:
         counts = keep.any(tuple(range(1, keep.ndim)))
         first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])

@@ -260,9 +260,9 @@ class Claim:
     def rate(
         self, what: str, exponent: float, *, tolerance: float = 0.1, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """Check that the exponent of an error is within `tolerance` of a number.
+        """Check that a fitted exponent, such as −1 for an error like 1/k, is near `exponent`.
 
-        The decorated function fits the exponent.
+        The decorated function fits the exponent. The difference is at most `tolerance`.
         """
         return self._computed(what, "limit", exponent, tolerance, form)
 

@@ -110,10 +110,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     The r given neurons must have rank n − 1 on the first n − 1 samples, and rank n − 1 on all
     samples. Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ.
     A neuron breaks this relation if Σ aⱼ xⱼ over active j is nonzero in its cell. The probability
-    is at least 2γ(x), for the following reason. If two cells differ in one sample with aⱼ ≠ 0, a
-    neuron of at least one of the two cells breaks the relation. A neuron of the opposite cell
-    breaks the relation too. Lemma 2 prints γ instead of 2γ. Under `jit`, the result is NaN if
-    samples are not finite.
+    is at least 2γ(x), where γ(x) is the smallest probability of a cell (`gamma_2d`). If two cells
+    differ in one sample with aⱼ ≠ 0, a neuron of at least one of the two cells breaks the relation.
+    A neuron of the opposite cell breaks the relation too. Lemma 2 prints γ instead of 2γ. Under
+    `jit`, the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -41,8 +41,9 @@ def prune(
 ) -> Any:
     """A smaller model of the same class, in evaluation mode; `model` is not changed.
 
-    The attributes of the smaller model's layers, also in its `repr`, are the widths of its smaller
-    arrays. Call `model.train()` on the smaller model before you train it.
+    In the layers of the smaller model, attributes such as `in_features` and `out_features`, which
+    `repr` shows, have the sizes of the smaller arrays. Call `model.train()` on the smaller model
+    before you train it.
 
     Args:
       model: A model in any mode; the function prunes the model in evaluation mode.

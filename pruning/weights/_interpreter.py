@@ -135,7 +135,9 @@ class Interpreter:
                 self.spend(len(arguments) + sum(sizes))
                 self.stack.append(call(*arguments))
             case _:
-                raise WeightsError(f"a pickle must not call a {type(function).__name__}")
+                raise WeightsError(
+                    f"a pickle must call only functions of tensors; got a {type(function).__name__}"
+                )
 
 
 def dictionary(items: Any = ()) -> dict[str, Any]:

@@ -318,7 +318,7 @@ def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
 
     A sum over channels needs the parameter to be zero at removed channels.
 
-    If one of several parameters of a product must be zero, the first is chosen.
+    A product is zero if any one of its parameters is zero, so only the first one has to be zero.
     """
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:

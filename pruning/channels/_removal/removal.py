@@ -324,7 +324,7 @@ def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
 def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
     """The longest suffix of `path` that is a suffix of parameter paths, and these parameters.
 
-    Only the first name of a parameter's path may be missing from the suffix.
+    The suffix is the whole path of a parameter, or the path without its first name.
     """
     ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
     return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

@@ -116,11 +116,12 @@ def rescale(
     keep: Keep,
     batches: Batches,
 ) -> Tree:
-    """Fit one scale and one shift for each output of the kernels that read removed channels.
+    """Fit one scale for each output of the kernels that read removed channels.
 
-    Arguments and errors are the same as for `least_squares`. Each output of a kernel is multiplied
-    by the number a that minimizes Σ (a w·x̃ − y)², where w·x̃ is the output of the smaller network
-    and y is the output of the whole network.
+    Each output of a kernel is multiplied by the number a that minimizes Σ (a w·x̃ − y)², where w·x̃
+    is the output of the smaller network and y is the output of the whole network. If the program
+    adds a bias to the output or subtracts a running mean, `rescale` also fits a shift. Arguments
+    and errors are those of `least_squares` without `ridge`.
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 

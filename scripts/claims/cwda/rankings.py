@@ -115,8 +115,8 @@ TABLE_1 = claim(
     remark=Remark(
         "over-reading",
         r"In VGG16, $\ell_1$ and $\ell_2$ choose the same 8 filters. In ResNet18, $\ell_1$ and "
-        r"$\ell_2$ share 5 of the 8 chosen filters. In layers of Gaussian filters, $\ell_1$ and "
-        r"$\ell_2$ share 5.5 of the 8 chosen filters on average.",
+        r"$\ell_2$ share 5 of the 8 chosen filters. Among 256 Gaussian filters, $\ell_1$ and "
+        r"$\ell_2$ share between 5 and 6 of the 8 chosen filters on average.",
     ),
     why="We counted the shared filters in the printed lists of Table 1. For Gaussian filters in "
     r"many dimensions, $\ell_1$ and $\ell_2$ have the correlation $1/\sqrt{\pi - 2}$. For a "

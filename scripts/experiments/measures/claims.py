@@ -21,7 +21,7 @@ from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
 ROOT = Path(geometry.__file__).parents[1]
-# functions that draw and compile within seconds
+# names of functions whose draws compile and run within seconds
 QUICK = {"three_filters", "next_layers", "lemma_3", "norm_ratios", "gaussian_rows"}
 # claims whose checks are computed in milliseconds
 COMPUTED = {"Section 5, the bound of the trained algorithm"}

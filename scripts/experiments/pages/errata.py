@@ -56,11 +56,11 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
     remarks = [claim for claim in claims if claim["remark"]]
     if not wrong and not remarks:
         return ""
-    counts = (f"{sum(c['fault'] == fault for c in wrong)} {fault}" for fault in FAULTS)
+    counts = (f"{sum(c['fault'] == fault for c in wrong)} as {fault}" for fault in FAULTS)
     lines = [
         f"## {paper.title}\n",
         f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}. Of "
-        f"{len(claims)} entries: {', '.join(counts)}.\n",
+        f"the paper's {len(claims)} statements, the errata class {', '.join(counts)}.\n",
         f"{LETTERS[paper.short]}\n",
         *(line for claim in wrong for line in _erratum(claim)),
     ]
