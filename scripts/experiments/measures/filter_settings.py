@@ -43,7 +43,8 @@ def drop(key: Key[Array, ""], h: Array) -> Array:
 
 def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Array, "n h w 1"]:
     """An image that is 1 inside a square at a random place and 0 outside."""
-    corners = jax.random.randint(key, (shape[0], 2), 0, shape[1] - side + 1)
+    places = jnp.array([[n - side + 1 for n in shape[1:3]]])
+    corners = jax.random.randint(key, (shape[0], 2), 0, places)
     inside = [
         (jnp.arange(shape[1 + axis])[None] >= corners[:, axis, None])
         & (jnp.arange(shape[1 + axis])[None] < corners[:, axis, None] + side)
