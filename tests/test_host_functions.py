@@ -180,6 +180,12 @@ def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
         jax.jit(call)(*args)
 
 
+def test_a_traced_keyword_of_a_host_function_raises_one_sentence():
+    x = jnp.array([[0.0], [3.0]])
+    with pytest.raises(TypeError, match=r"^emd runs on the host and cannot be traced: call it"):
+        jax.jit(lambda weights: shift.emd(x, x, y_weights=weights))(jnp.array([0.2, 0.8]))
+
+
 def test_what_decides_no_shape_may_be_traced():
     keep = [np.asarray(KEEP)]
     cut = jax.jit(lambda params: pruning.remove_channels(params, GROUPS, keep))(PARAMS)

@@ -538,6 +538,26 @@ def test_a_name_in_place_of_a_claim_is_refused(key):
     name: Any = "Theorem 1"
     with pytest.raises(TypeError, match=message):
         claims.check(name, key)
+    with pytest.raises(TypeError, match=message):
+        claims.check_all([claim_of(Computed("x", lambda: 1.0)), name], key)
+
+
+@pytest.mark.parametrize("relation", ["identity", "inequality"])
+@pytest.mark.parametrize(("excess", "holds"), [(0.0, True), (0.25, True), (0.375, False)])
+def test_a_value_at_its_tolerance_holds(relation, excess, holds, key):
+    part = Computed("x", lambda: 3.0 + excess, relation, 3.0, tolerance=0.25)
+    assert claims.check(claim_of(part), key).findings[0].holds is holds
+    exact = Computed("x", lambda: 3.0 + excess, relation, 3.0, tolerance=0.0)
+    assert claims.check(claim_of(exact), key).findings[0].holds is (excess == 0)
+
+
+def test_a_check_of_two_claims_is_one_test_of_holms_correction(key):
+    first = Sampled("u", 0.5, UNIFORM, "u", side="≤")
+    second = Sampled("v", 0.51, UNIFORM, "u", side="≤")
+    alone = claims.check_all([claim_of(first, second)], key)
+    twice = claims.check_all([claim_of(first, second), claim_of(first)], key)
+    assert twice[0].findings == alone[0].findings
+    assert twice[1].findings == alone[0].findings[:1]
 
 
 def test_eq_10_predicts_the_integral_over_the_radius():

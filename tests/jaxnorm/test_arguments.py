@@ -124,7 +124,14 @@ WRONG_TYPES = {
     ],
     "before must be an array; got list": [lambda: shift.layer_shift(LIST, LIST)],
     "batches must be a list or an iterator of batches; got one array": [
-        lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES)
+        lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES),
+        lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), np.asarray(IMAGES)),
+    ],
+    "x must hold numbers; got datetime64": [
+        lambda: jaxnorm.recenter(np.array(["2026-11-26"], "datetime64[D]"))
+    ],
+    "x must hold numbers; got timedelta64": [
+        lambda: jaxnorm.recenter(np.array([3], "timedelta64[D]"))
     ],
     "a batch must be one array of inputs; got 2 arrays: select the inputs, .* call=": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [(IMAGES, X)])
@@ -228,6 +235,10 @@ WRONG_SHAPES = {
         lambda: shift.dyt_bounds(SHORT, ROW),
         lambda: shift.derf_bounds(SHORT, ROW),
         lambda: shift.unitized_bounds(SHORT, ROW),
+    ],
+    r"alpha must be a scalar or have shape \(3,\); got \(3, 1\)": [
+        lambda: shift.dyt_bounds(ROW[:, None], ROW),
+        lambda: shift.unitized_bounds(ROW[:, None], ROW),
     ],
     r"alpha must be a scalar or a vector; got shape \(4, 3\)": [
         lambda: shift.unitized_upper_bound(X),

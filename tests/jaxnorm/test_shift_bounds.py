@@ -215,6 +215,11 @@ def test_bounds_from_moments_by_hand():
     np.testing.assert_allclose(normalized_upper_bound(*moments), 3 + 7 + 4 + 5 + 2)
     expected = abs(9 + 16 + 3 - 7) / (2 * 6 * 2**0.5)
     np.testing.assert_allclose(normalized_lower_bound(*moments, radius=6.0), expected)
+    zero = jnp.zeros(2)
+    unlike = normalized_lower_bound(
+        jnp.array([3.0, 0.0]), zero, jnp.array([0.0, 5.0]), zero, radius=6.0
+    )
+    np.testing.assert_allclose(unlike, abs(9 - 25) / (2 * 6 * 2**0.5))
     np.testing.assert_allclose(mean_lower_bound(mean_x, mean_y), 5)
     x = jnp.stack([mean_x, mean_y])  # Σ (x/5)³/(3√2)·5 and Σ (x/5)²/(2√2)·5, of two samples
     np.testing.assert_allclose(

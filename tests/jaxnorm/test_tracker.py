@@ -1,6 +1,7 @@
 """Shift and moments of layers through training: what is measured, streamed and refused."""
 
 import json
+import re
 from typing import Any
 
 import jax
@@ -75,6 +76,15 @@ def test_a_tracker_refuses_other_layers_than_before(key):
     with pytest.raises(ValueError, match=message.format("b", "a")):
         tracker.update("a", frozen="b")
     assert tracker.update("a")["a"]["shift"]["exact"] == 0
+
+
+@pytest.mark.parametrize(("before", "after"), [("a", "ab"), ("ab", "a")])
+def test_a_tracker_refuses_more_or_fewer_layers_than_before(before, after, key):
+    tracker = Tracker(lambda names, x: dict.fromkeys(names, x), jax.random.normal(key, (6, 2)))
+    tracker.update(before)
+    message = f"the same layers at each call; got {list(before)} and {list(after)}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tracker.update(after)
 
 
 def test_streamed_moments_are_those_of_the_whole(key):
