@@ -39,6 +39,10 @@ def callback(step):
     print(step)
 
 
+def train(params, step, optimizer):
+    return params
+
+
 def mlp():
     return MLP(inputs=16, widths=(8,), classes=4, rngs=rngs())
 
@@ -120,6 +124,9 @@ SENTENCES = {
     "score must return 1 vectors, one per group; it returns 0": lambda: half(score=lambda p, g: []),
     "callback must be a function of the step and a Pruned; got callback(step)": lambda: half(
         callback=callback
+    ),
+    "fine_tune must be a function of the smaller tree, the step; got train(params": lambda: half(
+        fine_tune=train
     ),
     "repair must return a tree with the shapes of the tree it gets": lambda: half(
         repair=lambda *_: None

@@ -448,3 +448,22 @@ def test_of_two_weights_that_data_choose_neither_reads_the_channels():
 
     (group,) = (g for g in coupled_channels(apply, params, np.ones((2, 4))) if g.size == 6)
     assert {p.path for p in group.positions if p.incoming} == {"out"}
+
+
+def test_two_states_of_a_loop_that_begin_with_zeros_are_coupled_with_their_own_layers():
+    rng = np.random.default_rng(3)
+    shapes = {"xa": (2, 5), "aa": (5, 5), "oa": (5, 3), "xb": (2, 5), "bb": (5, 5), "ob": (5, 3)}
+    params = {name: rng.normal(size=shape) for name, shape in shapes.items()}
+
+    def apply(p, x):
+        def step(carry, x):
+            a, b = carry
+            return (jnp.tanh(x @ p["xa"] + a @ p["aa"]), jnp.sin(x @ p["xb"] + b @ p["bb"])), None
+
+        zeros = jnp.zeros((x.shape[1], 5))
+        a, b = lax.scan(step, (zeros, zeros), x)[0]
+        return a @ p["oa"] + b @ p["ob"]
+
+    groups = coupled_channels(apply, params, rng.normal(size=(4, 3, 2)))
+    paths = [sorted({position.path for position in group.positions}) for group in groups]
+    assert sorted(paths) == [["aa", "oa", "xa"], ["bb", "ob", "xb"]]

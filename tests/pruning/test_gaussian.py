@@ -533,3 +533,8 @@ def test_all_filters_overlap_wholly_and_a_std_that_is_none_has_no_distance():
     assert found.tolist() == [1.0, 1.0]
     found = expected_distance(jnp.array(3.0), jnp.array([2.0, 0.0, -2.0]), 9)
     assert np.isfinite(found).tolist() == [True, False, False]
+
+
+def test_an_array_at_its_minimum_counts():
+    np.testing.assert_array_equal(chi_moment(jnp.zeros(2), 9.0, 2), [0, 0])
+    np.testing.assert_allclose(l1_l2_correlation(jnp.ones(2)), l1_l2_correlation(1), rtol=1e-12)

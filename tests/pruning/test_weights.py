@@ -458,3 +458,18 @@ def test_the_ending_of_a_name_may_have_capital_letters(tmp_path):
     (tmp_path / "net.npz").rename(tmp_path / "NET.NPZ")
     (found,) = load(tmp_path / "NET.NPZ").values()
     np.testing.assert_array_equal(found, kernel)
+
+
+def test_a_name_may_have_as_many_bytes_as_the_limit(tmp_path):
+    path = written(tmp_path, "a.h5", bytes(1000))
+    with _limits.PiecewiseReader(path) as reader:
+        assert reader.read(reader.limit) == bytes(1000)
+        with pytest.raises(WeightsError, match=f"at most {reader.limit} bytes; one declares"):
+            reader.read(reader.limit + 1)
+
+
+@pytest.mark.parametrize(("offset", "strides"), [(-1, (1, 2)), (0, (1, -2)), (0, (-1, 2))])
+def test_a_tensor_neither_begins_before_its_storage_nor_runs_backwards(offset, strides):
+    storage = _pytorch._Storage("0", np.dtype(np.float32), 8)
+    with pytest.raises(WeightsError, match="strides of a tensor must be natural numbers"):
+        _pytorch._tensor(storage, offset, (2, 2), strides)

@@ -2,7 +2,9 @@
 
 import inspect
 import platform
+import re
 import runpy
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
@@ -134,3 +136,19 @@ def test_the_commit_is_that_of_the_code_wherever_a_command_runs(monkeypatch, tmp
     here = cli.commit()
     monkeypatch.chdir(tmp_path)
     assert cli.commit() == here
+
+
+def test_a_checkout_with_changes_is_recorded_as_such(tmp_path, monkeypatch):
+    def git(*options):
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", "-C", str(tmp_path), *author, *options], check=True)
+
+    monkeypatch.setattr(cli, "__file__", str(tmp_path / "cli.py"))
+    (tmp_path / "cli.py").write_text("1")
+    git("init", "--quiet")
+    git("add", "cli.py")
+    git("commit", "--quiet", "--message", "first")
+    clean = cli.commit()
+    assert re.fullmatch("[0-9a-f]{7,}", clean)
+    (tmp_path / "cli.py").write_text("2")
+    assert cli.commit() == f"{clean}-dirty"

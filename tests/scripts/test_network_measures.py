@@ -300,3 +300,14 @@ def test_every_field_of_a_recipe_decides_the_folder_of_a_report_s_checkpoints(tm
     recipes = [Recipe(), *(other for _, other in with_one_other_value(Recipe()))]
     folders = [report.run_folder(recipe, tmp_path) for recipe in recipes]
     assert len(set(folders)) == len(folders)
+
+
+def test_a_channel_without_a_moment_is_left_out_of_the_quartiles():
+    """Of seeds and channels together: here 5 of 6 numbers of each moment."""
+    runs = 3 + np.arange(24.0).reshape(2, 1, 4, 3) ** 2
+    runs[1, 0, :, 1] = np.nan
+    found = networks._quartiles(runs)
+    for i, moment in enumerate(networks.MOMENTS):
+        numbers = np.sort(np.delete(np.concatenate([runs[0, 0, i], runs[1, 0, i]]), 4))
+        expected = {"low": numbers[1], "median": numbers[2], "high": numbers[3]}
+        assert found[moment] == {part: [number] for part, number in expected.items()}

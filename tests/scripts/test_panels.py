@@ -88,6 +88,7 @@ def test_a_run_of_one_network_with_a_budget_is_described_in_words():
     assert "repaired by least squares on 1,500 training images at most" in text
     assert "with 1 core, without" in prune_page._cost(run)
     assert "with 2 cores, without" in prune_page._cost(pruned_networks())
+    assert "has 1,234 bytes." in prune_page._cost(pruned_networks())
     assert "repaired" not in prune_page._accuracy(pruned_networks() | {"ratios": [0.5]})
     ratio = {"budget": None, "ratio": 0.125, "scope": "globally"}
     assert prune_page._removed(ratio) == "12.5 % of the channels removed, globally"
