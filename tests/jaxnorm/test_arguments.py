@@ -14,6 +14,7 @@ from jaxnorm import shift
 X = jnp.ones((4, 3))
 ROW, SHORT = X[0], X[0, :2]
 LIST: Any = [[1.0, 2.0]]
+DATES: Any = np.array(["2026-11-26"], "datetime64[D]")
 TUPLE: Any = (ROW, ROW)
 NUMBER: Any = 1.0
 HALF: Any = "0.5"
@@ -127,12 +128,8 @@ WRONG_TYPES = {
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), IMAGES),
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), np.asarray(IMAGES)),
     ],
-    "x must hold numbers; got datetime64": [
-        lambda: jaxnorm.recenter(np.array(["2026-11-26"], "datetime64[D]"))
-    ],
-    "x must hold numbers; got timedelta64": [
-        lambda: jaxnorm.recenter(np.array([3], "timedelta64[D]"))
-    ],
+    "x must hold numbers; got datetime64": [lambda: jaxnorm.recenter(DATES)],
+    "x must hold numbers; got timedelta64": [lambda: jaxnorm.recenter(DATES - DATES)],
     "a batch must be one array of inputs; got 2 arrays: select the inputs, .* call=": [
         lambda: jaxnorm.nnx.recalibrate(conv_and_norm(), [(IMAGES, X)])
     ],
