@@ -283,6 +283,8 @@ def convolved_over_groups_of_samples(p, h):
 
 
 CUT: dict[str, Case] = {
+    "transposed by a reshape": whole(lambda h: lax.reshape(h, (N, 30), dimensions=(2, 1, 0)).T),
+    "spectrum of positions": whole(lambda h: jnp.abs(jnp.fft.rfft(h, axis=1))),
     "stack": whole(lambda h: jnp.stack([h, jnp.exp(h)], 1).sum(1)),
     "tile": whole(lambda h: jnp.tile(h, (1, 1, 2)), out=2 * N),
     "barrier and an axis of one": whole(beside_itself),
@@ -516,10 +518,6 @@ KEPT: dict[str, tuple[Case, str]] = {
     "unstacked channels": (
         whole(lambda h: jnp.add(*jnp.unstack(jnp.exp(h), axis=2)[:2])[..., None], sizes=(), out=1),
         "unstack",
-    ),
-    "transposed by a reshape": (
-        whole(lambda h: lax.reshape(h, (N, 30), dimensions=(2, 1, 0)).T, sizes=()),
-        "reshape",
     ),
     "zeros between channels": (
         whole(lambda h: lax.pad(h, 0.0, [(0, 0, 0)] * 2 + [(0, 0, 1)]), sizes=(), out=2 * N - 1),

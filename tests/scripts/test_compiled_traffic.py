@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import atlas_traffic
-from experiments.compiled import compile_only, normalizers, traffic
+from experiments.compiled import compile_only, normalizers
 from experiments.compiled.text import (
     BYTES,
     array_bytes,
@@ -516,24 +516,3 @@ def test_a_sum_over_chips_that_starts_has_all_its_results():
         )
     )
     assert (found.bytes, found.kernels) == (2 * 3 * KILOBYTE, 1)
-
-
-def test_an_array_that_is_written_into_itself_is_read():
-    written = """
-%written (q0: f32[10,256], q1: s32[]) -> f32[10,256] {
-  %q0 = f32[10,256]{1,0} parameter(0)
-  %q1 = s32[] parameter(1)
-  ROOT %dus = f32[10,256]{1,0} dynamic-update-slice(%q0, %q0, %q1, %q1)
-}
-"""
-    program = parse(
-        entry(
-            "%x = f32[10,256]{1,0} parameter(0)",
-            "%i = s32[] constant(0)",
-            "ROOT %f = f32[10,256]{1,0} fusion(%x, %i), kind=kLoop, calls=%written",
-            functions=written,
-        )
-    )
-    fusion = program.computations["main"][-1]
-    read = traffic.bytes_read_by_fusion(program, program.callee(fusion), 0, 10 * KILOBYTE)
-    assert read == 10 * KILOBYTE

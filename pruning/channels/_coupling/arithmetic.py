@@ -169,7 +169,8 @@ def fourier(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     shape = shape_of(eqn.outvars[0])
     first = len(shape) - len(eqn.params["fft_lengths"])
     axes = sets.pin_others(value, lambda k: k < first)
-    return [ChannelIds((*axes[:first], *map(fixed, shape[first:])), value.zero)]
+    transformed = (sets.pin_like([axes[k]], shape[k]) for k in range(first, len(shape)))
+    return [ChannelIds((*axes[:first], *transformed), value.zero)]
 
 
 def reduce_window(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
