@@ -283,7 +283,7 @@ def convolved_over_groups_of_samples(p, h):
 
 
 CUT: dict[str, Case] = {
-    "transposed by a reshape": whole(lambda h: lax.reshape(h, (N, 30), dimensions=(2, 1, 0)).T),
+    "transposed by a reshape": whole(lambda h: lax.reshape(h, (h.shape[-1], 30), (2, 1, 0)).T),
     "spectrum of positions": whole(lambda h: jnp.abs(jnp.fft.rfft(h, axis=1))),
     "stack": whole(lambda h: jnp.stack([h, jnp.exp(h)], 1).sum(1)),
     "tile": whole(lambda h: jnp.tile(h, (1, 1, 2)), out=2 * N),
