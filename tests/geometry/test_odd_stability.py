@@ -124,6 +124,8 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
 def test_impossible_arguments():
     with pytest.raises(ValueError, match=r"n must be at least 5, .*; got 4"):
         odd_stability(4, *RELU)
+    with pytest.raises(ValueError, match=r"^std must be positive"):
+        odd_stability(8, *RELU, std=-1.0)
     with pytest.raises(ValueError, match="width must be at least 1; got 0"):
         spread_distribution(10, 0, *RELU)
     for width in (2.5, math.nan):

@@ -181,6 +181,7 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     results: Any = {"layers": layers, "kind": "convolutions", "file": "x", "left_out": {}}
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
+    assert len(cards) == len(list(_cells(page))) / 2  # pairs of one count have one card
     assert cards["Farthest from Gaussian"] == "0.200"  # sorted by the distance, not by its bound
     assert cards["Nearest to Gaussian"] == "0.100"
 

@@ -92,11 +92,12 @@ def test_a_checkpoint_of_another_state_is_not_touched(change, images, run):
     assert steps(run) == before
 
 
-def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(one, run):
+@pytest.mark.parametrize("array", [0, -1])
+def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(array, one, run):
     """Its files are those that were written, the arrays are not those of the checksum."""
     newest = run / "checkpoints-0" / "10"
     written = json.loads((newest / "checksums" / "metadata").read_text())
-    written["mixed"][0] ^= 1
+    written["mixed"][array] ^= 1
     (newest / "checksums" / "metadata").write_text(json.dumps(written))
     checkpoints.list_files(newest)
     view = View()
@@ -303,6 +304,8 @@ def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):
     with pytest.raises(InputError, match=sentence):
         files.read_json(tmp_path / "some.json", dict)
     assert files.read_json(tmp_path / "none.json", dict) is None
+    with pytest.raises(IsADirectoryError):
+        files.read_bytes(tmp_path)
 
 
 def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
