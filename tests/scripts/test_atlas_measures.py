@@ -347,8 +347,9 @@ def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
         }
     )
     assert row["accuracy"]["stderr"] is None
-    values: Any = [1.0, 3.0]
-    assert atlas_findings._mean(values, lambda value: value) == {"mean": 2.0, "stderr": 1.0}
-    values[0] = np.nan  # a seed without a value
-    found = atlas_findings._mean(values, lambda value: value)
+    runs = [{"value": 1.0}, {"value": 3.0}]
+    found = atlas_findings._mean(runs, lambda run: run["value"])
+    assert found == {"mean": 2.0, "stderr": 1.0}
+    runs[0]["value"] = np.nan  # a seed without a value
+    found = atlas_findings._mean(runs, lambda run: run["value"])
     assert found == {"mean": None, "stderr": None}
