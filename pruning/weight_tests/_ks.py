@@ -145,7 +145,7 @@ def anderson_darling(
     Without `mean_known`, the test is against the normal distribution with the data's own mean and
     standard deviation. Without `mean_known`, the test detects heavy tails more often than other
     tests: for 432 weights from Student's t of five degrees, it rejects 96 % at 5 %. For the same
-      weights, the test rejects 55 % with `mean_known`, and `lilliefors` rejects 84 %.
+    weights, the test rejects 55 % with `mean_known`, and `lilliefors` rejects 84 %.
 
     The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
     weight than `ks_normal` does. The p-value is exact; it is computed from normal samples, as in
