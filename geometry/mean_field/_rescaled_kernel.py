@@ -35,7 +35,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after `jaxnorm.rescale_rms` and ReLU, without recentering.
 
     `rescale_rms` divides each feature by its root mean square over the batch. If all angles between
-    many samples are equal, repeated layers lead to the angle 58.75° (`rms_angle`). The scale of the
+    many samples are equal, repeated steps bring them to 58.75° (`rms_angle`). The scale of the
     batch does not change the result. A Gram matrix of zeros gives NaN. In float32, cosines above
     0.9999 are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
 
