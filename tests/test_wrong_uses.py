@@ -121,7 +121,7 @@ SENTENCES = {
     "checkpoint_dir must be a path, such as 'out/net'; got function": lambda: load_pruned(unit),
     "path must be a path, such as 'out/net'; got dict": lambda: weights.save(PARAMS, "net"),
     "source must be a path, such as 'out/net'; got list": lambda: weights.load([PARAMS]),
-    "score must return 1 vectors, one per group; it returns 0": lambda: half(score=lambda p, g: []),
+    "score must return one vector per group, 1 in all; got 0": lambda: half(score=lambda p, g: []),
     "callback must be a function of the step and a Pruned; got callback(step)": lambda: half(
         callback=callback
     ),

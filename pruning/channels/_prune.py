@@ -384,7 +384,7 @@ def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:
     if len(scores) != len(groups):
         raise ValueError(
-            f"score must return {len(groups)} vectors, one per group; it returns {len(scores)}"
+            f"score must return one vector per group, {len(groups)} in all; got {len(scores)}"
         )
     for vector, group in zip(scores, groups, strict=True):
         paths = ", ".join(p.path for p in producers(group))
