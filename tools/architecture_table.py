@@ -22,17 +22,18 @@ from tests.support.reasons import pinning
 PAGE = Path(__file__).parents[1] / "docs/programs.md"
 HEADER = (
     "| architecture | removable channels | parameters at 50 % | error | runs "
-    "| what cannot be removed | Torch-Pruning |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+    "| why channels cannot be removed | Torch-Pruning |\n"
+    "| --- | --- | --- | --- | --- | --- | --- |\n"
 )
 WHY = {
-    "argmin": "a position among channels",
-    "dynamic_update_slice": "tokens that are written to a cache",
-    "conv_general_dilated": "channels that are also positions",
-    "gather": "words that are looked up",
+    "argmin": "the index of the smallest channel",
+    "dynamic_update_slice": "positions of a cache",
+    "conv_general_dilated": "an axis over which a convolution sums",
+    "gather": "words of an embedding",
     "mul": "constants that vary along channels",
-    "reduce_max": "a maximum over channels",
+    "reduce_max": "the maximum over channels",
     "reduce_sum": "a sum over channels",
-    "top_k": "the largest of channels",
+    "top_k": "the largest channels",
 }
 
 
@@ -83,7 +84,7 @@ def _row(name: str) -> str:
     channels, total = _channels(model)
     parameters = f"{size(model.params):,} → {size(cuts[1].params):,}"
     error = f"{max(found.error for found in cuts):.0e}".replace("0e+00", "0")
-    how = "resized" if any(found.resizes for found in cuts) else "as it is"
+    how = "resized" if any(found.resizes for found in cuts) else "unchanged"
     cells = [name, f"{channels} of {total}", parameters, error, how, stays(model)]
     return f"| {' | '.join([*cells, TORCH_PRUNING.get(name, '')])} |"
 

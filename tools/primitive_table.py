@@ -7,19 +7,21 @@ from pruning.channels._coupling import arithmetic, moves
 from pruning.channels._coupling.rules import RULES, Rule
 
 HEADER = (
-    "| primitives | function of their axes | zeros remain | equal channels remain equal "
-    "| infinite at a zero of | parameters at smaller shapes |\n"
+    "| primitives | function of their axes | operands that must be zero so that the result is zero "
+    "| result is equal along channels if all operands are "
+    "| operands whose zeros make the result or its derivative infinite "
+    "| parameters change at smaller shapes |\n"
     "| --- | --- | --- | --- | --- | --- |\n"
 )
 ZEROS = {
-    arithmetic.never: "no",
-    arithmetic.same: "where they are moved or summed",
-    arithmetic.any_of: "of any operand",
-    arithmetic.all_of: "of all operands",
-    arithmetic.first_of: "of the first operand",
-    arithmetic.cases_of: "of all but the first operand",
-    arithmetic.unpadded: "without padding",
-    moves.zero_of_scatter: "where no function is applied",
+    arithmetic.never: "no condition known",
+    arithmetic.same: "found by the function of the axes",
+    arithmetic.any_of: "any operand",
+    arithmetic.all_of: "all operands",
+    arithmetic.first_of: "the first operand",
+    arithmetic.cases_of: "all operands except the first",
+    arithmetic.unpadded: "all operands, without padding",
+    moves.zero_of_scatter: "all operands, if no function is applied",
 }
 ORDINALS = ("the first operand", "the second operand")
 
@@ -40,11 +42,13 @@ def _cells(rule: Rule) -> tuple[str, ...]:
         _zeros(rule),
         "yes" if rule.uniform else "no",
         " and ".join(ORDINALS[k] for k in rule.singular),
-        "adapted" if rule.smaller else "",
+        "yes" if rule.smaller else "",
     )
 
 
 def _zeros(rule: Rule) -> str:
     if rule.exponent is not None:
-        return "of the base, at a positive exponent"
-    return ZEROS.get(rule.zero, "of all operands, unless a number decides")
+        return "the base, at a positive exponent"
+    return ZEROS.get(
+        rule.zero, "all arrays; a number may not exceed 0 in `max`, or be below 0 in `min`"
+    )

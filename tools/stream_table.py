@@ -14,8 +14,8 @@ from tests.support.architectures.streams import STREAMS
 from tools.architecture_table import cut, size, stays
 
 HEADER = (
-    "| family | parameters in removable channels | with the stream | parameters at 50 % | error "
-    "| what cannot be removed |\n| --- | --- | --- | --- | --- | --- |\n"
+    "| network | removable, without the stream | removable, with the stream | parameters at 50 % "
+    "| error | why channels cannot be removed |\n| --- | --- | --- | --- | --- | --- |\n"
 )
 
 

@@ -35,18 +35,18 @@ TORCH_PRUNING: dict[str, str] = {
     "GPT": EXACT.format("1,624", "1,216"),
     "LLaMA": "TypeError",
     "Transformer, encoder and decoder": EXACT.format("1,995", "1,587"),
-    "Elman": "nothing cut",
+    "Elman": "no channel removed",
     "LSTM, fused (Linen)": "IndexError",
-    "GRU (Equinox)": "nothing cut",
+    "GRU (Equinox)": "no channel removed",
     "LSTM both ways and attention": EXACT.format("1,045", "973"),
-    "WaveNet": "cut, does not run",
+    "WaveNet": "pruned network fails",
     "U-Net": EXACT.format("7,162", "1,882"),
     "Super-resolution, pixel shuffle": EXACT.format("2,471", "1,155"),
     "Variational autoencoder": EXACT.format("430", "222"),
     "DCGAN, generator": EXACT.format("5,503", "733"),
     "DCGAN, discriminator": EXACT.format("1,989", "611"),
     "Progressive GAN, discriminator, equalized": (
-        "nothing cut; **error 300 %** with its layers as subclasses"
+        "no channel removed; **error 300 %** with its layers as subclasses"
     ),
     "Diffusion block": WRONG.format("3,231", "1,005", "25 %"),
     "Radiance field": WRONG.format("1,092", "356", "37 %"),
@@ -61,6 +61,6 @@ TORCH_PRUNING: dict[str, str] = {
     "scalar gate": EXACT.format("174", "74"),
     "gated linear unit": EXACT.format("245", "48"),
     "transformer layer": EXACT.format("1,005", "801"),
-    "pixel shuffle": "nothing cut",
+    "pixel shuffle": "no channel removed",
     "channel shuffle": WRONG.format("861", "289", "7 %"),
 }
