@@ -23,11 +23,12 @@ def provenance(found: dict[str, Any], subject: str) -> str:
     """Sentences that explain the numbers and name the machine and the file."""
     machine, options = found["environment"], found["options"]
     ratios = (
-        "A ratio is our time divided by the other time: the median over pairs of neighbouring "
-        "calls, with quartiles."
+        "A ratio is our time divided by the time of the compared program. The tables show the "
+        "median ratio over pairs of neighbouring calls, with quartiles."
         if found.get("ratios") == "paired"
-        else "A ratio is our median time divided by the other median time, with quartiles over "
-        "pairs of neighbouring calls; a ratio outside its quartiles is left out."
+        else "A ratio is our median time divided by the median time of the compared program. The "
+        "quartiles are over pairs of neighbouring calls. If a ratio is outside its quartiles, only "
+        "the quartiles are shown."
     )
     return (
         f"Times are medians of at most {options['runs']} calls. {ratios}\n"
@@ -40,7 +41,8 @@ def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
     """A row for each pair; for pruned networks, also the reached share of the ideal speed-up."""
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
-    yield f"| what | ours, ms | peer, ms | ratio |{' of the ideal speed-up |' * shares}"
+    share = " share of the ideal speed-up |" if shares else ""
+    yield f"| compared programs | our time, ms | other time, ms | ratio |{share}"
     yield f"| --- | ---: | ---: | ---: |{' ---: |' * shares}"
     for row, ideal in zip(rows, ideals, strict=True):
         ours, peer = (_milliseconds(row[f"{side}_ms"]) for side in ("ours", "peer"))
@@ -59,7 +61,7 @@ def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
         layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
         table.setdefault(shape, {})[layer] = row
     names = list(next(iter(table.values())))
-    yield f"| input | {' | '.join(names)} | their memory |"
+    yield f"| input | {' | '.join(names)} | memory of the layers / Flax |"
     yield f"| --- |{' ---: |' * (len(names) + 1)}"
     for shape, by_layer in table.items():
         cells = [ratio(by_layer[name]) for name in names]
