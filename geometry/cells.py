@@ -96,9 +96,8 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum
     of its angles minus the sum of the angles of a flat polygon. Samples must be in general
     position: no two are collinear, and no three lie in a plane through 0. If samples are not in
-      general position, all volumes are NaN. Volumes are also NaN if rounding does not decide on
-      which side of a plane a
-    corner lies.
+    general position, all volumes are NaN. Volumes are also NaN if rounding does not decide on which
+    side of a plane a corner lies.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))

@@ -174,8 +174,7 @@ def spread_distribution(
     width is much larger than n. The spread θ is n times the root mean square distance of two
     samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
     samples, the measured standard deviation of the spread was above the theory by 5 % at width
-    1,000 and by 14 % at width
-    300. The options are the same as for `odd_stability`.
+    1,000 and by 14 % at width 300. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n or `width` is not an integer, n is below 5, or `width` is below 1.

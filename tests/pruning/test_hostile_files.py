@@ -35,8 +35,8 @@ def written(folder, name, content):
 def refused(path):
     """The sentence, after a few seconds of processor time at most.
 
-    It takes 0.7 s at most on a quiet machine, twice as long beside other work; what these files
-    did to a reader without limits took minutes.
+    It takes 0.7 s at most on a quiet machine, twice as long beside other work; what these files did
+    to a reader without limits took minutes.
     """
     start = time.process_time()
     with warnings.catch_warnings():

@@ -99,9 +99,8 @@ class Requirement(NamedTuple):
     The property is that the elements are zero, uniform or nonzero.
 
     The last of `equations` is the equation with this requirement. `given` means the same as in
-    `ChannelIds`.
-    If a product sums over the ids of a weight, `incoming` holds the numbers of those axes of
-    parameters from which this axis of the weight is made. Otherwise `incoming` is None.
+    `ChannelIds`. If a product sums over the ids of a weight, `incoming` holds the numbers of those
+    axes of parameters from which this axis of the weight is made. Otherwise `incoming` is None.
     """
 
     ids: Vector

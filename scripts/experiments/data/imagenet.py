@@ -129,8 +129,8 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 2 of Table 3: the whole image, at every scale.
 
-    The longer side is resized to the nearest multiple of 32, so images of nearly the same
-    shape share a compiled program.
+    The longer side is resized to the nearest multiple of 32, so images of nearly the same shape
+    share a compiled program.
     """
     views = []
     for shorter in scales:
