@@ -12,6 +12,7 @@ KINDS = {
         *("Algorithm", "Figure", "Table", "Assumption", "Remark"),
     )
 }
+_NUMBER = r"\d+(?:\.\d+)?[a-z]?"
 _LIST = re.compile(
     rf"\b({'|'.join(KINDS)})s?((?:[\s,]|\band\b|\bto\b|[\d.]+[a-z]?)*)", flags=re.IGNORECASE
 )
@@ -19,6 +20,9 @@ _LIST = re.compile(
 
 def numbered(text: str) -> tuple[str, ...]:
     """The numbered objects that `text` names, one by one, such as "Theorem 1".
+
+    Raises:
+      ValueError: The ends of a range do not differ in their last part alone, or do not ascend.
 
     Example:
       >>> print(numbered("Theorem 3, item 2, Equations 7a, 9 and 36 to 38"))
@@ -28,10 +32,23 @@ def numbered(text: str) -> tuple[str, ...]:
         raise TypeError(f"text must be a str, such as 'Theorem 1'; got {text!r}")
     names: list[str] = []
     for kind, numbers in _LIST.findall(text):
-        for first, last in re.findall(r"(\d+(?:\.\d+)?[a-z]?)(?:\s+to\s+(\d+))?", numbers):
-            span = range(int(first), int(last) + 1) if last else [first]
+        for first, last in re.findall(rf"({_NUMBER})(?:\s+to\s+({_NUMBER}))?", numbers):
+            span = _span(first, last) if last else [first]
             names += [f"{KINDS[kind.casefold().rstrip('s')]} {n}" for n in span]
     return tuple(dict.fromkeys(names))
+
+
+def _span(first: str, last: str) -> list[str]:
+    """The numbers from `first` to `last`, such as 36 to 38, 3.1 to 3.3 or 7a to 7c."""
+    (*begin, low), (*same, high) = (re.findall(r"\d+|[a-z]", end) for end in (first, last))
+    codes = [int(end) if end.isdigit() else ord(end) for end in (low, high)]
+    if begin != same or low.isdigit() != high.isdigit() or codes[0] > codes[1]:
+        raise ValueError(
+            f"text must have ranges that ascend in their last part, such as 3.1 to 3.3 or 7a to "
+            f"7c; got {first} to {last}"
+        )
+    prefix = first.removesuffix(low)
+    return [f"{prefix}{n if low.isdigit() else chr(n)}" for n in range(codes[0], codes[1] + 1)]
 
 
 def objects(claim: Claim) -> tuple[str, ...]:

@@ -20,10 +20,20 @@ PRINTED = Path(__file__).parent / "numbered_objects"
         ("Table 1, Table 1", ["Table 1"]),
         ("Corollary 2 of Facts 1", ["Corollary 2", "Fact 1"]),
         ("Section 4 or Subtheorem 3", []),
+        ("Theorems 3.9 to 3.11", ["Theorem 3.9", "Theorem 3.10", "Theorem 3.11"]),
+        ("Equations 7a to 7c and 9 to 9", [f"Equation {n}" for n in ("7a", "7b", "7c", "9")]),
     ],
 )
 def test_numbers_of_a_text(text, names):
     assert claims.numbered(text) == tuple(names)
+
+
+@pytest.mark.parametrize(
+    "ends", ["7a to 9", "7 to 9b", "3.1 to 4.2", "8 to 6", "7a to 7", "3 to 3.2"]
+)
+def test_a_range_counts_up_in_its_last_part(ends):
+    with pytest.raises(ValueError, match=f"ranges that ascend in their last part, .*; got {ends}$"):
+        claims.numbered(f"Equations {ends}")
 
 
 def test_claims_are_found_by_a_number_or_by_a_part_of_their_names():

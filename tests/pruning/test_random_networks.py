@@ -77,6 +77,12 @@ def test_an_error_that_rounding_explains_is_no_wrong_cut(monkeypatch):
     assert random_networks.rounding_error(random_network(0)) < 1e-14
 
 
+@pytest.mark.slow
+def test_rounding_is_that_of_the_masked_network():
+    """Its gradients are 400,000 at outputs of 1, five times as sensitive as the whole network's."""
+    assert outcome(random_network(20264857), 20264857).kind == "rounding"
+
+
 def test_errors_are_relative_and_never_nan():
     assert difference({"a": np.array([3.0, 2.0])}, {"a": np.array([2.0, 2.0])}) == 0.5
     assert difference(np.array([np.nan]), np.array([1.0])) == np.inf

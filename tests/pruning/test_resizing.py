@@ -353,6 +353,19 @@ def test_constants_that_a_width_chooses_must_be_the_same(constant, changing):
         check_program(apply, small, groups, keep, X)
 
 
+@pytest.mark.parametrize("wide", [True, False])
+def test_constants_of_one_width_alone_are_refused(wide):
+    table = jnp.arange(3.0)[None]
+
+    def apply(p, x):
+        y, is_wide = hidden(p, x) @ p["o"], p["w0"].shape[1] == 8
+        return y + table if is_wide == wide else y
+
+    groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) < 3]
+    with pytest.raises(ValueError, match=r"^apply must compute the same .*; constants that it"):
+        check_program(apply, remove_channels(MLP, groups, keep), groups, keep, X)
+
+
 def test_an_error_inside_of_a_library_names_no_line():
     with pytest.raises(ValueError, match=r"else run it by .* it raises TypeError: ") as error:
         check_program(jnp.matmul, np.ones((2, 3)), (), [], np.ones((2, 2)))

@@ -501,8 +501,16 @@ def test_held_out_sequences_lie_behind_the_others_and_are_the_same_for_every_see
     assert first[0].max() < 900
     assert len(np.unique(first[0])) == 200
     assert first[0].tolist() != second[0].tolist()
-    with pytest.raises(InputError, match=r"must hold .* tokens for 91 sequences"):
+    with pytest.raises(InputError, match=r"must hold 1012 tokens for 91 sequences"):
         tokens.divide(numbers, 9, 91, 5, 0)
+
+
+@pytest.mark.parametrize(("sequences", "needed"), [(1, 91), (2, 91), (8, 91), (9, 100), (20, 223)])
+def test_the_fewest_tokens_of_a_text_are_named(sequences, needed):
+    first, held_out = tokens.divide(np.arange(needed), 9, sequences, 5, 0)
+    assert (first.shape, held_out.shape) == ((sequences, 10), (1 + (needed > 200), 10))
+    with pytest.raises(InputError, match=rf"must hold {needed} tokens for .* holds {needed - 1}$"):
+        tokens.divide(np.arange(needed - 1), 9, sequences, 5, 0)
 
 
 WIDE: dict[str, Any] = {

@@ -121,12 +121,14 @@ def outcome(network: RandomNetwork, seed: int, *, resize: bool = False) -> Outco
     """The outcome of removing 40 % of the network's channels, drawn at random.
 
     With `resize`, channels under a norm over channels are removed, too. The outcome of an error
-    that rounding of the parameters explains is "rounding".
+    that rounding of the masked network's parameters explains is "rounding".
     """
     try:
         found = _outcome(network, seed, resize)
         if found.error > TOLERANCE:
-            explained = found.error <= rounding_error(network)
+            groups = coupled_channels(network.apply, network.params, network.x, resize=resize)
+            masked = mask_channels(network.params, groups, drawn_keep(groups, seed))
+            explained = found.error <= rounding_error(network._replace(params=masked))
             return found._replace(kind="rounding" if explained else "wrong")
     except Exception as failure:
         return Outcome("crash", np.inf, f"{type(failure).__name__}: {failure}")

@@ -83,7 +83,9 @@ def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) 
     ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
-    if not all(map(_same_constant, large.consts, small.consts)):
+    if len(large.consts) != len(small.consts) or not all(
+        map(_same_constant, large.consts, small.consts)
+    ):
         return "constants that it holds change"
     for a, b, x in zip(large.jaxpr.constvars, small.jaxpr.constvars, large.consts, strict=True):
         ids[a], same[a] = ids_of_constant(x), b

@@ -79,10 +79,11 @@ def divide(
       InputError: The text is too short.
     """
     split, whole = len(tokens) * 9 // 10, length + 1
-    if split < whole * sequences or len(tokens) - split < whole:
+    needed = max(-(-whole * sequences * 10 // 9), 10 * whole - 9)
+    if len(tokens) < needed:
         raise InputError(
-            f"--text must hold {whole * sequences * 10 // 9 + whole} tokens for {sequences} "
-            f"sequences of {length} tokens and for held-out text; it holds {len(tokens)}"
+            f"--text must hold {needed} tokens for {sequences} sequences of {length} tokens and "
+            f"for held-out text; it holds {len(tokens)}"
         )
     places = np.random.default_rng(seed).permutation(split // whole)[:sequences] * whole
     rest = len(tokens) - split - whole
