@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-PLAIN = {"none": "cut", "least squares": "solved"}
+PLAIN = {"none": "no repair", "least squares": "repaired"}
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
     """A row for each share and score, and a column for each repair, in the order of the results."""
     repairs = list(dict.fromkeys(row["repair"] for row in results["rows"]))
-    yield "| parameters that remain | score | " + " | ".join(map(heading, repairs)) + " |"
+    yield "| remaining parameters | score | " + " | ".join(map(heading, repairs)) + " |"
     yield "| --- " * (2 + len(repairs)) + "|"
     cells = {(row["keep"], row["score"], row["repair"]): row for row in results["rows"]}
     for keep, score in dict.fromkeys((row["keep"], row["score"]) for row in results["rows"]):
@@ -22,7 +22,9 @@ def heading(repair: str) -> str:
     if repair in PLAIN:
         return PLAIN[repair]
     *before, training = repair.split(", ")
-    return ", ".join([PLAIN[part] for part in before] + [f"trained {training}"])
+    on = "on " if "epoch" in training else ""
+    trained = f"trained {on}{training}".replace("%", " %")
+    return ", then ".join([*(PLAIN[part] for part in before), trained])
 
 
 def cell(row: dict[str, Any] | None) -> str:
