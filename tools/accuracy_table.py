@@ -22,7 +22,8 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
     """
     found = {name: [100 * run[-1]["accuracy"] for run in r["seeds"]] for name, r in results.items()}
     seeds = len(found["batch_norm"])
-    yield "| layer | test accuracy of each seed, % | mean | minus batch norm, points (interval) |"
+    header = "difference from batch norm, percentage points (interval)"
+    yield f"| layer | test accuracy of each seed, % | mean | {header} |"
     yield "| --- | --- | ---: | ---: |"
     for name, values in found.items():
         cells = [NAMES[name], ", ".join(f"{v:.2f}" for v in values), f"{sum(values) / seeds:.2f}"]
