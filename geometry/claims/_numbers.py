@@ -40,9 +40,9 @@ def numbered(text: str) -> tuple[str, ...]:
 
 def _span(first: str, last: str) -> list[str]:
     """The numbers from `first` to `last`, such as 36 to 38, 3.1 to 3.3 or 7a to 7c."""
-    (*begin, low), (*same, high) = (re.findall(r"\d+|[a-z]", end) for end in (first, last))
+    (*before, low), (*same, high) = (re.findall(r"\d+|[a-z]", end) for end in (first, last))
     codes = [int(end) if end.isdigit() else ord(end) for end in (low, high)]
-    if begin != same or low.isdigit() != high.isdigit() or codes[0] > codes[1]:
+    if before != same or low.isdigit() != high.isdigit() or codes[0] > codes[1]:
         raise ValueError(
             f"text must have ranges that ascend in their last part, such as 3.1 to 3.3 or 7a to "
             f"7c; got {first} to {last}"

@@ -165,10 +165,10 @@ def spread_distribution(
 ) -> SpreadDistribution | None:
     """The distribution of the spread at a finite width.
 
-    The result is None if `cluster_spread` is None or 0. The logarithm of the spread θ is a random walk.
-    A layer adds the drift ½ log g + (Var D − Var N)/(4 width) to log θ, subtracts c θ/κ′, and adds
-    noise of variance Var(N − D)/(4 width). The variable N is the contribution of one neuron to the
-    squared spread, and D is its contribution to the squared distance of the odd sample, both
+    The result is None if `cluster_spread` is None or 0. The logarithm of the spread θ is a random
+    walk. A layer adds the drift ½ log g + (Var D − Var N)/(4 width) to log θ, subtracts c θ/κ′, and
+    adds noise of variance Var(N − D)/(4 width). The variable N is the contribution of one neuron to
+    the squared spread, and D is its contribution to the squared distance of the odd sample, both
     divided by their means. The stationary distribution of θ is then Gamma. For ReLU and large n,
     the shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if the
     width is much larger than n. The spread θ is n times the root mean square distance of two
