@@ -36,18 +36,22 @@ def test_every_sentence_is_filled_from_its_file(claim, result):
 def test_layers_have_a_mean_and_a_spread():
     layers = [layer(0.7, 0.9), layer(0.9, 0.9), layer(0.8, 0.9)]
     found = _networks.pairs_of("spearman", "l1-l2", "l2-gm")(layers)
-    assert found == "l1 and l2 0.800 (spread 0.100), l2 and GM 0.900 (spread 0.000)"
+    assert found == (
+        "Spearman's ρ of l1 and l2 0.800 (spread 0.100), of l2 and GM 0.900 (spread 0.000)"
+    )
 
 
 def test_networks_have_a_mean_and_its_error():
     of_two = {"spearman": {"l2-gm": [[0.5, 0.7], [0.8, 1.0]]}}  # means 0.6 and 0.9
     found = _networks.pairs_in_the_report("spearman", "l2-gm")(of_two)
-    assert found == "l2 and GM 0.750 ± 0.150"  # 0.3 / √2 / √2
+    assert found == "Spearman's ρ of l2 and GM 0.750 ± 0.150"  # 0.3 / √2 / √2
 
 
 def test_layers_above_a_limit_are_counted():
     found = _networks.above(0.9, {"l1-l2": [0.91, 0.9, 0.95], "l1-gm": [0.1, 0.2, 0.3]})
-    assert found == "above 0.9 in 2 of 3 for l1 and l2, 0 of 3 for l1 and GM"
+    assert found == (
+        "Spearman's ρ is above 0.9 in 2 of 3 layers for l1 and l2, in 0 of 3 layers for l1 and GM"
+    )
 
 
 def test_only_layers_of_one_size_count_in_the_dense_network():
@@ -55,8 +59,8 @@ def test_only_layers_of_one_size_count_in_the_dense_network():
     sentence: Any = result.ours
     found = {"layers": [layer(1, 1, filters=n) for n in (100, 10, 100)]}
     assert sentence(found) == (
-        "2, 2 layers of 100 neurons of one dense network on MNIST (outside the paper's condition: "
-        "no convolutions)"
+        "2; 2 layers of 100 neurons of one dense network on MNIST, which does not have the "
+        "convolutions of the paper's condition"
     )
 
 
@@ -68,7 +72,10 @@ def test_shared_filters_are_of_the_first_eight():
 def test_distances_to_a_gaussian_and_rejections():
     layers = [{"ks": ks, "fails": fails} for ks, fails in ((0.1, ["normal"]), (0.2, []), (0.4, []))]
     found = assumption.distances_to_a_gaussian(layers)
-    assert found == "1 reject a Gaussian; distances to it 0.100 to 0.400, median 0.200"
+    assert found == (
+        "1 layers reject a Gaussian; the distance from a Gaussian is between 0.100 and 0.400, with "
+        "the median 0.200"
+    )
 
 
 def test_settings_that_reject_nowhere_and_everywhere():
@@ -77,9 +84,9 @@ def test_settings_that_reject_nowhere_and_everywhere():
 
     settings = {"a": setting(0, 4), "b": setting(4, 4), "c": setting(2, 0)}
     found = assumption.rejections_of_settings({"settings": settings})
-    assert found.startswith("3 settings of a small network on digits, 3 networks each, 12 layers")
-    assert "in 1 settings no trained layer rejects a Gaussian, in 1 all do (b)" in found
-    assert found.endswith("in 1 none rejects a covariance c²I, in 2 all do")
+    assert found.startswith("3 settings of a small network on digits, 3 networks for each setting")
+    assert "rejects a Gaussian in 1 settings, and all layers reject it in 1 settings (b)" in found
+    assert found.endswith("c²I in 1 settings, and all layers reject it in 2 settings")
 
 
 def test_spreads_of_criteria_are_in_points():
@@ -92,17 +99,18 @@ def test_spreads_of_criteria_are_in_points():
         "data": {"test": 2500},
     }
     assert accuracies.difference_of_criteria("digits", found) == (
-        "criteria differ by 2.0 ± 1.0 points fine-tuned and 20.0 ± 0.0 pruned, 2 ResNet-8 on "
-        "digits; the accuracy of one network on 2,500 test images has a binomial error of 0.6 "
-        "points fine-tuned and 1.0 pruned"
+        "the best and the worst criterion differ by 2.0 ± 1.0 points after fine-tuning and by "
+        "20.0 ± 0.0 points before; 2 ResNet-8 networks on digits. The accuracy of one network on "
+        "2,500 test images has a binomial error of 0.6 points after fine-tuning and 1.0 points "
+        "before"
     )
 
 
 def test_layers_where_the_width_changes():
     layers = [layer(0.9, 1), layer(0.5, 1, filters=32), layer(0.8, 1, filters=32)]
     assert redundancy.sensitivity_of_transitions({"layers": layers}) == (
-        "l1 and l2 0.500 in the 1 layers where the number of filters changes, median 0.850 of the "
-        "2 others of one trained ResNet-20"
+        "Spearman's ρ of l1 and l2 is 0.500 in the 1 layers where the number of filters changes; "
+        "the median in the 2 other layers is 0.850; one trained ResNet-20"
     )
 
 
@@ -116,9 +124,10 @@ def test_falls_of_the_distance_at_the_drops():
     found = {"runs": [{"seed": 0}, {"seed": 1}], "data": {"train": 60_000}}
     sentence = experiments.falls(found | {"findings": {"drops": drops}})
     assert (
-        "falls to 0.20, 0.30 (batch norm, norm first); to 0.25 (unitized, norm first)" in sentence
+        "epochs by 0.20, 0.30 (batch norm, norm first); by 0.25 (unitization, norm first)"
+        in sentence
     )
-    assert "2 runs each" in sentence
+    assert "2 networks of each kind" in sentence
 
 
 def test_the_page_on_pruning_says_how_alike_criteria_are():

@@ -237,4 +237,4 @@ def test_the_committed_list_has_every_figure_and_table_with_what_was_found():
         heads = [line.split("|")[1].strip() for line in section.splitlines() if line[:1] == "|"]
         assert len({head for head in heads if head.startswith(("Figure", "Table"))}) == count
     assert "Table 3 | Accuracies of a ResNet-101 on ImageNet" in text
-    assert re.search(r"Figure 4 .* above 0.9 in 18 of 19 for .*\[resnet20\]", text)
+    assert re.search(r"Figure 4 .* above 0.9 in 18 of 19 layers for .*\[resnet20\]", text)

@@ -48,18 +48,19 @@ def accuracies_and_ranks(found: Any) -> str:
         means = [statistics.mean(values) for values in figure[start]["accuracy"]]
         low = min(means)
         layers = figure["depths"][means.index(low)] + 1
-        return f"{low:.2f} (hidden layers: {layers})".replace("0.", ".")
+        return f"{low:.2f} at {layers}".replace("0.", ".")
 
     return (
         f"{depth} hidden layers, {runs} runs, {figure['steps']:,} of 35,100 steps, "
-        f"{len(figure['depths'])} of 17 depths: accuracy {accuracy('he')} from rank {ranks('he')} "
-        f"of 128 with He's start (effective rank {ranks('he', 'effective_rank', 1)}), "
-        f"{accuracy('batch_norm')} from rank {ranks('batch_norm')} with batch norm and Adam, "
-        f"{accuracy('batch_norm_sgd')} with batch norm and the SGD of the others, "
-        f"{accuracy('default')} from rank {ranks('default')} with PyTorch's start. The lowest mean "
-        f"of any depth is {worst('batch_norm')} with batch norm and Adam, whose rates the authors "
-        f"chose by depth, {worst('batch_norm_sgd')} with batch norm and SGD, and {worst('he')} "
-        "with He's start"
+        f"{len(figure['depths'])} of 17 depths. The accuracy is {accuracy('he')} with He's "
+        f"initialization (rank {ranks('he')} of 128, effective rank "
+        f"{ranks('he', 'effective_rank', 1)}), {accuracy('batch_norm')} with batch norm and Adam "
+        f"(rank {ranks('batch_norm')}), {accuracy('batch_norm_sgd')} with batch norm and the SGD "
+        f"of the other networks, and {accuracy('default')} with PyTorch's initialization (rank "
+        f"{ranks('default')}). The lowest mean accuracy of any depth is {worst('batch_norm')} "
+        "layers with batch norm and Adam, whose learning rates the authors chose by depth, "
+        f"{worst('batch_norm_sgd')} layers with batch norm and SGD, and {worst('he')} "
+        "layer with He's initialization"
     )
 
 

@@ -39,11 +39,12 @@ OTHERS = (
     ),
     Network(
         "docs/results/mnist-mlp/results.json",
-        "one dense network on MNIST (outside the paper's condition: no convolutions)",
+        "one dense network on MNIST, which does not have the convolutions of the paper's condition",
         filters=100,
     ),
 )
 REPORT = "docs/results/report/results.json"
+MEASURES = {"spearman": "Spearman's ρ", "overlap": "overlap"}
 SETTINGS = "docs/results/settings/results.json"
 
 
@@ -57,10 +58,10 @@ def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result
     return tuple(
         Result(
             lambda found, network=network: (
-                f"{sentence(_layers(found, network))}, {len(_layers(found, network))} layers"
+                f"{sentence(_layers(found, network))}; {len(_layers(found, network))} layers"
                 f"{f' of {network.filters} neurons' if network.filters else ''} of {network.name}"
             ),
-            printed if network is RESNET20 else "no such network",
+            printed if network is RESNET20 else "the network is not in the paper",
             network.page,
         )
         for network in (RESNET20, *OTHERS)
@@ -74,11 +75,11 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
     """
 
     def both(found: Any) -> str:
-        kinds = {"batch_norm": "with batch norm", "unitized": "unitized"}
-        said = [f"{sentence(found['pruning'][kind])} {label}" for kind, label in kinds.items()]
-        return f"{'; '.join(said)}; three pre-activation ResNet-20 each, on digits"
+        kinds = {"batch_norm": "with batch norm", "unitized": "with unitization"}
+        said = [f"{label}: {sentence(found['pruning'][kind])}" for kind, label in kinds.items()]
+        return f"{'; '.join(said)}; three pre-activation ResNet-20 networks of each kind, on digits"
 
-    return Result(both, "no such networks", REPORT)
+    return Result(both, "the networks are not in the paper", REPORT)
 
 
 def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
@@ -86,7 +87,8 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
-        return ", ".join(f"{in_english(pair)} {spread(values)}" for pair, values in found)
+        said = (f"of {in_english(pair)} {spread(values)}" for pair, values in found)
+        return f"{MEASURES[measure]} {', '.join(said)}"
 
     return sentence
 
@@ -96,22 +98,23 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
-        return ", ".join(
-            f"{in_english(pair)} {statistics.mean(values):.3f} ± "
+        said = (
+            f"of {in_english(pair)} {statistics.mean(values):.3f} ± "
             f"{statistics.stdev(values) / len(values) ** 0.5:.3f}"
             for pair, values in by_network
         )
+        return f"{MEASURES[measure]} {', '.join(said)}"
 
     return sentence
 
 
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
-    """The number of layers in which each pair of criteria has a similarity above `limit`."""
+    """The number of layers in which each pair of criteria has a Spearman's ρ above `limit`."""
     counts = (
-        f"{sum(rho > limit for rho in found)} of {len(found)} for {in_english(pair)}"
+        f"{sum(rho > limit for rho in found)} of {len(found)} layers for {in_english(pair)}"
         for pair, found in values.items()
     )
-    return f"above {limit} in {', '.join(counts)}"
+    return f"Spearman's ρ is above {limit} in {', in '.join(counts)}"
 
 
 def in_english(pair: str) -> str:

@@ -71,10 +71,11 @@ def difference_of_criteria(task: str, found: Any) -> str:
         return f"{statistics.mean(values):.1f} ± {error:.1f}"
 
     return (
-        f"criteria differ by {points('fine-tuned')} points fine-tuned and {points('pruned')} "
-        f"pruned, {found['settings']['seeds']} ResNet-8 on {task}; the accuracy of one network "
-        f"on {images:,} test images has a binomial error of {binomial('fine-tuned')} points "
-        f"fine-tuned and {binomial('pruned')} pruned"
+        f"the best and the worst criterion differ by {points('fine-tuned')} points after "
+        f"fine-tuning and by {points('pruned')} points before; {found['settings']['seeds']} "
+        f"ResNet-8 networks on {task}. The accuracy of one network on {images:,} test images has a "
+        f"binomial error of {binomial('fine-tuned')} points after fine-tuning and "
+        f"{binomial('pruned')} points before"
     )
 
 
@@ -100,13 +101,13 @@ TABLE_4 = claim(
     results=tuple(
         Result(
             partial(difference_of_criteria, task),
-            "at most 0.35 fine-tuned and 8.32 pruned",
+            "at most 0.35 points after fine-tuning and 8.32 points before",
             f"docs/results/prune/{folder}/results.json",
         )
         for folder, task in (
-            ("digits", "digits, half of the channels"),
-            ("digits-30", "digits, 30 % of the channels"),
-            ("cifar10", "5,000 images of CIFAR-10, half of the channels"),
+            ("digits", "digits, half of the channels removed"),
+            ("digits-30", "digits, 30 % of the channels removed"),
+            ("cifar10", "5,000 images of CIFAR-10, half of the channels removed"),
         )
     ),
 )

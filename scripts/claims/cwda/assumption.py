@@ -37,15 +37,16 @@ def rejected_assumptions(found: Any) -> str:
     }
     layers = found["layers"]
     counts = ", ".join(f"{failing(layers, test)} reject {what}" for test, what in parts.items())
-    return f"of {len(layers)} layers of one trained ResNet-20 {counts}, by Holm's correction at 5 %"
+    return f"of {len(layers)} layers of one trained ResNet-20, {counts} (Holm's correction, 5 %)"
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
     """The number of layers that reject a Gaussian, and the distance of layers from a Gaussian."""
     distances = [layer["ks"] for layer in layers]
     return (
-        f"{failing(layers, 'normal')} reject a Gaussian; distances to it {min(distances):.3f} to "
-        f"{max(distances):.3f}, median {statistics.median(distances):.3f}"
+        f"{failing(layers, 'normal')} layers reject a Gaussian; the distance from a Gaussian is "
+        f"between {min(distances):.3f} and {max(distances):.3f}, with the median "
+        f"{statistics.median(distances):.3f}"
     )
 
 
@@ -61,11 +62,12 @@ def rejections_of_settings(found: Any) -> str:
         for end in (0, 1)
     )
     return (
-        f"{len(after)} settings of a small network on digits, 3 networks each, "
-        f"{sum(one['layers'] for one in after.values())} layers tested: in {len(none['normal'])} "
-        f"settings no trained layer rejects a Gaussian, in {len(every['normal'])} all do "
-        f"({', '.join(every['normal'])}); in {len(none['spherical'])} none rejects a covariance "
-        f"c²I, in {len(every['spherical'])} all do"
+        f"{len(after)} settings of a small network on digits, 3 networks for each setting, "
+        f"{sum(one['layers'] for one in after.values())} layers tested. No trained layer rejects a "
+        f"Gaussian in {len(none['normal'])} settings, and all layers reject it in "
+        f"{len(every['normal'])} settings ({', '.join(every['normal'])}). No layer rejects a "
+        f"covariance c²I in {len(none['spherical'])} settings, and all layers reject it in "
+        f"{len(every['spherical'])} settings"
     )
 
 

@@ -258,9 +258,9 @@ SECTION_4_3 = claim(
             "BN and FC of VGG16-BN can not pass the test",
             lambda found: (
                 f"{sum(other['p_value'] < 0.05 for other in found['others'])} of "
-                f"{len(found['others'])} other parameters of one trained ResNet-20 reject a "
-                f"Gaussian of mean 0 at 5 %, but so do {failing(found['layers'], 'normal')} of "
-                f"{len(found['layers'])} convolutions"
+                f"{len(found['others'])} gains, biases and fully connected weights of one trained "
+                "ResNet-20 reject a Gaussian of mean 0 at 5 %, but so do "
+                f"{failing(found['layers'], 'normal')} of {len(found['layers'])} convolutions"
             ),
         ),
     ),
@@ -280,7 +280,7 @@ CWDA_PLUS = claim(
             "a conjecture",
             lambda found: (
                 f"{failing(found['layers'], 'symmetry')} of {len(found['layers'])} layers of one "
-                "trained ResNet-20 reject symmetry, by Holm's correction at 5 %"
+                "trained ResNet-20 reject symmetry (Holm's correction, 5 %)"
             ),
         ),
     ),

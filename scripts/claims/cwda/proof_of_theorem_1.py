@@ -211,9 +211,9 @@ def variances_of_ratios(found: Any) -> str:
         l1, l2 = (np.array(layer["scores"][name]) for name in ("l1", "l2"))
         variances.append(layer["dims"] * np.var(l1 / l1.mean() / (l2 / l2.mean()), ddof=1))
     return (
-        f"n Var(l1/l2) from {min(variances):.3f} to {max(variances):.2f}, median "
-        f"{np.median(variances):.3f}, in {len(variances)} layers of one trained ResNet-20; "
-        f"{(math.pi - 3) / 2:.3f} for Gaussian filters"
+        f"n Var(l1/l2) is between {min(variances):.3f} and {max(variances):.2f}, with the median "
+        f"{np.median(variances):.3f}, in {len(variances)} layers of one trained ResNet-20; for "
+        f"Gaussian filters, n Var(l1/l2) is {(math.pi - 3) / 2:.3f}"
     )
 
 

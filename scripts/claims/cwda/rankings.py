@@ -123,8 +123,11 @@ TABLE_1 = claim(
     r"normal pair with the correlation $1/\sqrt{\pi - 2}$, the lowest 8 of 256 values overlap by "
     "0.68.",
     results=of_networks(
-        "5 of 8 (ResNet18, 12th), 8 of 8 (VGG16, 3rd)",
-        lambda layers: f"l1 and l2 share {spread([*map(first_shared, layers)], 1)} of the first 8",
+        "5 of 8 (ResNet18, 12th layer), 8 of 8 (VGG16, 3rd layer)",
+        lambda layers: (
+            f"l1 and l2 share {spread([*map(first_shared, layers)], 1)} of the 8 filters that each "
+            "criterion prunes first"
+        ),
     ),
 )
 
@@ -167,7 +170,7 @@ FIGURE_1 = claim(
     "scale $c$ for all filters: scales with a spread of 4 to 5 % give the printed values.",
     results=(
         *of_networks(
-            "0.99, 0.99, 0.99 (ResNet18, 12th); 0.98, 0.98, 1.00 (VGG16, 3rd)",
+            "0.99, 0.99, 0.99 (ResNet18, 12th layer); 0.98, 0.98, 1.00 (VGG16, 3rd layer)",
             pairs_of("spearman", "l1-l2", "l2-gm", "l2-fermat"),
         ),
         of_the_report(pairs_in_the_report("spearman", "l1-l2", "l2-gm", "l2-fermat")),

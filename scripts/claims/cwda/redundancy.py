@@ -46,10 +46,11 @@ def sensitivity_of_transitions(found: Any) -> str:
     changed = [b for a, b in pairs if a["filters"] != b["filters"]]
     others = [layer for layer in layers if layer not in changed]
     rho = [f"{layer['spearman']['l1-l2']:.3f}" for layer in changed]
+    median = statistics.median(layer["spearman"]["l1-l2"] for layer in others)
     return (
-        f"l1 and l2 {' and '.join(rho)} in the {len(rho)} layers where the number of filters "
-        f"changes, median {statistics.median(x['spearman']['l1-l2'] for x in others):.3f} of the "
-        f"{len(others)} others of one trained ResNet-20"
+        f"Spearman's ρ of l1 and l2 is {' and '.join(rho)} in the {len(rho)} layers where the "
+        f"number of filters changes; the median in the {len(others)} other layers is {median:.3f}; "
+        "one trained ResNet-20"
     )
 
 
@@ -70,9 +71,9 @@ def failing_in_front(found: Any) -> str:
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
     return (
-        f"all {failing(found['layers'], 'normal')} of {len(distances)} layers of one trained "
-        f"ResNet-20 reject a Gaussian; median distance to it {first:.3f} in the first {half}, "
-        f"{last:.3f} in the others"
+        f"{failing(found['layers'], 'normal')} of {len(distances)} layers of one trained ResNet-20 "
+        f"reject a Gaussian; the median distance from a Gaussian is {first:.3f} in the first "
+        f"{half} layers and {last:.3f} in the other layers"
     )
 
 
@@ -132,8 +133,9 @@ def alike_by_width(found: Any) -> str:
     said = []
     for filters in (16, 32, 64):
         layers = [layer for layer in found["layers"] if layer["filters"] == filters]
-        said.append(f"{pairs_of('spearman', 'l2-gm', 'l1-l2')(layers)} in layers of {filters}")
-    return f"{'; '.join(said)} filters of one trained ResNet-20"
+        found_pairs = pairs_of("spearman", "l2-gm", "l1-l2")(layers)
+        said.append(f"{found_pairs} in layers of {filters} filters")
+    return f"{'; '.join(said)}; one trained ResNet-20"
 
 
 def alike_by_trained_width(found: Any) -> str:
@@ -146,8 +148,8 @@ def alike_by_trained_width(found: Any) -> str:
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")
     return (
-        f"l1 and l2 {', '.join(said)}: small networks on digits, {found['seeds']} of each width "
-        "(± standard error over networks); in parentheses Gaussian filters of the same shape"
+        f"Spearman's ρ of l1 and l2 is {', '.join(said)}; {found['seeds']} small networks of each "
+        "width on digits. The number in parentheses is ρ for Gaussian filters of the same shape"
     )
 
 
@@ -157,7 +159,7 @@ FIGURE_5 = claim(
     "filters",
     results=(
         of_resnet20("a figure without numbers", alike_by_width),
-        Result(alike_by_trained_width, "no such networks", SETTINGS),
+        Result(alike_by_trained_width, "the networks are not in the paper", SETTINGS),
     ),
     reason="The paper measured the rank correlation in networks of three widths that we do not "
     "have. We measured the rank correlation in a ResNet-20 with layers of three widths, and in "
@@ -228,8 +230,8 @@ FIGURE_6 = claim(
             "a figure without numbers",
             lambda found: (
                 f"{failing(found['layers'], 'uncorrelated')} of {len(found['layers'])} layers of "
-                "one trained ResNet-20 reject uncorrelated filters, "
-                f"{failing(found['layers'], 'spherical')} a covariance c²I"
+                "one trained ResNet-20 reject uncorrelated filters, and "
+                f"{failing(found['layers'], 'spherical')} reject a covariance c²I"
             ),
         ),
     ),

@@ -37,34 +37,34 @@ def _of_the_whole_set(found: Any, record: str) -> list[dict[str, Any]]:
 def _runs(found: Any) -> str:
     """The number of networks of each kind."""
     seeds = len({run["seed"] for run in found["runs"]})
-    return f"{seeds} {'run' if seeds == 1 else 'runs'} each"
+    return f"{seeds} {'network' if seeds == 1 else 'networks'} of each kind"
 
 
 def movements(found: Any) -> str:
     """The change of the skewness and the kurtosis of 8 units in one epoch."""
     said = [
-        f"{one['moment']} {one['unitized']['mean']:.3f} unitized and "
+        f"{one['moment']} {one['unitized']['mean']:.3f} with unitization and "
         f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"
         for one in _of_the_whole_set(found, "movement")
     ]
     return (
-        f"mean change in an epoch, statistics of all {found['data']['train']:,} training images: "
-        f"{'; '.join(said)}; {_runs(found)} on MNIST"
+        f"mean change in one epoch: {'; '.join(said)}; statistics of all "
+        f"{found['data']['train']:,} training images of MNIST, {_runs(found)}"
     )
 
 
 def falls(found: Any) -> str:
     """The distance after the learning rate falls to a fifth, divided by the distance before."""
     said = []
-    for norm, name in (("batch_norm", "batch norm"), ("unitized", "unitized")):
+    for norm, name in (("batch_norm", "batch norm"), ("unitized", "unitization")):
         drops = [o for o in _of_the_whole_set(found, "drops") if o["normalization"] == norm]
         for order in dict.fromkeys(o["order"] for o in drops):
             left = (f"{o['ratio']['mean']:.2f}" for o in drops if o["order"] == order)
-            said.append(f"to {', '.join(left)} ({name}, {order})")
+            said.append(f"by {', '.join(left)} ({name}, {order})")
     return (
-        "at the drops of the rate to a fifth the distance between epochs falls "
-        f"{'; '.join(said)}; statistics of all {found['data']['train']:,} training images, "
-        f"{_runs(found)} of a dense network on MNIST"
+        "each drop of the learning rate to a fifth multiplies the distance between epochs "
+        f"{'; '.join(said)}; statistics of all {found['data']['train']:,} training images of "
+        f"MNIST, {_runs(found)}"
     )
 
 
@@ -179,10 +179,11 @@ def part_of_the_distance(found: Any) -> str:
         part[f"Gaussians, d = {d}, shift 8"] / part[f"Gaussians, d = {d}, shift 0.5"]
         for d in (1, 8, 64, 512)
     ]
+    low, high = min(part.values()), max(part.values())
     return (
-        f"d is between {1e7 * min(part.values()):.1f}·10⁻⁷ and {1e6 * max(part.values()):.1f}·10⁻⁶ "
-        f"of W on {len(part)} pairs of known distances, {min(growth):.0f} to {max(growth):.0f} "
-        "times larger a part of it at W = 8 than at 1/2 (1,500 steps, 3 seeds)"
+        f"d/W is between {1e7 * low:.1f}·10⁻⁷ and {1e6 * high:.1f}·10⁻⁶ "
+        f"for {len(part)} pairs of distributions with known distances W, and {min(growth):.0f} to "
+        f"{max(growth):.0f} times as large at W = 8 as at W = 1/2 (1,500 steps, 3 seeds)"
     )
 
 

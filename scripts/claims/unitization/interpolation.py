@@ -219,9 +219,10 @@ def range_of_alpha(found: Any) -> str:
     unitized = found["training"]["unitized"]
     alpha = unitized["alpha"]
     return (
-        f"{100 * alpha['outside']:.1f} % of the entries of alpha ended outside [0, 1], between "
-        f"{alpha['min']:.3f} and {alpha['max']:.3f}, in {len(unitized['test_accuracy'])} unitized "
-        f"ResNet-{found['settings']['model'].removeprefix('preact')} on digits"
+        f"{100 * alpha['outside']:.1f} % of the elements of alpha ended outside [0, 1]; the "
+        f"smallest element is {alpha['min']:.3f} and the largest element is {alpha['max']:.3f}; "
+        f"{len(unitized['test_accuracy'])} unitized "
+        f"ResNet-{found['settings']['model'].removeprefix('preact')} networks on digits"
     ).replace("-0", "−0")
 
 

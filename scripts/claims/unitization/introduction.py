@@ -24,13 +24,14 @@ def by_layer(found: Any) -> str:
         if run["seed"] == 0 and run["schedule"] == "drops":
             layers = run["shift"]["whole set"]
             means = {name: np.mean(layer["exact"][:epochs]) for name, layer in layers.items()}
-            kind = "batch norm" if run["normalization"] == "batch_norm" else "unitized"
+            kind = "batch norm" if run["normalization"] == "batch_norm" else "unitization"
             said.append(
-                f"{means['norms.4']:.2f} and {means['norms.10']:.2f} ({kind}, {run['order']})"
+                f"{means['norms.4']:.2f} in layer 5 and {means['norms.10']:.2f} in layer 11 "
+                f"({kind}, {run['order']})"
             )
     return (
-        f"the distance between epochs, before the first drop, of layers 5 and 11 of a dense "
-        f"network on MNIST: {'; '.join(said)}; 1 run each"
+        "the mean distance between epochs, before the first drop of the learning rate, is "
+        f"{'; '.join(said)}; one dense network of each kind, on MNIST"
     )
 
 

@@ -26,11 +26,11 @@ def gains(pairs: np.ndarray) -> np.ndarray:
 def accuracies(found: Any) -> str:
     """The accuracies after 200 epochs, one for each seed, and their median."""
     *first, last = (f"{100 * run[-1]['accuracy']:.2f}" for run in found["seeds"])
-    norm = {"batch_norm": "with batch norm", "unitized": "unitized"}
+    norm = {"batch_norm": "with batch norm", "unitized": "with unitization"}
     return (
         f"{', '.join(first)} and {last} % {norm[found['recipe']['normalization']]}, median "
-        f"{100 * found['accuracy']['median']:.2f} %; ResNet-20, one network each, 200 epochs, "
-        "JPEG-recompressed CIFAR-10"
+        f"{100 * found['accuracy']['median']:.2f} %; {len(found['seeds'])} ResNet-20 networks, 200 "
+        "epochs, JPEG-recompressed CIFAR-10"
     )
 
 
@@ -44,7 +44,7 @@ TABLES_1_AND_2 = claim(
         Result(accuracies, printed, f"docs/results/train/cifar10-resnet20-{name}/results.json")
         for name, printed in (
             ("batch_norm", "91.79 % with batch norm, ResNet-20"),
-            ("unitized", "92.21 % unitized, ResNet-20"),
+            ("unitized", "92.21 % with unitization, ResNet-20"),
         )
     ),
 )

@@ -10,17 +10,25 @@ from experiments.pages.papers import ROOT, Paper, papers
 from experiments.pages.sentences import duration
 
 DOCS = ROOT / "docs"
-HEAD = "| | printed | ours | page | made by |\n| --- | --- | --- | --- | --- |"
+HEAD = (
+    "| | number or claim in the paper | our number or verdict | page | command, time |\n"
+    "| --- | --- | --- | --- | --- |"
+)
 TITLE = """# Figures and tables of the three papers
 
-Each row of a table names a figure or a table of a paper, the number that the paper prints, our
-number, and the page and the command that show our number. Times of commands were measured on two
-shared cores. If a command was interrupted and resumed, its time counts from the last start. For a
-figure or table with the entry "not run", the row gives the reason. [The page of the
-claims](results/theorems/results.json) explains verdicts such as "true" and shows the checks of
-every claim.
+Each row belongs to a figure or a table of a paper. The row shows the number that the paper prints,
+our number, the page that shows our number, and the command that computes our number. If we did not
+run an experiment, the row has the entry "not run" and the reason. If a paper makes a claim instead
+of printing a number, the row has our verdict on the claim, such as "true". [The page of the
+claims](results/theorems/results.json) explains the verdicts and shows the checks of every claim.
 
-The command `python scripts/check_theorems.py --errata docs/errata.md` writes the tables of figures.
+In the rows, the number after "spread" is the standard deviation over the layers of one network. The
+number after "±" is the standard error over networks. "Norm first" means that a layer normalizes
+before ReLU, and "ReLU first" means that a layer normalizes after ReLU. Times of commands were
+measured on two shared cores. If a command was interrupted and resumed, its time counts from the
+last start.
+
+The command `python scripts/check_theorems.py --errata docs/errata.md` writes this page.
 """
 
 
@@ -76,7 +84,7 @@ def _order(name: str) -> tuple[str, int]:
 def _rows(name: str, claim: dict) -> list[list[str]]:
     first, *others = figures(claim)
     if name in others:
-        return [[name, "", f"with {first}", "", ""]]
+        return [[name, "", f"see {first}", "", ""]]
     found = [
         (result["printed"], result["ours"], ROOT / result["page"]) for result in claim["results"]
     ]
