@@ -16,17 +16,17 @@ from experiments.measures.repair import (
 from experiments.pages.repair import percent, probability
 
 LABELS = {
-    "folded": "constants folded",
-    "recalibrated": "recalibrated",
-    "merged, transport": "`merge_channels`, `transport`, without data",
-    "merged, clusters": "`merge_channels`, `clusters`, without data",
-    "merged, clusters, recalibrated": "the same, recalibrated",
+    "folded": "`fold_constants`",
+    "recalibrated": "`recalibrate`",
+    "merged, transport": "`merge_channels` with `transport`, no data",
+    "merged, clusters": "`merge_channels` with `clusters`, no data",
+    "merged, clusters, recalibrated": "`merge_channels` with `clusters`, `recalibrate`",
     "scaled": "`rescale`",
     "least squares": "`least_squares`",
-    "least squares, recalibrated": "`least_squares`, recalibrated",
-    "greedy, recalibrated": "`reconstruction_scores`, recalibrated",
-    "greedy, least squares": "`reconstruction_scores` and `least_squares`",
-    "fine-tuned, one epoch": "one epoch of training, recalibrated",
+    "least squares, recalibrated": "`least_squares`, `recalibrate`",
+    "greedy, recalibrated": "`reconstruction_scores`, `recalibrate`",
+    "greedy, least squares": "`reconstruction_scores`, `least_squares`",
+    "fine-tuned, one epoch": "`recalibrate`, one epoch of training",
 }
 CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
 
@@ -49,7 +49,7 @@ def lines(table: Table, network: str) -> Iterator[str]:
                 {CONTROL: cell[CONTROL]} if cell and CONTROL in cell else None for cell in row
             ]
             cells = [f"{accuracy(cell)} |" for cell in at_random]
-            yield f"| channels at random, {LABELS[repair]} | {' | '.join(cells)} |"
+            yield f"| random channels, {LABELS[repair]} | {' | '.join(cells)} |"
 
 
 def accuracy(cells: Cells | None) -> str:

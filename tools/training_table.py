@@ -25,7 +25,7 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 OUT = SCRIPTS.parent / "docs/results/compiled/training.json"
 HEADER = (
     "| network | layer | images per chip | memory, GB | HBM traffic, GB | TFLOP | all-reduced, MB "
-    "| compute, ms | HBM, ms | interconnect, 16 chips, ms | 256 chips, ms |\n"
+    "| compute, ms | HBM, ms | interconnect of 16 chips, ms | interconnect of 256 chips, ms |\n"
     "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 )
 SMALL, LARGE = "v5e:4x4", "v5e:16x16"

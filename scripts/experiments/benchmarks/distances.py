@@ -50,7 +50,7 @@ def features() -> list[Pair]:
     pairs = [
         Pair(f"emd_1d {label} / scipy", lambda: ours(x, y), scipys, runs=5),
         Pair(
-            f"its gradients by both {label} / itself",
+            f"gradients of emd_1d by both samples {label} / emd_1d",
             lambda: gradients(x, y),
             lambda: ours(x, y),
             runs=5,
@@ -64,7 +64,7 @@ def features() -> list[Pair]:
         *pairs,
         Pair(f"emd_1d {label} / ott-jax", lambda: ours(x, y), lambda: otts(x, y), runs=5),
         Pair(
-            f"its gradient {label} / ott-jax",
+            f"gradient of emd_1d {label} / ott-jax",
             lambda: gradient(x, y),
             lambda: otts_gradient(x, y),
             runs=5,
