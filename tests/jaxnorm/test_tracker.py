@@ -29,6 +29,12 @@ def test_outputs_of_named_layers_are_those_of_the_network(network, key):
     assert found["norms.0"].shape == (7, 5)
 
 
+def test_the_output_of_a_layer_is_that_of_its_call_and_of_no_other_method(network):
+    x = jnp.ones((2, 6), jnp.float32)
+    found = layer_outputs(nnx.Sequential(network, nnx.relu), ["layers.0"], x)
+    np.testing.assert_array_equal(found["layers.0"], network(x))
+
+
 def test_layers_that_are_not_called_are_named(network):
     with pytest.raises(
         ValueError, match=r"'norms.7' must be called once; it was called 0 times\. Called"

@@ -37,6 +37,9 @@ def test_a_group_norm_keeps_the_size_of_its_groups():
     np.testing.assert_allclose(
         layer(jnp.asarray(x, "float32")), expected * scale + bias, rtol=1e-4, atol=1e-4
     )
+    bare = nnx.GroupNorm(12, num_groups=4, use_bias=False, use_scale=False, rngs=nnx.Rngs(0))
+    fit_widths(bare)
+    assert bare.num_groups == 4  # no parameter says another width
 
 
 def test_attention_whose_queries_share_keys_keeps_its_own_number_of_key_heads():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import filter_models as command
+from experiments.cli import InputError
 from experiments.measures import filter_models
 from pruning import CRITERIA, weights
 from tests.support.recorded import assert_as_recorded, condense
@@ -101,3 +102,11 @@ def test_a_model_is_right_about_a_layer_that_lies_in_its_interval():
     assert (found["within"], found["layers"]) == (2, 3)
     assert found["error"] == pytest.approx(0.7 / 3)
     assert found["stderr"] == pytest.approx(np.std([0.1, 0.2, 0.4], ddof=1) / 3**0.5)
+
+
+def test_a_file_has_two_layers_that_can_be_ranked_or_is_refused(tmp_path):
+    kernel = np.random.default_rng(2).standard_normal((3, 3, 2, 8), np.float32)
+    path = tmp_path / "net.safetensors"
+    weights.save(path, {"a": kernel, "b": kernel[..., :3]})
+    with pytest.raises(InputError, match=r"net\.safetensors must have at least two .* has 1$"):
+        command.kernels(path)

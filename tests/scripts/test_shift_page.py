@@ -158,6 +158,9 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5
+    summary = shift_page._summary(results)  # a constant rate has no drop
+    assert "rate with drops" in summary
+    assert "constant rate" not in summary
 
 
 def test_each_drop_has_a_row_of_its_own_ratios(results):
