@@ -82,12 +82,12 @@ def prune(
         evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
-      ratios: Rising fractions of the channels to remove, one for each step. After a step, the
-        fraction of the step has been removed from all channels in total. For example, `[0.5]`
-        removes half of the channels in one step. For several steps, see `iterative(0.5, steps=4)`.
+      ratios: Ascending fractions, one for each step. The fraction of a step is the share of all
+        original channels that is removed in total after the step. For example, `[0.5]` removes half
+        of the channels in one step. For several steps, see `iterative(0.5, steps=4)`.
       budget: The largest allowed cost of the result; give either `ratios` or `budget`. A number
         below 1 is a share of the cost of the whole network; a number of 1 or more is the cost
-        itself. For several steps, pass a list of falling budgets.
+        itself. For several steps, pass a list of descending budgets.
       cost: A function that reads one number from a `Cost`, such as `lambda cost: cost.parameters`.
         The default is multiply-accumulates at `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
@@ -135,14 +135,14 @@ def prune(
       TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a given
         function does not take the arguments that it would get.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
-        instead of running statistics. The `ratios` do not rise or do not lie in (0, 1). The budgets
-        do not fall, are not positive, or are less than the cost of the network with the fewest
-        channels. No channel can be removed. A name of `exclude` or `round_to` matches no layer with
-        channels that can be removed. A score is NaN, or a group does not have one score for each
-        channel. `apply` cannot be traced. Without `resize`, `apply` does not take its widths from
-        `params`, or computes something else at the smaller widths. `recalibrate` or `fine_tune`
-        returns a tree of other shapes. `checkpoint_dir` holds a run with other ratios or of another
-        network.
+        instead of running statistics. The `ratios` are not ascending or do not lie in (0, 1). The
+        budgets are not descending, are not positive, or are less than the cost of the network with
+        the fewest channels. No channel can be removed. A name of `exclude` or `round_to` matches no
+        layer with channels that can be removed. A score is NaN, or a group does not have one score
+        for each channel. `apply` cannot be traced. Without `resize`, `apply` does not take its
+        widths from `params`, or computes something else at the smaller widths. `recalibrate` or
+        `fine_tune` returns a tree of other shapes. `checkpoint_dir` has a run with other ratios or
+        of another network.
 
     Example:
       >>> import jax
@@ -228,7 +228,7 @@ def _result(
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The masks of kept channels of the large network.
 
-    The masks combine earlier masks with masks of the channels that had remained.
+    The result combines the masks of earlier steps with masks over the channels that remained.
     """
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):

@@ -65,11 +65,10 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
     Multiply-accumulates are counted analytically, as in publications. Multiply-accumulates with the
-    zeros of a convolution's padding count. Elementwise operations count as zero
-    multiply-accumulates. If a program has branches, only the branch with the most
-    multiply-accumulates counts. The body of a loop counts once if the number of iterations is not
-    known. Published numbers are for one image; to get comparable numbers, pass a batch of one
-    image.
+    zeros of a convolution's padding are counted. Elementwise operations are not counted. If a
+    program has branches, only the branch with the most multiply-accumulates is counted. The body of
+    a loop is counted once if the number of iterations is not known. Published numbers are for one
+    image; to get comparable numbers, pass a batch of one image.
 
     Timings are measured on the host, so `jit` or `grad` cannot trace a call with `batch_sizes`. A
     call without `batch_sizes` can be traced. Each timing is the median of ten calls of the compiled

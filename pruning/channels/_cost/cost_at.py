@@ -39,12 +39,12 @@ def cost_at(
     """A function that returns the cost of the network at given numbers of channels per group.
 
     The returned cost equals the result of `cost` for the smaller network, but the smaller network
-    is not traced. If a product reads only some channels of a group, these channels count as if they
-    were removed in the same proportion as the group. If a `cond` has several branches, the function
-    counts the branch that is most expensive in the whole network. If a norm reads removed channels,
-    `resized` adds operations for the removed channels, which `cost_at` does not count. With
-    `batch_sizes`, every call of the returned function compiles the smaller network by `resized`,
-    and times this network as `cost` does.
+    is not traced. If a product reads only some channels of a group, the count assumes that the same
+    fraction of these channels is removed as of the group. If a `cond` has several branches, the
+    function counts the branch that is most expensive in the whole network. If a norm reads removed
+    channels, `resized` adds operations for the removed channels, which `cost_at` does not count.
+    With `batch_sizes`, every call of the returned function compiles the smaller network by
+    `resized`, and times this network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -99,8 +99,8 @@ def widths_for(
     groups, and compiles the network by `resized`. The default measure, `milliseconds`, times calls
     on the present device. For another device, pass shapes on a topology of
     `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
-    that uses the compiler's count instead of a time. For a TPU use `compiled_cycles`.
-    `compiled_flops` and `compiled_bytes` do not know that a device computes tiles.
+    that uses the compiler's count instead of a time. For a TPU, use `compiled_cycles`.
+    `compiled_flops` and `compiled_bytes` ignore that a device computes tiles.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

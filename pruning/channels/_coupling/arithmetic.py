@@ -59,7 +59,7 @@ def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 
 
 def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """Zero if all operands after the first are zero; the first operand selects one of them."""
+    """The result is zero if all operands but the first are zero; the first operand selects one."""
     return sets.all_zero(values[1:], result.axes)
 
 
@@ -138,12 +138,11 @@ def over_devices(
     *values: ChannelIds,
     summable: Callable[[ChannelIds], bool] = lambda value: False,
 ) -> Results:
-    """The channel ids of the result of a primitive that combines the devices of a mesh.
+    """The channel ids of the result of a primitive that combines arrays of the devices of a mesh.
 
-    The primitive combines element by element.
-
-    Each device has all channels, so no channel is summed. If `jax.vmap` binds the axis name of the
-    primitive, the primitive becomes a reduction of the batched arrays.
+    Each device has all channels, and the primitive combines the arrays element by element, so the
+    primitive sums over no channels. If `jax.vmap` binds the axis name of the primitive, the
+    primitive becomes a reduction of the batched arrays.
     """
     batched = [isinstance(axis, int) for axis in eqn.params.get("axes", ())]
     if batched and all(batched):
@@ -165,7 +164,7 @@ def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
 
 
 def fourier(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
-    """The last axes are transformed and stay whole; the axes before them correspond."""
+    """Channels along the transformed last axes are pinned; the axes before them correspond."""
     shape = shape_of(eqn.outvars[0])
     first = len(shape) - len(eqn.params["fft_lengths"])
     axes = sets.pin_others(value, lambda k: k < first)

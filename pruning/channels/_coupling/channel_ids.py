@@ -1,7 +1,7 @@
 """Channel ids, which are numbers that say to which channel each index of an array's axis belongs.
 
-Every axis of every array of a program has one id for each index. Two ids are united if the program
-needs both of their channels or neither, so a set of united ids is a channel of the network. `FIXED`
+Every axis of every array of a program has one id for each index. Two ids are united if their
+channels can only be removed together, so a set of united ids is a channel of the network. `FIXED`
 is the set of all ids whose channels cannot be removed; ids in this set are called pinned. An axis
 that a broadcast makes is `FREE`. If an array with a free axis is later combined with another array,
 the free axis takes the ids of the other array.
@@ -25,7 +25,8 @@ Vector = np.ndarray
 Zero = frozenset[tuple[int, ...]] | None
 """The parameters that make an array zero, as tuples of their numbers.
 
-The array is zero if, of each tuple, one parameter is zero. None says that the array may be nonzero.
+The array is zero if at least one parameter of each tuple is zero. None says that the array may be
+nonzero.
 
 A sum of several arrays has the tuples of all terms, and each tuple of a product holds parameters of
 several factors.

@@ -1,11 +1,10 @@
 """Finds which channels of which parameters are coupled, from the traced program of a model.
 
 `coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
-channel is a set of positions (array, axis, index) that must be removed together. The smaller model,
-without the positions of a channel, computes the same as the whole model with zeros at the
-positions. Channels of the model's inputs and outputs are never removed. If the library cannot show
-that the smaller model computes the same, it does not remove the channel; `fixed_channels` gives the
-reasons.
+channel is a set of positions (array, axis, index) that must be removed together. The model without
+these positions gives the same outputs as the whole model with zeros at these positions. Channels of
+the model's inputs and outputs are never removed. If the library cannot prove that the outputs are
+the same, the channel cannot be removed; `fixed_channels` gives the reasons.
 """
 
 from collections.abc import Sequence
@@ -87,17 +86,17 @@ def coupled_channels(
 
     Elementwise operations couple channel i of one operand with channel i of every other operand. A
     convolution or a dense layer couples the input axis of its kernel with the channels of its
-    input. The channels of the result are the channels of the kernel's output axis. A removal takes
-    one channel from each group of a grouped convolution, and takes a channel of a depthwise
-    convolution together with its outputs. If the outputs of a layer are split into parts that are
-    combined later, a removal takes one channel from each part. If an axis is reshaped into heads or
-    groups, whole heads or groups are removed. The analysis follows flattened maps, concatenation,
-    padding, loops and their states, and parameters that are used twice. Three kinds of channels are
-    never removed: channels of inputs and outputs, channels that are added to the zeros of a padded
-    shortcut, and channels that `fixed_channels` names.
+    input. The channels of the result are the channels of the kernel's output axis. In a grouped
+    convolution, one channel of every group is removed together. In a depthwise convolution, a
+    channel is removed together with its outputs. If the outputs of a layer are split into parts
+    that are combined later, one channel of every part is removed together. If an axis is reshaped
+    into heads or groups, whole heads or groups are removed. The analysis follows flattened maps,
+    concatenation, padding, loops and their states, and parameters that are used twice. Three kinds
+    of channels are never removed: channels of inputs and outputs, channels that are added to the
+    zeros of a padded shortcut, and channels that `fixed_channels` names.
 
-    The result depends only on shapes: use small images, which are faster, or give any array as a
-    `jax.ShapeDtypeStruct`.
+    The result depends only on shapes. Therefore you can use small images, which are faster, or pass
+    a `jax.ShapeDtypeStruct` instead of any array.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode, without dropout.
@@ -109,7 +108,7 @@ def coupled_channels(
         `resize`, the groups also include channels along which a constant varies, such as the angles
         of rotary positions. Without `resized`, the smaller model would divide by the smaller width,
         or combine smaller arrays with a constant of the old size. Groups that need `resized` have
-        the attribute `normed` set. By default, `normed` groups are left out.
+        the attribute `normed` set. By default, the result has no `normed` groups.
 
     Raises:
       ValueError: `apply` cannot be traced at these arguments.
@@ -132,7 +131,7 @@ def fixed_channels(
 ) -> tuple[FixedChannels, ...]:
     """List the channels that cannot be removed, and the primitives that prevent the removal.
 
-    Without the listed channels, the listed primitives would compute another result.
+    If the listed channels were removed, the listed primitives would compute another result.
 
     Examples are primitives that the library does not know, sums over channels such as a norm or a
     softmax, and constants and random bits that vary along channels. With `resize`, as in

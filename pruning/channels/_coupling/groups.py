@@ -18,16 +18,16 @@ class Parameters(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The place of a group's channels in one array.
+    """The positions of a group's channels in one array.
 
     Attributes:
-      path: The names on the way from the root of the tree to the array, with `/` between them.
+      path: The names on the path from the root of the tree to the array, joined by `/`.
       axis: The axis from which channels are cut.
       indices: The indices of each channel along the axis, (size, repeats), with one row for each
         channel. A channel has several indices if a feature map is flattened.
       incoming: Whether the model sums over the axis, as over the input axis of a kernel.
       masked: Whether `mask_channels` sets the array to zero at removed channels. `masked` is false
-        if the model divides by the array, or takes its square root or logarithm.
+        if the model divides by the array, or takes the square root or the logarithm of the array.
     """
 
     path: str

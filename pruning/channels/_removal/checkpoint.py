@@ -137,9 +137,9 @@ def load_pruned(
         channels, but cannot run.
       like: A tree of arrays or shapes with the structure of the result, such as
         `nnx.state(nnx.eval_shape(build))`. The widths of `like` are the saved widths or the widths
-        before pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`,
-        a tree with other containers becomes nested dictionaries, whose keys are the names on the
-        path from the root to each array.
+        before pruning. Trees of dictionaries, lists and tuples do not need `like`. A tree with
+        other containers becomes nested dictionaries without `like`. The keys of these dictionaries
+        are the names on the path from the root to each array.
 
     Raises:
       ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the

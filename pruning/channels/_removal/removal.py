@@ -43,10 +43,11 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
     Args:
       params: The tree from which the groups were read, or any tree with arrays of the same names
         and shapes, such as the state of an optimizer. The factored states of the optimizers
-        Adafactor and SM3 are cut too. In the state of an optimizer, an array is cut like the
-        parameter whose path ends in the same names; only the first name of the parameter's path may
-        be missing. Scalars are not changed. Adafactor needs a new state in two cases: another axis
-        of a kernel becomes the longest, or an axis becomes too short to be factored.
+        Adafactor and SM3 are cut too. In the state of an optimizer, an array belongs to the
+        parameter whose path ends in the same names, and is cut like this parameter. Only the first
+        name of the parameter's path may be missing. Scalars are not changed. Adafactor needs a new
+        state in two cases: another axis of a kernel becomes the longest, or an axis becomes too
+        short to be factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.
@@ -88,7 +89,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
-    All later layers get zero from a removed channel, also after a nonlinearity, because the weights
+    A removed channel adds zero to all later layers, also after a nonlinearity, because the weights
     of the next kernel for the removed channel are zero too. If the model divides by an array, or
     takes its square root or logarithm, this array is not set to zero, so all values and derivatives
     of the masked model are finite. `keep` may be traced. Arguments and errors are the same as for

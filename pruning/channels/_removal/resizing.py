@@ -97,14 +97,14 @@ def resized(
 
     `apply` may be another function than the one that was traced to find the groups, such as a
     training step. Random bits are drawn for the whole width and then cut, so dropout drops the same
-    elements as in the masked network. If results have channels, as hidden activations, gradients or
-    new statistics of a batch norm do, they have only the remaining channels.
+    elements as in the masked network. If a result has channels, such as a hidden activation, a
+    gradient or a new statistic of a batch norm, the result has only the remaining channels.
 
     Args:
-      apply: A function whose arguments are the tree from which the groups were read, and inputs.
+      apply: A function of the tree from which the groups were read, and of inputs.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, the mask of kept channels, as for `remove_channels`; read on the host.
-      states: Inputs that have channels that can be removed, as arrays or shapes at the whole width.
+      states: Inputs with channels that can be removed, as arrays or shapes of the whole width.
         Examples are a key-value cache, running statistics, or the carry of a recurrence. States
         must be the first inputs of `apply`. The returned function accepts states at the small or at
         the whole width, and returns states at the small width. Removed channels of states count as
@@ -249,8 +249,8 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
-        """The sum of the removed channels, which are all equal. This sum is the part of a sum over
-        channels that the smaller arrays lack.
+        """The sum of the removed channels, which are all equal. A sum over the channels of the
+        smaller arrays lacks this part.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]

@@ -60,7 +60,7 @@ def fold_constants(
     loop; if a divisor or a logarithm belongs to the group, and has no value for zero filters; or if
     a norm over the channels makes the contribution depend on the inputs. If the next kernel is
     padded with zeros, the contribution of a removed channel is smaller along the edges of an image,
-    and the mean contribution over the image is added. In all other cases, the folding is exact.
+    and the mean contribution over the image is added. Otherwise, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -121,8 +121,8 @@ class Folding:
     """Evaluates two networks at once, and changes parameters of the second until both are equal.
 
     The first network has zero filters, the second has masked channels. If a sum is equal in both
-    networks, changing the parameter that it adds would make it unequal. The parameters `altered`
-    were changed for an earlier sum, and must be in `unchanged` at the next evaluation.
+    networks, a change of the parameter that the sum adds would make the sum unequal. The parameters
+    `altered` were changed for an earlier sum, and must be in `unchanged` at the next evaluation.
     """
 
     def __init__(

@@ -66,8 +66,9 @@ def least_squares(
     W₀.
 
     Kernels are computed group by group by Cholesky factorization, on the host in float64. The
-    second moments of inputs and outputs are computed on the devices that hold the batches. For all
-    batches at once, memory holds the activations of both networks that later equations need.
+    second moments of inputs and outputs are computed on the devices that hold the batches. The
+    activations of all batches are in memory at once, in both networks, as long as later equations
+    need the activations.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 

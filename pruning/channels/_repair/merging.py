@@ -2,9 +2,9 @@
 
 If two channels are equal, one channel can replace both: the next kernels then add the weights for
 both channels. If two channels are similar, a channel with the mean of their filters nearly replaces
-both. A plan T is a matrix that says how much of channel i is moved to kept channel j. By a plan T,
-new filters and biases are means of the old ones with the weights T[i, j] / Σᵢ T[i, j]. By a plan T,
-new rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ T[i, j]. If
+both. A plan T is a matrix that says how much of channel i is moved to kept channel j. With a plan
+T, new filters and biases are means of old filters and biases with the weights T[i, j] / Σᵢ T[i, j].
+New rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ T[i, j]. If
 different filters are averaged, the outputs of their mean have a smaller variance. If the network
 divides the outputs of a merged filter by a running standard deviation, the filter is scaled up to
 the running variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
@@ -104,7 +104,7 @@ def merge_channels(
 
 
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
-    """Raise if anything other than a kernel sums over channels of the groups."""
+    """Raise if an operation without a kernel sums over channels of the groups."""
     sets = channels.sets
     for required in sets.zeroed:
         if required.incoming is not None:

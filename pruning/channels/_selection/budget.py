@@ -1,7 +1,7 @@
 """Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
-The choice is a knapsack problem: the sum of the lost scores should be as small as possible, while
-the cost stays within the budget.
+The choice is a knapsack problem: the total loss should be as small as possible, while the cost is
+at most the budget.
 """
 
 import heapq
@@ -38,16 +38,16 @@ def select_within(
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
     The algorithm is greedy: in each step, the group whose loss divided by the saved cost is
-    smallest becomes narrower. The algorithm stops at the first widths within the budget. Without
-    `price`, the largest steps are then undone if the cost stays within the budget. Therefore the
-    unused budget is less than the next step of any group that lost channels. The loss of a group is
-    −log(sum of the kept scores / sum of all scores of the group), so scores of different layers
-    need not have the same unit. If a layer has already lost many channels, the loss of one more
-    channel is larger, because a bottleneck harms the whole network. If the cost is a sum over
-    groups, and each further channel of a group saves no more than the channel before, the loss
-    exceeds the smallest possible loss by at most the loss of the last step, Dantzig (1957). If
-    layers connect two groups, the cost is not a sum over groups, and the bound on the loss does not
-    hold.
+    smallest becomes narrower. The algorithm stops at the first widths whose cost is at most the
+    budget. Without `price`, the largest steps are then undone if the cost remains at most the
+    budget. Therefore the unused budget is less than the saving of the last step of any group that
+    lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the
+    group), so scores of different layers need not have the same unit. With the logarithm, removing
+    one more channel costs more loss in a group that has already lost many channels, because a
+    bottleneck harms the whole network. If the cost is a sum over groups, and each further channel
+    of a group saves no more than the channel before, the loss exceeds the smallest possible loss by
+    at most the loss of the last step, Dantzig (1957). If layers connect two groups, the cost is not
+    a sum over groups, and the bound on the loss does not hold.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
     calls `cost` only a logarithmic number of times, so `cost` may be slow, for example because it
@@ -178,10 +178,7 @@ def _undo_steps(
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
-    """The last widths of a path.
-
-    The largest steps that the budget allows are undone.
-    """
+    """The last widths of a path, after the largest steps that the budget allows are undone."""
     widths = path[-1]
     steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:

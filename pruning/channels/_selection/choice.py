@@ -167,12 +167,12 @@ def select_globally(
     round_to: int | Sequence[int] = 1,
     normalize: bool = True,
 ) -> Masks:
-    """Choose the channels to keep: the ⌊ratio · n⌋ lowest of all n channels are removed.
+    """Choose the channels to keep: the ⌊ratio · n⌋ lowest scores of all n channels are removed.
 
     `select_globally` runs on the host. Inside `jit`, use `lowest` on the scores of all groups
     together. The scores of a group are divided by their mean. Without a division by the mean, small
-    layers would lose most channels, because norms grow with the number of weights. Because of
-    `min_channels` and `round_to`, more channels may be kept.
+    layers would lose most channels, because norms grow with the number of weights. With
+    `min_channels` or `round_to`, more channels may be kept.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier.

@@ -26,19 +26,19 @@ def reconstruction_scores(
     batches: Batches,
     ridge: int | float = 1e-4,
 ) -> list[Float[Array, " _"]]:
-    """Score a channel by the error that remains if channels are removed up to the scored channel.
+    """Score a channel by the error of the next layers after a greedy algorithm has removed it.
 
-    The error of a removal is measured after `least_squares` has fitted the next kernels. The
-    algorithm removes one channel of a group at a time: the channel that increases the error E = min
-    (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖² least. The error E is summed over all kernels W₀ that read
-    the group. In the error E, x and y are the inputs and outputs of a kernel in the whole network.
-    If a parameter is added to y, the means of x and y are subtracted. The penalty λ is `ridge`
-    times the mean of Σ x². The score of a channel is the error E after the channel is removed.
-    Scores rise from the first removed channel to the last, so the k channels with the lowest scores
-    are the first k removed channels. After each removal, the inverse of Σ x xᵀ + λ is updated
-    exactly, on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the objective
-    is from OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm needs n (n
-    s)² s multiplications.
+    The algorithm removes one channel of a group at a time, and chooses the channel that increases
+    the error E least. The error is E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², where the minimum
+    is over the new kernel W, as in `least_squares`. The error E is summed over all kernels W₀ that
+    read the group. In the formula of E, x and y are the inputs and outputs of a kernel in the whole
+    network. If a parameter is added to y, the means of x and y are subtracted. The penalty λ is
+    `ridge` times the mean of Σ x². The score of a channel is the error E after the channel is
+    removed. Scores increase from the first removed channel to the last, so the k channels with the
+    lowest scores are the first k removed channels. After each removal, the inverse of Σ x xᵀ + λ is
+    updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the
+    objective is from OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm
+    needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
@@ -82,11 +82,11 @@ def swap_channels(
 ) -> list[Bool[np.ndarray, " _"]]:
     """Swap kept and removed channels until no swap lowers the error of the next layers.
 
-    The error of the next layers is defined as in `reconstruction_scores`. Within each group, every
-    kept channel in turn is swapped with the removed channel that lowers the error most, unless no
-    swap lowers the error. The number of kept channels does not change. `swap_channels` is the local
-    search of OSSCAR, Meng et al. (2024), with swaps of one channel. The search can start from the
-    channels that any criterion chose.
+    The error of the next layers is defined as in `reconstruction_scores`. In each group, the
+    function tries each kept channel in turn, and swaps it with the removed channel that lowers the
+    error most. If no swap lowers the error, the kept channel remains. The number of kept channels
+    does not change. `swap_channels` is the local search of OSSCAR, Meng et al. (2024), with swaps
+    of one channel. The search can start from the channels that any criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`;
     `prune` calls it after `select`.

@@ -26,7 +26,7 @@ def sensitivity(
 ) -> Float[np.ndarray, "groups ratios"]:
     """Measure the network after one group loses a ratio of its channels, group by group.
 
-    `sensitivity` is the scan of Li et al. (2017), Pruning filters, for groups instead of layers.
+    `sensitivity` is the method of Li et al. (2017), Pruning filters, for groups instead of layers.
     Channels are masked, that is, set to zero, which gives the outputs of the smaller network. All
     masked trees have the same shapes, so a compiled `measure` compiles once. `sensitivity` runs on
     the host.
