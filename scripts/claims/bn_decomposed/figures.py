@@ -217,8 +217,8 @@ FIGURE_6 = claim(
     corrected="Half of the activities of a neuron are 0, and the other half is half-Gaussian",
     remark=Remark(
         "over-reading",
-        "The output of a neuron is 0 for half of the inputs. For three of five inputs, the "
-        "output of a neuron is at most a tenth of the neuron's largest output. So 'most inputs' "
+        "The output of a neuron is 0 for half of the inputs. For three of five inputs, the output "
+        "of a neuron is at most a tenth of the neuron's largest output. Therefore 'most inputs' "
         "means three of five inputs, not nearly all inputs. Without rescaling, a neuron deep in "
         "the network is strongly active only for the odd point, which is one of $n$ inputs.",
     ),

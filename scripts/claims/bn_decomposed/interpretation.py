@@ -65,9 +65,9 @@ IMAGE = claim(
     printed="Section I: “the image dimension scales linearly with the number of rows”",
     remark=Remark(
         "over-reading",
-        "The paper's statement is about the dimension of the span of the image of ReLU. The "
-        "image of ReLU is a surface of dimension 2. A rank that is computed from singular values "
-        "can be 2; this rank is the dimension of the surface and not of the span.",
+        "The paper's statement is about the dimension of the span of the image of ReLU. The image "
+        "of ReLU is a surface of dimension 2. A rank that is computed from singular values can be "
+        "2, which is the dimension of the surface and not of the span.",
     ),
     why=r"If no two of the weights $w_i$ are parallel, the functions $\max(0, w_i \cdot x)$ have "
     "kinks on different lines. Therefore the functions are linearly independent.",

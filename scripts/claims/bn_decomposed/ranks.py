@@ -104,16 +104,17 @@ THEOREM_3_1.mean(
 
 INDEPENDENT_STEPS = claim(
     "Theorem 3, independence of the steps",
-    r"The numbers $y_1, \ldots, y_n$ of rows that each rise of the rank takes are independent",
+    "Let $y_i$ be the number of rows that are needed for the $i$th increase of the rank. The "
+    r"numbers $y_1, \ldots, y_n$ are independent",
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
-    corrected="For any earlier rows, each row raises the rank with a probability of at least "
-    r"$\gamma$. The proof of Theorem 3 needs only a lower bound of the probability",
+    corrected="Whatever the earlier rows are, the next row increases the rank with a probability "
+    r"of at least $\gamma$. The proof of Theorem 3 needs only this lower bound of the probability",
     fault="false",
-    why="If the first sample needs many rows until a row is active, one of the rows is probably "
-    "active for the second sample. For two points at right angles, let $k$ be the number of rows "
-    "that the first point needs. The second point needs no additional row with the probability "
-    "$1 - 2^{1-k}$.",
+    why="If many rows are needed until a row is active for the first sample, one of these rows is "
+    "probably active for the second sample. For two points at right angles, let $k$ be the number "
+    "of rows that the first point needs. With the probability $1 - 2^{1-k}$, the second point "
+    "needs no additional row.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -149,7 +150,7 @@ THEOREM_3_2 = claim(
     remark=Remark(
         "hypothesis",
         r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $d = "
-        r"\alpha n/\gamma$ must be an integer; rounding down is allowed.",
+        r"\alpha n/\gamma$ must be an integer, and may be rounded down.",
     ),
     why="The number $y$ of rows is stochastically below a sum of $n$ geometric variables. "
     "Therefore the probability of rank $n$ is at least the probability of $n$ successes in $d$ "

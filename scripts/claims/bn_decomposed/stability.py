@@ -122,8 +122,9 @@ THEOREM_14_3 = claim(
         "over-reading",
         r"The vector $\hat\nu$ is the image of the cluster's mean, not the mean of the images of "
         r"the cluster's samples. The image $x_1'$ of the odd sample is orthogonal to $\hat\nu$, "
-        "but not to the mean of the images of the cluster's samples. So the batch after a layer "
-        "is not an invariant representation, which the printed Theorem 14 requires.",
+        "but not to the mean of the images of the cluster's samples. Therefore the batch after a "
+        "layer is not an invariant representation, but the printed Theorem 14 requires an "
+        "invariant representation.",
     ),
     why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$. Therefore no neuron is "
     r"active at $\tilde x_1$ and at $\tilde\nu$.",

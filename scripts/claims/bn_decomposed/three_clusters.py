@@ -187,12 +187,12 @@ EQUATIONS_81_TO_94 = claim(
     r"most $2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "$A$ to $D$ are sums of squared heights, each over the rows with one composition: the "
-        "numbers of samples in a row's first and second cluster. If $A = B = 0$ and $C = D$, the "
-        "bound of Eq. 85 is more than twice the cosine of Eq. 84. $C$ and $D$ vanish in "
-        r"the limit. For many samples, the cosine nearly attains the bound $1/(\sqrt{2}(n - 1))$ "
-        r"of Eq. 93. The sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, "
-        "item 4).",
+        "The numbers $A$ to $D$ are sums of squared heights. Each sum is over the rows with one "
+        "composition, and a composition consists of the numbers of samples in the first and in "
+        "the second cluster of a row. If $A = B = 0$ and $C = D$, the bound of Eq. 85 is more "
+        "than twice the cosine of Eq. 84. But $C$ and $D$ vanish in the limit. For many samples, "
+        r"the cosine nearly attains the bound $1/(\sqrt{2}(n - 1))$ of Eq. 93. The sharp bound of "
+        r"the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, item 4).",
     ),
     why="The check compares the inner products of Eqs. 81, 82, 89 and 90 together with the norms "
     "of Eqs. 63 and 74.",

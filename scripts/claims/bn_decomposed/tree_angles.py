@@ -153,10 +153,10 @@ THEOREM_11_3 = claim(
     "symmetric about their mean attain the bound",
     remark=Remark(
         "loose",
-        "The printed bound of the norm ratio is more than twice too large, because the bound "
-        "includes rows that vanish in the limit. For 3, 4 and 5 samples, the printed bound is 1 "
-        "or more and says nothing. Often the smallest sample and the largest sample are longer "
-        "than all samples of the cluster.",
+        "The printed bound of the norm ratio is more than twice the sharp bound, because the "
+        "printed bound includes rows that vanish in the limit. For 3, 4 and 5 samples, the "
+        "printed bound is 1 or more, and does not show that the ratio is small. Often the "
+        "smallest sample and the largest sample are longer than all samples of the cluster.",
     ),
     why="In the limit, only rows count that separate the smallest or the largest sample from all "
     r"other samples. The two ratios of norms are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + "

@@ -106,9 +106,10 @@ THEOREM_5_2 = claim(
     "once if there are more filters than dimensions",
     remark=Remark(
         "over-reading",
-        "The angle of each pair of filters tends to a right angle, but not all angles at once. "
-        r"More filters than dimensions are never all orthogonal: the largest $|\cos|$ of $N$ "
-        r"filters in $d$ dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
+        "The angle of each pair of filters tends to a right angle, but the angles of all pairs "
+        "together do not. If there are more filters than dimensions, the filters cannot all be "
+        r"orthogonal: the largest $|\cos|$ of $N$ filters in $d$ dimensions is at least $\sqrt{(N "
+        "- d)/(d(N - 1))}$.",
     ),
     why=r"For the cosine $\cos$ of two filters, $(1 + \cos)/2$ has the distribution "
     r"$\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, with the variance $1/(4d)$.",
@@ -160,8 +161,8 @@ THEOREM_5_3 = claim(
     remark=Remark(
         "over-reading",
         "The ratio of two distances between filters tends to 1, but the difference of two "
-        "distances keeps the variance $3c^2/2$. So the triangle of Figure 7 is equilateral only "
-        "relative to the lengths of its sides.",
+        "distances keeps the variance $3c^2/2$. Therefore the sides of the triangle in Figure 7 "
+        "are equal only in ratio, and their differences do not vanish.",
     ),
     why="Squared distances of filters have the mean $2c^2d$ and the variance $8c^4d$. If two "
     "squared distances share a filter, their correlation is $1/4$.",

@@ -135,8 +135,8 @@ LEMMA_1 = claim(
     r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
-    corrected="The formula of Lemma 1 needs variables $X$ and $Y$ with deviations that are small "
-    "relative to the means, and a $Y$ that is not near 0",
+    corrected="The formula of Lemma 1 holds approximately if the deviations of $X$ and $Y$ are "
+    "small relative to their means, and if $Y$ is not near 0",
     fault="false in a case",
     why="The formula of Equation 22 is the variance of the first-order expansion of $X/Y$. The "
     "remainder of the expansion has the size of the squared coefficients of variation, which "

@@ -18,9 +18,9 @@ THEOREM_4 = claim(
     corrected="The identity of Equation 7 holds for any points $v_i$ and any $P$",
     remark=Remark(
         "hypothesis",
-        "The identity of Theorem 4 holds for all points and all $P$, so the conditions (1) to "
-        r"(3) are not needed. The covariance in condition (3) of Theorem 4 is $c \cdot I$ in the "
-        r"appendix and $c^2 \cdot I$ in the main text.",
+        "The identity of Theorem 4 holds for all points and all $P$, so the conditions (1) to (3) "
+        r"are not needed. In condition (3) of Theorem 4, the covariance is $c \cdot I$ in the "
+        r"appendix, but $c^2 \cdot I$ in the main text.",
     ),
     why=r"The identity follows from $\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G "
     r"- v_i\|^2$ and $\sum(G - v_i) = 0$.",

@@ -45,10 +45,10 @@ CONCLUSION_FROM_THEOREM_1 = claim(
     corrected=r"As the dimension grows, the rank correlation $\mathrm{Sp}$ falls to 0.9301",
     remark=Remark(
         "over-reading",
-        r"The rankings by $\ell_1$ and $\ell_2$ do not become the same as the dimension grows: "
-        r"for many filters, their rank correlation $\mathrm{Sp}$ falls to 0.930. The rank "
-        "correlations 0.98 and 0.99 of Figure 1 exceed the rank correlations of Gaussian "
-        "filters with equal scales.",
+        r"The rankings by $\ell_1$ and $\ell_2$ do not become equal as the dimension grows. For "
+        r"many filters, the rank correlation $\mathrm{Sp}$ of the two rankings decreases to "
+        "0.930. The rank correlations 0.98 and 0.99 of Figure 1 exceed the rank correlations of "
+        "Gaussian filters with equal scales.",
     ),
     why=r"The correlation $\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in "
     r"one dimension and falls to $1/\sqrt{\pi - 2} = 0.936$ in many dimensions. The reason is "

@@ -82,9 +82,10 @@ STRONG = claim(
     "between the sequence of two variables”",
     remark=Remark(
         "over-reading",
-        "Two criteria with similar rankings need not prune the same filters. If two normal scores "
-        r"of 1,000 filters have $\mathrm{Sp} = 0.8$, the lowest tenths by the two scores share "
-        "57 % of the filters.",
+        "Two criteria with similar rankings need not prune the same filters. Suppose that 1,000 "
+        r"filters have two normal scores with $\mathrm{Sp} = 0.8$. Then the tenth of the filters "
+        "with the lowest first scores and the tenth with the lowest second scores have 57 % of "
+        "their filters in common.",
     ),
     reason="The statement is a rule of thumb that no number could contradict.",
 )

@@ -75,11 +75,12 @@ APPROXIMATELY_MONOTONIC = claim(
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"Let $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for a number $m$. All pairs of "
-    r"scores with $|\log y_i/y_j| > 2\varepsilon$ keep their order. So Kendall's $1 - \tau$ is at "
-    r"most twice the share of pairs with $|\log y_i/y_j| \le 2\varepsilon$. If the logarithms of "
-    r"the scores are jointly normal, Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with "
-    r"$r \ge \sqrt{1 - \operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
+    corrected=r"Let $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for the scores $x_i$ and $y_i$ and "
+    r"a number $m$. If $|\log y_i/y_j| > 2\varepsilon$, the two criteria rank the filters $i$ and "
+    r"$j$ in the same order. Therefore Kendall's $1 - \tau$ is at most twice the share of pairs "
+    r"with $|\log y_i/y_j| \le 2\varepsilon$. If the logarithms of the scores are jointly normal, "
+    r"Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
+    r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
     why="Two independent sets of filters are a counter-example. The ratios of the norms of "
     "independent filters have the variance $O(1/d)$ in $d$ dimensions. But the ranks of "
@@ -203,7 +204,8 @@ THEOREM_1 = claim(
         "loose",
         r"The variance of the ratio $\ell_1/\ell_2$ is $0.07/n$. The proof of Theorem 1 bounds "
         r"the variance by $(\pi - 1)/(2n)$, which is the variance for independent norms $\ell_1$ "
-        r"and $\ell_2$ and is above $1/n$. The bound of a variance says nothing about ranks.",
+        r"and $\ell_2$. This bound is larger than $1/n$. A bound of a variance implies nothing "
+        "about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "
@@ -273,9 +275,10 @@ THEOREM_1_PROOF = claim(
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
     corrected=r"On the right side of the equation, $\ell_1$ and $\ell_2$ must not have hats",
     fault="misprint",
-    why=r"In the printed equation, the variance $\operatorname{Var}(\hat\ell_2/\hat\ell_1)$ "
-    r"stands on both sides. So the factor $(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but is "
-    r"nearly $2n/\pi$. The next line of the proof of Theorem 1 has the right formula.",
+    why=r"The variance $\operatorname{Var}(\hat\ell_2/\hat\ell_1)$ is on both sides of the "
+    r"printed equation. Therefore the factor $(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but "
+    r"the factor is nearly $2n/\pi$. The next line of the proof of Theorem 1 has the right "
+    "formula.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

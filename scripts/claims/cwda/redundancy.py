@@ -96,10 +96,10 @@ SECTION_4_1_2 = claim(
     r"$\mathrm{Sp}$ hardly rises",
     remark=Remark(
         "over-reading",
-        r"For Gaussian filters, the rank correlation $\mathrm{Sp}$ rises with the number of "
-        r"filters for pairs with Fermat or GM. For $\ell_1$ and $\ell_2$, the rank correlation "
-        r"$\mathrm{Sp}$ hardly rises, from 0.923 to 0.930, so a larger rise must have another "
-        "cause.",
+        r"If Fermat or GM is one of two criteria, the rank correlation $\mathrm{Sp}$ for Gaussian "
+        r"filters increases with the number of filters. For $\ell_1$ and $\ell_2$, the rank "
+        r"correlation $\mathrm{Sp}$ increases only from 0.923 to 0.930. A larger increase must "
+        "have another cause.",
     ),
     why=r"The criteria Fermat and GM measure distances from a center, which lies $\sqrt{d/N}\,c$ "
     r"from 0. Therefore the scores by Fermat and GM have the variance of $\ell_2$ and, in "
@@ -187,8 +187,8 @@ SECTION_4_1_3 = claim(
     r"\sqrt{N/d})^2$",
     remark=Remark(
         "over-reading",
-        "Each entry of the covariance differs from the entry of $c^2I$ by an amount that falls "
-        r"like $1/\sqrt d$. The whole covariance matrix is near $c^2I$ only if there are far "
+        "The difference between an entry of the covariance and the same entry of $c^2I$ decreases "
+        r"like $1/\sqrt d$. But the whole covariance matrix is near $c^2I$ only if there are far "
         "fewer filters than dimensions.",
     ),
     why="An entry of the covariance off the diagonal has the variance $c^4/d$. Together, the "

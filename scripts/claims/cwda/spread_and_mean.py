@@ -209,7 +209,7 @@ def mean_test_power() -> float:
 TEST_3 = claim(
     "Section 2.1, test (3)",
     r"The mean $\mu$ passes Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge "
-    r"-\varepsilon \cdot S$",
+    r"-\varepsilon \cdot S$, where $S$ is the sample variance",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
     corrected="The number $S$ must be the standard deviation",
@@ -221,8 +221,8 @@ TEST_3 = claim(
         r"$\mu$ is shown to be small. If $t$ tests only fail to reject the printed inequalities, "
         "the tests are no evidence for a small mean.",
     ),
-    why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight, "
-    "so the result of the printed test depends on the unit of the weights.",
+    why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight. "
+    "Therefore the result of the printed test depends on the unit of the weights.",
 )
 
 

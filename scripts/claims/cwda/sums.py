@@ -179,23 +179,22 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    "Theorem 3 holds for the vectors $a_i = P - v_i$ between a filter $P$ and the other filters, "
-    "so the sums of distances and of squared distances rank the filters alike",
+    "Theorem 3 holds for the vectors $a_i = P - v_i$ between a filter $P$ and the other filters. "
+    "Therefore the sum of distances and the sum of squared distances rank the filters alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="The ratio of the sum of distances and the sum of squared distances has the "
-    "variance $(1 + 3/n)/(8k)$. The variance of the ratio does not vanish as the number $n$ of "
-    "vectors grows, because all vectors share the filter $P$. Equation 8 holds: the two sums "
-    "rank the filters alike",
+    corrected="The ratio of the sum of distances to the sum of squared distances has the variance "
+    "$(1 + 3/n)/(8k)$. As the number $n$ of vectors grows, this variance does not tend to 0, "
+    "because all vectors contain the filter $P$. Equation 8 is true, because the two sums rank "
+    "the filters alike",
     fault="false in a case",
     why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two vectors $a_i$ and $a_j$ "
     "have the covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If "
     r"$\|P\|$ is larger, the sum of distances and the sum of squared distances are larger. "
-    "Therefore the sums of distances and of squared distances rank the filters alike. But the "
-    "sum of squared distances grows by twice the percentage of the sum of distances. So even for "
-    "many filters, the ratio of the sums of distances and of squared distances has a variance of "
-    "$1/(8k)$.",
+    r"Therefore the two sums rank the filters alike. But as $\|P\|$ grows, the sum of squared "
+    "distances grows by twice the percentage of the sum of distances. Therefore the ratio of the "
+    "two sums has a variance of $1/(8k)$ even for many filters.",
 )
 
 
@@ -248,9 +247,10 @@ EQUATIONS_9_AND_10 = claim(
     "known",
     remark=Remark(
         "over-reading",
-        "Similarity of criteria is not transitive: if two of three pairs of criteria have "
-        r"$\mathrm{Sp} = 0.93$, the third pair has at least 0.73. The number $k + 1$ in Equation "
-        "9 and in the line after Equation 9 is the number $N$ of filters.",
+        "Similarity of criteria is not transitive. If two of three pairs of criteria have "
+        r"$\mathrm{Sp} = 0.93$, only an $\mathrm{Sp}$ of at least 0.73 is guaranteed for the "
+        "third pair. The number $k + 1$ in Equation 9 and in the line after Equation 9 is the "
+        "number $N$ of filters.",
     ),
     why=r"Spearman's $\rho$ is a correlation of ranks. A correlation is the cosine of an angle, "
     "and the angle of the third pair is at most the sum of two angles. Subtracting the constant "

@@ -105,13 +105,13 @@ ALGORITHM_2 = claim(
     "and the bound is attained",
     remark=Remark(
         "over-reading",
-        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm "
-        "2 divides an image by the norm of the image over the number of pixels $HW$. Therefore "
-        r"every image has the norm $HW$ at $\alpha = 1$, and the distance of two distributions "
-        "of images is at most $2HW$. Batch norm with $C$ channels allows distances of at most "
-        r"$2\sqrt{C\,HW}$. If the number $HW$ of pixels exceeds the number $C$ of channels, the "
-        "bound of batch norm is less than the bound $2HW$ of unitization. With $n = C$, the "
-        "outputs of Algorithm 2 would be as large as the outputs of batch norm.",
+        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm 2 "
+        r"divides an image $x$ by $\|x\|/(HW)$, where $HW$ is the number of pixels. Therefore "
+        r"every image has the norm $HW$ at $\alpha = 1$, and the distance between two "
+        "distributions of images is at most $2HW$. With batch norm and $C$ channels, the distance "
+        r"is at most $2\sqrt{C\,HW}$. If the number $HW$ of pixels exceeds the number $C$ of "
+        "channels, the bound of batch norm is smaller than the bound $2HW$ of unitization. With "
+        "$n = C$, the outputs of Algorithm 2 would be as large as the outputs of batch norm.",
     ),
     why=r"The sum in Algorithm 2 is $\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = "
     r"\sqrt{n\,HW}$.",

@@ -38,9 +38,9 @@ EQUATION_8 = claim(
     "vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as "
-        "the abstract says, but need not reduce $W$. The layer of Equation 8 may enlarge the "
-        r"distance $W$ by a factor of up to $1/(1 - \alpha)$.",
+        "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as the "
+        "abstract says. But the layer can also increase the distance $W$, by a factor of up to "
+        r"$1/(1 - \alpha)$.",
     ),
     why=r"The Lipschitz constant of the layer $g$ is $1/(1 - \alpha)$, which is the norm of the "
     "Jacobian of $g$ at 0.",
@@ -192,8 +192,8 @@ THEOREM_33 = claim(
         "loose",
         r"If the smallest $\alpha$ is 0, Theorem 3.3 can be replaced by the smaller bound "
         r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$. From the second line on, the proof of Theorem 3.3 "
-        r"writes $\min_j \alpha_j\|x\| + (1 - \alpha_j)$, and means the minimum over $j$ of the "
-        "whole sum.",
+        r"prints $\min_j \alpha_j\|x\| + (1 - \alpha_j)$. The minimum over $j$ must be the "
+        "minimum of the whole sum.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
     r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "

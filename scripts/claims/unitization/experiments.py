@@ -204,10 +204,10 @@ ALGORITHM_3 = claim(
     remark=Remark(
         "over-reading",
         r"The supremum over all $K$-Lipschitz functions is $K\,W$, but critics with clipped "
-        "weights are only some of the $K$-Lipschitz functions. The constant $K$ of the critics "
-        "is unknown, and no critic need reach $K$. The sigmoid at the end of the critic keeps "
-        "the value of the critic below 1. So the value of the critic is not an estimate of the "
-        "distance $W$, and is not proportional to $W$.",
+        "weights are only some of the $K$-Lipschitz functions. The constant $K$ is unknown, and "
+        "possibly no critic attains the Lipschitz constant $K$. The sigmoid at the end of the "
+        "critic keeps the value of the critic below 1. Therefore the value of the critic is not "
+        "an estimate of the distance $W$, and is not proportional to $W$.",
     ),
     why="The critic of the paper ends in a sigmoid. Therefore the difference of two means of the "
     "critic is below 1 for any samples. The check trains the critic for 20 steps instead of "

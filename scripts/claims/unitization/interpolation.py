@@ -171,12 +171,13 @@ NOISE_FREE = claim(
     "moment-independent upper bound”",
     corrected=r"For $\alpha$ in $[0, 1]$, the distance after exact batch norm is at most "
     r"$2(\alpha + (1 - \alpha)\sqrt{d})$. For $\alpha < 1$ and without batch norm, the distance "
-    "of the outputs of Equation 10 has no bound",
+    "between the outputs of Equation 10 has no bound",
     fault="false",
     why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
     r"which exceeds $2/\alpha = 4$. If $r$ is the norm of a sample after batch norm, the output "
-    r"of Equation 10 has the norm $\alpha + (1 - \alpha)r$. Batch norm bounds only the mean of "
-    "$r^2$ over samples, by $d$, and a single $r$ can be large.",
+    r"of Equation 10 has the norm $\alpha + (1 - \alpha)r$. After batch norm, the mean of $r^2$ "
+    "over the samples is at most $d$, but the norm $r$ of a single sample can be much larger than "
+    r"$\sqrt{d}$.",
 )
 
 
@@ -236,8 +237,8 @@ RANGE_OF_ALPHA = claim(
         r"For $\alpha$ in $[0, 1]$, the output of Equation 10 lies between $x$ and $x/\|x\|$, but "
         r"training does not keep $\alpha$ in $[0, 1]$. If the outputs of a layer should be larger "
         r"than the inputs, training makes $\alpha$ negative. With a negative $\alpha$, the factor "
-        r"of $x$ grows with $\|x\|$. Trained networks and a least-squares fit have negative "
-        r"$\alpha$.",
+        r"of $x$ grows with $\|x\|$. We found negative $\alpha$ in trained networks and in a "
+        "least-squares fit.",
     ),
     results=(Result(range_of_alpha, "no number", "docs/results/report/results.json"),),
     why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - 1)/(1/\|x\| "
@@ -271,9 +272,9 @@ LOST_INFORMATION = claim(
     r"ray to a point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        "No affine map recovers the input of unitization from the output, but no information is "
-        r"lost for $\alpha < 1$, because each output comes from exactly one input. Only at "
-        r"$\alpha = 1$, all points of a ray have the same output.",
+        "No affine map computes the input of unitization from the output. But unitization loses "
+        r"no information for $\alpha < 1$, because each output comes from exactly one input. Only "
+        r"for $\alpha = 1$, all points of a ray have the same output.",
     ),
 )
 

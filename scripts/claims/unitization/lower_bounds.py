@@ -32,12 +32,12 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "The bound of Theorem 2 does not show that high moments have a great impact. For "
-        r"outputs within $\pm C$, the lower bound of Theorem 2 is at most $\sqrt{d}\,C/p$ for an "
-        r"even power $p$ and $2\sqrt{d}\,C/p$ for an odd power. The lower bound tends to 0 as "
-        "$p$ grows, and a small lower bound says nothing about the distance $W$. In the "
-        "supremum of Theorem 2, the paper prints the mean of $f(y)$ over $x$, and means the "
-        "mean of $f(x)$. Section 4.1 calls Theorem 2 “the lower bound in Eq.(2)”.",
+        "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
+        r"within $\pm C$, the lower bound of Theorem 2 is at most $\sqrt{d}\,C/p$ for an even "
+        r"power $p$ and $2\sqrt{d}\,C/p$ for an odd power. The lower bound tends to 0 as $p$ "
+        "grows, and the distance $W$ can be large even if a lower bound is small. In the supremum "
+        "of Theorem 2, the paper prints the mean of $f(y)$ over $x$ instead of the mean of "
+        "$f(x)$. Section 4.1 calls Theorem 2 “the lower bound in Eq.(2)”.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
     r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "

@@ -40,8 +40,8 @@ THEOREM_1 = claim(
         "unit",
         "The bound of Theorem 1 adds squared lengths to lengths. If normalized outputs of 64 "
         "dimensions become 100 times as large, the bound of Theorem 1 becomes 9,846 times as "
-        r"large. The bound $\sqrt{S + S' + D^2}$ is never larger and has the unit of the "
-        "distance $W$.",
+        r"large. The bound $\sqrt{S + S' + D^2}$ is never larger than the bound of Theorem 1, and "
+        "has the unit of the distance $W$.",
     ),
     why=r"Two samples that are drawn independently have the root mean square distance $\sqrt{S + "
     r"S' + D^2}$, so $W$ is at most $\sqrt{S + S' + D^2}$. The proof of Theorem 1 uses $E\|X - "

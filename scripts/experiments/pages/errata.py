@@ -10,34 +10,40 @@ from experiments.pages.theorem_words import FAULTS, STANDINGS
 
 TITLE = """# Errata of three papers
 
-{date}. The errata list statements of three papers that are misprinted or false, each with a
-correct form, and remarks on true statements. An entry names the place in the paper, quotes the
-text, and says why the statement fails. Each misprinted or false statement has a class:
+{date}. This page lists statements of three papers that are misprinted or false, and a correct form
+of each statement. The page also lists remarks on true statements. An entry names the place in the
+paper, quotes the text, and explains why the statement fails. A misprinted or false statement has
+one of three verdicts:
 
 {classes}
 
-A remark has one of four kinds. Loose: a bound is not sharp. Unit: a unit is wrong. Hypothesis: a
-hypothesis is missing or not needed. Over-reading: a reader might draw a false conclusion.
+A remark has one of four kinds:
 
-Quotations come from the texts of the PDFs, with formulas typeset again. The texts of the PDFs have
-no version number, so an entry may not hold for every version of a paper on arXiv.
+- **loose**: A bound is not sharp.
+- **unit**: A unit is wrong.
+- **hypothesis**: A hypothesis is missing or not needed.
+- **over-reading**: A reader might draw a false conclusion.
 
-A computation decides every entry: the command `python scripts/check_theorems.py --claim "Theorem
-1"` checks the statements with the name "Theorem 1". [The page of all
-statements](results/theorems/results.json) includes the true statements. The command `python
-scripts/check_theorems.py --errata docs/errata.md` writes the errata.
+Quotations come from the texts of the PDFs, but we typeset the formulas again. The texts of the PDFs
+have no version number, so an entry may not apply to every version of a paper on arXiv.
+
+A computation checks every entry. For example, the command `python scripts/check_theorems.py --claim
+"Theorem 1"` checks all statements with the name "Theorem 1". [The page of all
+statements](results/theorems/results.json) also includes the true statements. The command `python
+scripts/check_theorems.py --errata docs/errata.md` writes this page.
 """
 # the letter that abbreviates each paper
 LETTERS = {
     "Unitization": "In these entries, W is the earth mover distance between the outputs X and Y of "
-    "a layer at two iterations. The layer has d features and the parameter α. E is a mean and ‖·‖ "
-    "a norm.",
-    "CWDA": "In these entries, a layer has N filters of d weights from N(0, c²); some statements "
-    "have n filters of k weights. Sp is Spearman's rank correlation, E a mean, Var a "
-    "variance and CV a coefficient of variation.",
+    "a layer at two iterations. The layer has d features and the parameter α. E is a mean, and ‖·‖ "
+    "is a norm.",
+    "CWDA": "In these entries, a layer has N filters. Each filter has d weights, which are drawn "
+    "from N(0, c²). In some statements, there are n filters of k weights. Sp is Spearman's rank "
+    "correlation, E is a mean, Var is a variance, and CV is a coefficient of variation.",
     "Batch Normalization Decomposed": "In these entries, a batch X has n samples xᵢ. A layer has d "
-    "neurons, and the weights w of a neuron are a row of W. A prime marks a sample after the next "
-    "layer, a tilde a recentred sample, and ν is the mean of all samples except the first sample.",
+    "neurons, and the weights w of a neuron are a row of W. The vector x′ is the sample x after "
+    "the next layer, and x̃ is the recentred sample. The vector ν is the mean of all samples except "
+    "the first sample.",
 }
 
 
@@ -56,11 +62,12 @@ def _paper(paper: Paper, claims: list[dict]) -> str:
     remarks = [claim for claim in claims if claim["remark"]]
     if not wrong and not remarks:
         return ""
-    counts = (f"{sum(c['fault'] == fault for c in wrong)} as {fault}" for fault in FAULTS)
+    counts = [f"“{fault}” for {sum(c['fault'] == fault for c in wrong)}" for fault in FAULTS]
+    counts[0] += f" of the paper's {len(claims)} statements"
     lines = [
         f"## {paper.title}\n",
-        f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}. Of "
-        f"the paper's {len(claims)} statements, the errata class {', '.join(counts)}.\n",
+        f"{', '.join(paper.authors)}: [arXiv:{paper.arxiv}]({paper.url}), {paper.year}. "
+        f"The verdict is {', '.join(counts[:-1])} and {counts[-1]}.\n",
         f"{LETTERS[paper.short]}\n",
         *(line for claim in wrong for line in _erratum(claim)),
     ]

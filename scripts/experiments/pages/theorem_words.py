@@ -10,8 +10,8 @@ STANDINGS = {
     "misprint": "The quoted form fails a check, but the paper uses the corrected form, or no "
     "result of the paper depends on the quoted form. The corrected form passes all checks.",
     "false in a case": "The quoted form fails in a case that the hypotheses of the statement "
-    "allow: a hypothesis is missing, the case has measure zero, or an approximation is used beyond "
-    "the range of the approximation. The corrected form passes all checks.",
+    "allow. For example, a hypothesis is missing, the case has measure zero, or an approximation "
+    "is used outside its range. The corrected form passes all checks.",
     "false": "The quoted form fails a check. The corrected form passes all checks.",
     "not tested": "The entry gives the reason, and the result of our trained networks if there is "
     "one.",
