@@ -56,8 +56,8 @@ def main(
 
 def show(results: list[dict], seeds: int) -> None:
     """Print one row of the table for each pair."""
-    head = ("pair", "distance", "exact", "slices", "lower bound", "Algorithm 3")
-    title = f"(estimate − distance) / distance: mean ± sd of {seeds} seeds"
+    head = ("pair", "W₁", "exact", "slices", "lower bound", "Algorithm 3")
+    title = f"(estimate − W₁) / W₁: mean ± sd of {seeds} seeds"
     cli.show_table(title, head, list(map(row, results)), min_width=120, left=head[:1])
 
 
@@ -69,7 +69,7 @@ def row(result: dict) -> list[str]:
         result["name"],
         f"{result['distance']:.3f}",
         *cells,
-        f"{1 + critic['bias']:.1e} of it",
+        f"{1 + critic['bias']:.1e} × W₁",
     ]
 
 

@@ -33,7 +33,7 @@ OUT = DOCS / "results/scale.json"
 STEPS, TIMED, REPEATS = 4, 10, 9
 NORMALIZATIONS = ("batch_norm", "unitized")
 HEADER = (
-    "| layer | devices | processes | losses differ by | statistics differ by | images/s |\n"
+    "| layer | devices | processes | difference of losses | difference of statistics | images/s |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: |\n"
 )
 

@@ -38,7 +38,7 @@ MARK = re.compile(rf"({OPENING})((?:(?!<!-- \2).)*?)(?=<!-- end of \2 -->)", re.
 
 def estimators(_: str) -> str:
     """The table of four estimates of the earth mover distance."""
-    head = "| distributions | W₁ | exact, of samples | slices | trained lower bound | Algorithm 3 |"
+    head = "| distributions | W₁ | W₁ of samples | slices | trained lower bound | Algorithm 3 |"
     pairs = load_result("shift/estimators.json")["pairs"]
     rows = (f"| {' | '.join(shift_estimators.row(pair))} |" for pair in pairs)
     return table(f"{head}\n| --- | --- | --- | --- | --- | --- |\n", list(rows))

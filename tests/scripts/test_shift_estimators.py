@@ -223,7 +223,7 @@ def test_the_table_has_a_row_for_each_pair(capsys):
     (row,) = (line for line in text.splitlines() if "pair" in line and "6.250" in line)
     cells = [cell.strip() for cell in row.strip("│┃ ").split("│")]
     assert cells == [
-        "pair", "6.250", "+0.000 ± 0.000", "-0.250 ± 0.125", "-0.500 ± 0.010", "1.2e-02 of it",
+        "pair", "6.250", "+0.000 ± 0.000", "-0.250 ± 0.125", "-0.500 ± 0.010", "1.2e-02 × W₁",
     ]  # fmt: skip
 
 
@@ -240,4 +240,4 @@ def test_the_numbers_are_written_with_their_settings(tmp_path, monkeypatch, caps
     assert found["settings"] == {"seeds": 2, "steps": 9, "train": 2000, "test": 500}
     assert [pair["name"] for pair in found["pairs"]] == ["one", "two"]
     assert found["command"].startswith("python scripts/shift_estimators.py")
-    assert "1.5e+00 of it" in capsys.readouterr().out
+    assert "1.5e+00 × W₁" in capsys.readouterr().out
