@@ -78,13 +78,13 @@ class Pinned(NamedTuple):
     """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
     The last of `equations` pins the ids; the calls, branches and loops around it come first,
-    outermost first. `axes` holds the indices of the parameters' axes that have pinned ids. `new`
-    holds the indices of the axes with ids that no equation of the same kind pinned before. `normed`
-    says that the ids are pinned only because the model itself would run with fewer channels;
-    `resized` can remove channels with `normed` ids. A normed equation either sums over activations,
-    as a norm does, or has a constant that varies along the channels. With fewer channels, a norm
-    would divide by another width. If an input or output of the program pins the ids, `name` is its
-    name and path.
+    outermost first. `axes` has the indices of the parameters' axes that have pinned ids. `new` has
+    the indices of the axes with ids that no equation of the same kind pinned before. `normed` says
+    that the ids are pinned only because the model itself would run with fewer channels; `resized`
+    can remove channels with `normed` ids. A normed equation either sums over activations, as a norm
+    does, or has a constant that varies along the channels. With fewer channels, a norm would divide
+    by another width. If an input or output of the program pins the ids, `name` is its name and
+    path.
     """
 
     equations: tuple[Equation, ...]
@@ -100,8 +100,8 @@ class Requirement(NamedTuple):
     The property is that the elements are zero, uniform or nonzero.
 
     The last of `equations` is the equation with this requirement. `given` means the same as in
-    `ChannelIds`. If a product sums over the ids of a weight, `incoming` holds the numbers of those
-    axes of parameters from which this axis of the weight is made. Otherwise `incoming` is None.
+    `ChannelIds`. If a product sums over the ids of a weight, `incoming` has the numbers of the
+    parameters' axes from which this axis of the weight is made. Otherwise `incoming` is None.
     """
 
     ids: Vector
@@ -352,10 +352,10 @@ class UnionFind:
 
         Uniform means that the elements are equal along the channels.
 
-        If `value` is a `weight`, a product sums over the ids. A weight that is made of several
-        parameters, such as their sum, has the ids of one parameter, with which the ids of the other
-        parameters are united. At the first product, no ids of activations are united with the ids
-        of the weight yet.
+        If `value` is a `weight`, a product sums over the ids. A weight may be made of several
+        parameters, such as their sum. Such a weight has the ids of one parameter, with which the
+        ids of the other parameters are united. At the first product, no ids of activations are
+        united with the ids of the weight yet.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

@@ -43,7 +43,7 @@ class TracedChannels(NamedTuple):
     """The program of a model, its united channel ids, and the ids of the program's arguments.
 
     `result` has the shapes of the outputs. `axes` are the axes of parameters that have channel ids.
-    `live` holds the numbers of the parameters on which a result of the program depends.
+    `live` has the numbers of the parameters on which a result of the program depends.
     """
 
     program: Program

@@ -2,8 +2,8 @@
 
 A row says which axes of operands and results correspond, where results are zero or equal along
 channels, and which operands must not be zero. The row also gives the parameters of the primitive at
-smaller shapes, and says if the primitive is a product with a kernel, a sum or a scale. To add a
-primitive, add its row to the table; `tests/pruning/test_rows.py` compares rows with computed
+smaller shapes. The row says whether the primitive is a product with a kernel, a sum or a scale. To
+add a primitive, add its row to the table; `tests/pruning/test_rows.py` compares rows with computed
 numbers. If a primitive has no row in the table, no channel of its operands can be removed. The
 module `control_flow` handles calls, branches and loops.
 """
@@ -39,9 +39,9 @@ class Rule(NamedTuple):
         that make operands zero.
       uniform: Whether the results are equal along channels if all operands are equal along these
         channels.
-      nonzero: When the result is never zero. The value "always" needs no condition, "all" needs all
-        operands to be nonzero, and "positive" needs one operand to be a positive number, such as
-        the eps that is added to a variance.
+      nonzero: When the result is never zero. The value "always" needs no condition, and "all" needs
+        all operands to be nonzero. The value "positive" needs one operand to be a positive number,
+        such as the eps that is added to a variance.
       exponent: A function that returns the exponent of a power, from the operands that are numbers.
       singular: The operands at whose zeros the result or its derivative is infinite.
       smaller: A function that returns the changed parameters of the primitive after channels are

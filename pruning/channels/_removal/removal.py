@@ -30,15 +30,15 @@ KeepMasks = dict[tuple[str, int], Leaf]
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    If the model has the same program at the smaller widths, the model gives the same outputs with
-    the smaller tree as with the tree of `mask_channels`, up to rounding. `remove_channels` does not
-    check that the program is the same. To check the program, call `check_program`; to run a model
-    whose program differs, use `resized`. Functions and modules that take their widths from the
-    arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the smaller
-    tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the numbers that
-    `widths` returns. `keep` decides shapes, so `keep` cannot be traced. `params` may be traced, or
-    be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh no longer
-    divides an axis evenly, the array is replicated along this axis.
+    Up to rounding, the model gives the same outputs with the smaller tree as with the tree of
+    `mask_channels`, if the model has the same program at the smaller widths. `remove_channels` does
+    not check that the program is the same. To check the program, call `check_program`; to run a
+    model whose program differs, use `resized`. Functions and modules that take their widths from
+    the arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the
+    smaller tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the
+    numbers that `widths` returns. `keep` decides shapes, so `keep` cannot be traced. `params` may
+    be traced, or be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the
+    mesh no longer divides an axis evenly, the array is replicated along this axis.
 
     Args:
       params: The tree from which the groups were read, or any tree with arrays of the same names
@@ -90,10 +90,10 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
     """Set all positions of removed channels in `params` to zero.
 
     A removed channel adds zero to all later layers, also after a nonlinearity, because the weights
-    of the next kernel for the removed channel are zero too. If the model divides by an array, or
-    takes its square root or logarithm, this array is not set to zero, so all values and derivatives
-    of the masked model are finite. `keep` may be traced. Arguments and errors are the same as for
-    `remove_channels`, but a group may lose all channels.
+    of the next kernel for the removed channel are zero too. An array is not set to zero if the
+    model divides by the array, or takes its square root or logarithm. Therefore all values and
+    derivatives of the masked model are finite. `keep` may be traced. Arguments and errors are the
+    same as for `remove_channels`, but a group may lose all channels.
     """
 
     def zeroed(leaf: Leaf, axis: int, mask: Leaf) -> Leaf:
@@ -235,9 +235,9 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels.
 
-    These are the positions on axes over which the model does not sum. If the model sums over the
-    axes of all positions, as between two factors of a matrix, the result has all positions. If each
-    channel has one number in each array, all arrays count as kernels.
+    The result has the positions on axes over which the model does not sum. If the model sums over
+    the axes of all positions, as between two factors of a matrix, the result has all positions. If
+    each channel has one number in each array, all arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]

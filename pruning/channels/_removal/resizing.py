@@ -111,9 +111,9 @@ def resized(
         zeros.
 
     Raises:
-      ValueError: `keep` does not match the groups. The returned function raises a ValueError if
-        `apply` cannot be traced, needs removed channels, or couples removed channels with kept
-        channels, or if a state has another shape.
+      ValueError: `keep` does not match the groups. The returned function raises a ValueError if a
+        state has another shape, or if `apply` cannot be traced, needs removed channels, or couples
+        removed channels with kept channels.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels

@@ -53,14 +53,14 @@ def fold_constants(
 
     The filters of a removed channel count as zeros. If a running mean is subtracted from
     activations, the activations count as equal to the running mean. Therefore the output of a
-    removed channel is a constant, such as relu(β) if β is the last bias. The contribution of the
-    constant to the sums of the next layer is added to the first parameter that the program adds to
-    the sums (a bias) or subtracts from them (a running mean). The contribution is dropped in four
-    cases: if no parameter is added to the sums before the next nonlinearity; if the sum is inside a
-    loop; if a divisor or a logarithm belongs to the group, and has no value for zero filters; or if
-    a norm over the channels makes the contribution depend on the inputs. If the next kernel is
-    padded with zeros, the contribution of a removed channel is smaller along the edges of an image,
-    and the mean contribution over the image is added. Otherwise, the folding is exact.
+    removed channel is a constant, such as relu(β) if β is the last bias. The constant contributes
+    to the sums of the next layer. The contribution is moved into the first parameter that the
+    program adds to the sums (a bias) or subtracts from the sums (a running mean). The contribution
+    is dropped (1) if no parameter is added to the sums before the next nonlinearity, (2) if the sum
+    is inside a loop, (3) if a divisor or a logarithm of the group has no value for zero filters, or
+    (4) if a norm over the channels makes the contribution depend on the inputs. If a convolution
+    pads with zeros, the contribution is smaller along the edges of an image, and the mean
+    contribution over the image is added. Otherwise, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.

@@ -56,14 +56,14 @@ def least_squares(
     """Fit the kernels that read removed channels to data; call this before `remove_channels`.
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
-    order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions,
-    where x̃ are the inputs in the network repaired so far, y are the outputs in the whole network,
-    and W₀ is the old kernel. If the program adds a bias to the outputs or subtracts a running mean,
-    the bias or the running mean also takes the mean error of the outputs. The penalty λ is one
-    value of `ridge` times the mean of Σ x̃². The last quarter of the batches decides which value of
-    `ridge` is used, and then W is computed from all batches. On the last quarter of the batches,
-    the outputs with W are never further from the outputs of the whole network than the outputs with
-    W₀.
+    order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
+    Here W₀ is the old kernel, x̃ are its inputs in the network repaired so far, and y are its
+    outputs in the whole network. If the program adds a bias to the outputs or subtracts a running
+    mean, the bias or the running mean is changed by the mean error of the outputs. The penalty λ is
+    one value of `ridge` times the mean of Σ x̃². The last quarter of the batches decides which
+    value of `ridge` is used, and then W is computed from all batches. On the last quarter of the
+    batches, the outputs with W are never further from the outputs of the whole network than the
+    outputs with W₀.
 
     Kernels are computed group by group by Cholesky factorization, on the host in float64. The
     second moments of inputs and outputs are computed on the devices that hold the batches. The
@@ -119,8 +119,8 @@ def rescale(
 ) -> Tree:
     """Fit one scale for each output of the kernels that read removed channels.
 
-    Each output of a kernel is multiplied by the number a that minimizes Σ (a w·x̃ − y)², where w·x̃
-    is the output of the smaller network and y is the output of the whole network. If the program
+    Each output of a kernel is multiplied by the number a that minimizes Σ (a w·x̃ − y)². Here w·x̃
+    is the output in the smaller network, and y is the output in the whole network. If the program
     adds a bias to the output or subtracts a running mean, `rescale` also fits a shift. Arguments
     and errors are those of `least_squares` without `ridge`.
     """

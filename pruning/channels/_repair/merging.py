@@ -44,13 +44,13 @@ def merge_channels(
     """Merge removed channels of `params` into similar channels; call this before `remove_channels`.
 
     Channels are compared by their filters and biases. If a running variance follows a filter, the
-    filter is divided by its Euclidean norm, and multiplied by the gain of the batch norm and by the
-    running standard deviation. Without a running variance, the filter is only multiplied by the
-    gain that follows it. If the inputs of the layer are white, the differences of the scaled
-    filters equal the differences of the inputs of the nonlinearity. After the merge, each running
-    mean is the running mean of a merged filter's outputs. Merged filters are scaled such that, for
-    white inputs, the variance of their outputs is the mean of the running variances. Equal channels
-    are merged without loss.
+    filter is first divided by its Euclidean norm. Then the filter is multiplied by the gain of the
+    batch norm and by the running standard deviation. Without a running variance, the filter is only
+    multiplied by the gain that follows it. If the inputs of the layer are white, the differences of
+    the scaled filters equal the differences of the inputs of the nonlinearity. After the merge,
+    each running mean is the running mean of a merged filter's outputs. Merged filters are scaled
+    such that, for white inputs, the variance of their outputs is the mean of the running variances.
+    Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 

@@ -44,14 +44,14 @@ def select_within(
     lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the
     group), so scores of different layers need not have the same unit. With the logarithm, removing
     one more channel costs more loss in a group that has already lost many channels, because a
-    bottleneck harms the whole network. If the cost is a sum over groups, and each further channel
-    of a group saves no more than the channel before, the loss exceeds the smallest possible loss by
-    at most the loss of the last step, Dantzig (1957). If layers connect two groups, the cost is not
-    a sum over groups, and the bound on the loss does not hold.
+    bottleneck harms the whole network. Suppose that the cost is a sum over groups, and that each
+    further channel of a group saves no more than the channel before. Then the loss exceeds the
+    smallest possible loss by at most the loss of the last step, Dantzig (1957). If layers connect
+    two groups, the cost is not a sum over groups, and the bound on the loss does not hold.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
-    calls `cost` only a logarithmic number of times, so `cost` may be slow, for example because it
-    compiles and measures.
+    calls `cost` only a logarithmic number of times. Therefore `cost` may be slow, for example
+    because `cost` compiles and measures.
 
     Args:
       scores: One vector of nonnegative scores for each group; −∞ for channels that were removed
