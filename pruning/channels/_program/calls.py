@@ -75,7 +75,7 @@ def program_of(eqn: Equation) -> Program | None:
 
 
 def subprograms(eqn: Equation) -> list[Program]:
-    """The programs inside an equation, such as the branches of a condition or the body of a loop."""
+    """The programs inside an equation, such as branches of a condition or the body of a loop."""
     if (program := program_of(eqn)) is not None:
         return [program]
     leaves = jax.tree.leaves(eqn.params, is_leaf=lambda x: isinstance(x, Program | Jaxpr))
