@@ -192,12 +192,12 @@ EQUATIONS_18_TO_20 = claim(
     r"x_i/\|x_i\|^2)\,x_i^\top$. For all other samples with $a_j \ne 0$, the new neuron keeps the "
     "sign of $w x_j$",
     fault="false in a case",
-    why="Every sample has a plane of neurons that are orthogonal to the sample. The nearest "
-    r"orthogonal plane is at the distance $|w x_i|/\|x_i\|$ from the neuron $w$, so the "
-    r"construction must divide the step to the plane by $\|x_i\|$ twice. If all samples have norm "
-    "1, the printed construction never fails. For four Gaussian samples in three dimensions, the "
-    "printed construction fails in 42 % of all cases. But Lemma 2 is true, because the sums of "
-    r"Lemma 2 contain only samples with $a_j \ne 0$.",
+    why="The neurons that are orthogonal to a sample $x_i$ form a plane. The distance of the "
+    r"neuron $w$ from this plane is $|w x_i|/\|x_i\|$, so the construction must divide the step "
+    r"to the plane by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never "
+    "fails. For four Gaussian samples in three dimensions, the printed construction fails in 42 % "
+    "of all cases. But Lemma 2 is true, because the sums of Lemma 2 contain only samples with "
+    r"$a_j \ne 0$.",
 )
 
 

@@ -152,9 +152,9 @@ FIGURE_5_NOT_RECENTRED = claim(
         "over-reading",
         "To give angles near 60°, rescaling without recentering must divide by the root mean "
         "square. If rescaling divides by the standard deviation about the mean (Eq. 2), the "
-        "angles collapse as with ReLU alone. After 30 layers of infinite width with rescaling by "
-        "the standard deviation, the angles between samples are 12° for 100 samples and 13.6° "
-        "for many samples.",
+        "angles collapse as with ReLU alone. With rescaling by the standard deviation, the angles "
+        "between samples after 30 layers of infinite width are 12° for 100 samples, and 13.6° for "
+        "many samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -217,10 +217,10 @@ FIGURE_6 = claim(
     corrected="Half of the activities of a neuron are 0, and the other half is half-Gaussian",
     remark=Remark(
         "over-reading",
-        "The output of a neuron is 0 for half of the inputs. For three of five inputs, the output "
+        "The output of a neuron is 0 for half of the inputs. For 60 % of the inputs, the output "
         "of a neuron is at most a tenth of the neuron's largest output. Therefore 'most inputs' "
-        "means three of five inputs, not nearly all inputs. Without rescaling, a neuron deep in "
-        "the network is strongly active only for the odd point, which is one of $n$ inputs.",
+        "means 60 % of the inputs, not nearly all inputs. Without rescaling, a neuron deep in the "
+        "network is strongly active only for the odd point, which is one of $n$ inputs.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")

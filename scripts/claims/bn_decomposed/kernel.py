@@ -54,9 +54,9 @@ EQUATION_8 = claim(
     "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        "The paper says that the expected product of two samples 'appears to be intractable' "
-        r"from layer to layer. With the angle $\theta$ of the recentred samples, the expected "
-        r"product is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
+        "The paper says that the expected product of two samples 'appears to be intractable' from "
+        r"layer to layer. Let $\theta$ be the angle between the recentred samples. Then the "
+        r"expected product is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
         r"\cos\theta)/(2\pi)$. The formula for the expected product maps Gram matrices to Gram "
         "matrices, so layers of infinite width can be computed one after another.",
     ),

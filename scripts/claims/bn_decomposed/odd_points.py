@@ -80,8 +80,8 @@ REMARK_ON_THE_ODD_POINT = claim(
         "over-reading",
         "At finite width, the random weights decide which sample becomes the odd point, unless "
         "one sample is a clear outlier. At width 50, the longest of ten Gaussian samples is the "
-        "longest sample after the last layer in a fifth of all networks. By chance, any given "
-        "sample would be the longest sample in a tenth of all networks.",
+        "longest sample after the last layer in a fifth of all networks. If the longest input had "
+        "no advantage, it would be the longest sample in a tenth of all networks.",
     ),
     why="At infinite width, the norms alone decide which sample becomes the odd point. If the "
     "ratio of the largest norm to the other norms exceeds $1 + 1.15/n$, the ratio grows from "
@@ -121,10 +121,10 @@ FIGURE_3 = claim(
     " an orthogonal direction”",
     corrected="At infinite width, a stable state with an odd point exists for at least seven "
     "points. If all norms are nearly equal, a batch does not reach the stable state. In the "
-    "stable state, the angles in the cluster do not vanish: for many points, each angle is about "
-    r"$3\pi/n$ radians. In a figure of 50 points, the cluster looks like a single point. The "
-    "distance of two points of the cluster is only 0.0037 times the distance of the odd point "
-    "from the centre of the cluster",
+    "stable state, the angles between the points of the cluster do not vanish. For many points, "
+    r"each angle is about $3\pi/n$ radians. In a figure of 50 points, the cluster looks like a "
+    "single point. The distance of two points of the cluster is only 0.0037 times the distance of "
+    "the odd point from the centre of the cluster",
     fault="false",
     why=r"Let $\theta$ be the angle between two points of the cluster, and $\alpha = n^2/(n^2 - "
     r"2n + 2)$. A layer multiplies the squared angle $\theta^2$ by $\alpha(1 - 2\theta/(3\pi))$. "

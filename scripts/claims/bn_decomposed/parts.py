@@ -91,10 +91,10 @@ FIGURE_1 = claim(
     "orthonormal",
     remark=Remark(
         "hypothesis",
-        "The paper's introduction says that 'a full-rank batch becomes orthonormal "
-        "asymptotically as the depth of the network grows'. A batch becomes orthonormal only if "
-        "the width grows with the depth: at a fixed width $d$, the cosines of samples remain "
-        r"about $1/\sqrt{d}$ at any depth.",
+        "The paper's introduction says that 'a full-rank batch becomes orthonormal asymptotically "
+        "as the depth of the network grows'. A batch becomes orthonormal only if the width grows "
+        r"with the depth. At a fixed width $d$, the cosines of samples remain about $1/\sqrt{d}$ "
+        "at any depth.",
     ),
     why="In each layer, random weights of width $d$ change every cosine by a random amount of "
     r"the size $1/\sqrt{d}$. No depth removes the random changes of the cosines.",

@@ -216,9 +216,9 @@ COROLLARY_4 = claim(
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
     corrected=r"Full rank is reached if no two columns of the recentred batch $X - \text{mean}$ "
-    "are collinear. The precise condition for full rank has three parts: no column of the "
+    "are collinear. The precise condition for full rank has three parts. No column of the "
     "recentred batch is zero, no two columns have the same direction, and the directions of "
-    "opposite pairs of columns are independent",
+    "opposite pairs of columns are linearly independent",
     fault="false in a case",
     why="For example, the columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After "
     "recentering, the column $(1, 1)$ becomes 0, so the rank of the batch is at most 2.",

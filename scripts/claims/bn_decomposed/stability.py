@@ -87,11 +87,12 @@ THEOREM_14_1.mean(
 
 THEOREM_14_2 = claim(
     "Theorem 14, item 2",
-    r"After a layer, the image $\hat\nu$ of the cluster's mean has the mean norm "
+    r"The output $\hat\nu$ of a layer for the cluster's mean has the mean norm "
     r"$\operatorname{E}\|\hat\nu\| = 1/(n - 1)$ (checked at width $d = 5$)",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
-    corrected=r"The image $\hat\nu$ of the cluster's mean has the mean squared norm $1/(n - 1)^2$",
+    corrected=r"The output $\hat\nu$ of a layer for the cluster's mean has the mean squared norm "
+    "$1/(n - 1)^2$",
     fault="false",
     why="The proof of item 2 of Theorem 14 computes squared norms, not norms.",
 )
@@ -120,11 +121,11 @@ THEOREM_14_3 = claim(
     r"$x_1' \cdot \hat\nu = 0$ for all weights",
     remark=Remark(
         "over-reading",
-        r"The vector $\hat\nu$ is the image of the cluster's mean, not the mean of the images of "
-        r"the cluster's samples. The image $x_1'$ of the odd sample is orthogonal to $\hat\nu$, "
-        "but not to the mean of the images of the cluster's samples. Therefore the batch after a "
-        "layer is not an invariant representation, but the printed Theorem 14 requires an "
-        "invariant representation.",
+        r"The vector $\hat\nu$ is the output of the layer for the cluster's mean, not the mean of "
+        "the outputs for the cluster's samples. The output $x_1'$ for the odd sample is "
+        r"orthogonal to $\hat\nu$, but not to the mean of the outputs for the cluster's samples. "
+        "Therefore the batch after a layer is not an invariant representation, but the printed "
+        "Theorem 14 requires an invariant representation.",
     ),
     why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$. Therefore no neuron is "
     r"active at $\tilde x_1$ and at $\tilde\nu$.",
@@ -183,7 +184,7 @@ THEOREM_14_4 = claim(
     remark=Remark(
         "hypothesis",
         r"In the proof of item 4, the last strict inequality needs $\alpha < 1$ and $x_i \ne "
-        r"x_j$, but Theorem 14 asks for $x_i' \ne x_j'$. The inequality before the last "
+        r"x_j$, but Theorem 14 requires $x_i' \ne x_j'$. The inequality before the last "
         "inequality is not strict, because the two sides are equal for positively parallel "
         "recentred samples.",
     ),
@@ -251,17 +252,18 @@ STABILITY = claim(
     printed="Section III, before Theorem 14: “when starting from a representation somewhat "
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
-    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each "
-    r"layer, squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. "
-    r"For many samples, the cluster stops growing at an angle of about $3\pi/n$ between samples, "
-    r"and at a distance of about $3\pi R/(\sqrt{2}\,n^2)$ from the centre of the cluster",
+    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each layer, "
+    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. For many "
+    r"samples, the cluster stops growing when the angle between two samples is about $3\pi/n$. "
+    r"Then the distance of a sample from the centre of the cluster is about $3\pi "
+    r"R/(\sqrt{2}\,n^2)$",
     fault="false",
     why="With the variance of Theorem 13, Eq. 111 gives the growth of squared distances in a "
     r"slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - "
     r"2(K - \tilde x_i \cdot \tilde x_j))$. The term $K - \tilde x_i \cdot \tilde x_j$ is of "
-    "third order in the angle, so small distances grow. Theorem 14 finds smaller distances "
-    "because the proof divides by $R > n/(n - 1)$ once. After a layer, the hypothesis $R > n/(n "
-    "- 1)$ does not hold.",
+    "third order in the angle, so small distances grow. Theorem 14 finds smaller distances, "
+    "because the proof divides by $R > n/(n - 1)$ once. But after a layer, $R > n/(n - 1)$ is "
+    "false.",
 )
 
 

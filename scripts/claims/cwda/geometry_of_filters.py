@@ -212,8 +212,8 @@ SECTION_4_2 = claim(
     remark=Remark(
         "over-reading",
         "The scores of RePr become equal if there are many filters, not if there are many "
-        "dimensions. Criteria with nearly equal scores can still rank the filters alike, "
-        "because under CWDA all criteria rank the same small deviations.",
+        "dimensions. Two criteria with nearly equal scores can still rank the filters alike, "
+        "because under CWDA all criteria rank the filters by the same small deviations.",
     ),
     why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. The score RePr "
     r"of a filter is the sum of $|\cos|$ over the other $N - 1$ filters. A single $|\cos|$ has "

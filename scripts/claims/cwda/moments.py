@@ -40,9 +40,9 @@ PROPOSITION_1 = claim(
     "if θ > 0, x ≤ a if θ < 0”",
     corrected=r"The formula for the moments holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
-    why=r"At $\theta = \alpha = 1.5$ and $\beta = -1$, the second moment of the distribution is "
-    "infinite, but the variance of Equation 13 is $-18$. The paper uses Proposition 1 only at "
-    r"$\beta = 2$.",
+    why=r"For example, let $\theta = \alpha = 1.5$ and $\beta = -1$. Then the second moment of "
+    "the distribution is infinite, but the variance of Equation 13 is $-18$. The paper uses "
+    r"Proposition 1 only at $\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
 

@@ -51,10 +51,10 @@ PROPOSITION_5 = claim(
     corrected="The coordinates of the random vector must be independent. If $f$ and $g$ are "
     r"norms of weights, the coordinates are $|x_1|, \dots, |x_n|$",
     fault="false in a case",
-    why="The functions $f = x_1$ and $g = x_2$ are increasing, but for $X = (z, -z)$ with a "
-    "standard normal $z$, the mean of $f g$ is $-1$. The norms of filters do not increase with "
-    "the weights, but increase with the absolute values of the weights. The absolute values of "
-    "Gaussian weights are independent.",
+    why="The functions $f = x_1$ and $g = x_2$ are increasing. But for $X = (z, -z)$ with a "
+    r"standard normal $z$, the mean of $f g$ is $-1$, which is less than $E\,f\,E\,g = 0$. The "
+    "norms of filters do not increase with the weights, but increase with the absolute values of "
+    "the weights. The absolute values of Gaussian weights are independent.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",

@@ -81,11 +81,10 @@ LAGRANGE_IDENTITY = claim(
     r"$(\|a_i\|^2 - \|a_j\|^2)^2$, and the factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
     why="In the printed identity, some terms have the unit $c^2$ and some terms the unit $c^4$. "
-    r"Lagrange's identity for the sequences $\|a_i\|$ and 1 has the squared differences of "
-    "norms, not of squared norms. The proof of Theorem 3 uses the printed form of Lagrange's "
-    "identity: the next line drops the last sum by Equation 34, and Equation 34 is about "
-    r"$(\|X\|^2 - \|Y\|^2)^2$. The wrong place of the factor 2 in Lagrange's identity is only a "
-    "misprint.",
+    r"Lagrange's identity for the sequences $\|a_i\|$ and 1 has the squared differences of norms, "
+    "not of squared norms. The proof of Theorem 3 uses the printed form of Lagrange's identity. "
+    r"The line after the identity drops the last sum by Equation 34, which is about $(\|X\|^2 - "
+    r"\|Y\|^2)^2$. The wrong place of the factor 2 in Lagrange's identity is only a misprint.",
 )
 
 

@@ -194,9 +194,9 @@ EQUATION_1 = claim(
     r"The overlap is $\mathrm{OD} = \#(C_1 \cap C_2)/\#C_2$",
     remark=Remark(
         "over-reading",
-        "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ "
-        "on average, and any two rankings overlap by at least $2 - 1/p$. Therefore compare an "
-        "overlap of two rankings with the share $p$, not with 0.",
+        "If a share $p$ of the filters is pruned, two unrelated rankings have the overlap $p$ on "
+        "average. Any two rankings have an overlap of at least $2 - 1/p$. Therefore compare the "
+        "overlap of two rankings with $p$, not with 0.",
     ),
 )
 EQUATION_1.mean(

@@ -97,10 +97,10 @@ TEST_2 = claim(
     "(2), and has the nominal size",
     remark=Remark(
         "hypothesis",
-        "The paper does not specify its test of equal standard deviations. One possible test is "
-        r"a $t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
-        "For 16 filters of 144 weights, the size of such a $t$ test of equal standard deviations "
-        "is 0.20 instead of 0.05, and the size depends on the number of filters.",
+        "The paper does not specify its test of equal standard deviations. One possible test is a "
+        r"$t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
+        "For 16 filters of 144 weights, this $t$ test has the size 0.20 instead of 0.05. The size "
+        "depends on the number of filters.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the squares "
     "comes with a small standard deviation, so $t$ is too often far below 0. If the standard "

@@ -116,9 +116,9 @@ HIGHER_MOMENTS = claim(
     r"\alpha)\|x\|$",
     remark=Remark(
         "hypothesis",
-        r"In training, $\alpha$ leaves the interval $[0, 1]$. At $\alpha = -0.6$, Equation 10 "
-        r"raises the kurtosis of random directions of two lengths. For some inputs, $\alpha = "
-        "-0.6$ lowers the kurtosis.",
+        r"In training, $\alpha$ leaves the interval $[0, 1]$. Let the inputs have random "
+        r"directions and one of two lengths. At $\alpha = -0.6$, Equation 10 then raises the "
+        r"kurtosis. For some other inputs, $\alpha = -0.6$ lowers the kurtosis.",
     ),
     why=r"An output of Equation 10 is $l\,u$ with a random unit vector $u$ of $\mathbb{R}^d$, and "
     r"$u$ has the moments $E\,u_1^2 = 1/d$ and $E\,u_1^4 = 3/(d(d + 2))$.",

@@ -166,7 +166,8 @@ def _(key: Key[Array, ""]) -> Values:
 
 NOISE_FREE = claim(
     "Section 5, the bound of the trained algorithm",
-    r"The trained algorithm, Equation 10, has an upper bound that depends on $\alpha$ alone",
+    "For the trained algorithm (Equation 10), an upper bound of the distance $W$ depends on "
+    r"$\alpha$ alone",
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
     corrected=r"For $\alpha$ in $[0, 1]$, the distance after exact batch norm is at most "

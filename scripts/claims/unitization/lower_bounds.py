@@ -33,11 +33,12 @@ THEOREM_2 = claim(
     remark=Remark(
         "over-reading",
         "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
-        r"within $\pm C$, the lower bound of Theorem 2 is at most $\sqrt{d}\,C/p$ for an even "
-        r"power $p$ and $2\sqrt{d}\,C/p$ for an odd power. The lower bound tends to 0 as $p$ "
-        "grows, and the distance $W$ can be large even if a lower bound is small. In the supremum "
-        "of Theorem 2, the paper prints the mean of $f(y)$ over $x$ instead of the mean of "
-        "$f(x)$. Section 4.1 calls Theorem 2 “the lower bound in Eq.(2)”.",
+        r"within $\pm C$ and an even power $p$, the lower bound of Theorem 2 is at most "
+        r"$\sqrt{d}\,C/p$. For an odd power $p$, the lower bound is at most $2\sqrt{d}\,C/p$. The "
+        "lower bound tends to 0 as $p$ grows, and the distance $W$ can be large even if a lower "
+        "bound is small. In the supremum of Theorem 2, the paper prints the mean of $f(y)$ over "
+        "$x$ instead of the mean of $f(x)$. Section 4.1 calls Theorem 2 “the lower bound in "
+        "Eq.(2)”.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
     r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "

@@ -64,9 +64,9 @@ CIFAR = claim(
         "came from different sets of 10,000 images, their difference would have a standard error "
         "of 0.33 to 0.67 points. No gain of the paper exceeds two of these standard errors. But "
         "all networks of a table share one test set, and the paper has no paired comparison. In a "
-        "paired comparison, a gain of 1.02 points exceeds two standard errors if only one of the "
-        "two networks is right on less than 26 % of the images. The paper does not report the "
-        "spread of the five runs of each network.",
+        "paired comparison, images on which exactly one of the two networks is right determine "
+        "the standard error. If their share is less than 26 %, a gain of 1.02 points exceeds two "
+        "standard errors. The paper does not report the spread of the five runs of each network.",
     ),
 )
 
