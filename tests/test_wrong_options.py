@@ -280,7 +280,7 @@ RAW = {
     "batches must be a list": lambda: jaxnorm.nnx.recalibrate(
         MLP(classes=2, rngs=rngs()), {"x": X}
     ),
-    "widths must be at least 1": lambda: MLP(classes=2, widths=(3, -1), rngs=rngs()),
+    "widths must be at least 1": lambda: MLP(classes=2, widths=(3, 0), rngs=rngs()),
     "hidden must be a list": lambda: VGG(11, classes=2, hidden=512, rngs=rngs()),
     "depth must be an int; got '20'": lambda: CifarResNet("20", classes=2, rngs=rngs()),
     "x_weights must be an array": lambda: shift.emd_1d(X, X, x_weights=[1.0] * 8),

@@ -1,5 +1,6 @@
 """Arguments of the wrong rank, length or type raise one sentence that names them."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -92,6 +93,9 @@ WRONG_TYPES = {
         lambda: shift.emd_sliced(X, X),
         lambda: shift.emd_lower_bound(X, X, X, X, X),
         lambda: shift.emd_critic(X, X, X, X, X),
+    ],
+    r"key must be one random key, .*; got key<fry> of shape \(2,\)": [
+        lambda: shift.emd_sliced(jax.random.split(jax.random.key(0)), X, X),
     ],
     "key must be one random key, such as jax.random.key.0.; got int": [
         lambda: shift.emd_sliced(ZERO, X, X),
@@ -336,6 +340,9 @@ WRONG_NUMBERS = {
     ],
     "r_max must be at least 1; got 0.5": [lambda: jaxnorm.batch_renorm(X, r_max=0.5)],
     "r_max must be at least 1; got nan": [lambda: jaxnorm.batch_renorm(X, r_max=np.nan)],
+    "r_max must be at least 1; got 0.9": [
+        lambda: jaxnorm.nnx.BatchRenorm(3, r_max=0.9, rngs=nnx.Rngs(0))
+    ],
     r"d_max must lie in \[0, inf\]; got -1.0": [lambda: jaxnorm.batch_renorm(X, d_max=-1.0)],
     "clip must be positive; got nan": [
         lambda: shift.emd_critic(jax.random.key(0), X, X, X, X, clip=np.nan)
@@ -452,18 +459,17 @@ def test_an_array_of_another_byte_order_or_of_no_numbers_is_refused(call):
             call(FOREIGN.astype("float32").astype(kind))
 
 
-def test_the_functions_name_of_epsilon_does_for_layers_too():
+@pytest.mark.parametrize("eps", [0.5, 0.0])
+def test_the_functions_name_of_epsilon_does_for_layers_too(eps):
     x = jax.random.normal(jax.random.key(0), (6, 3))
-    for kind in (jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm):
-        layers = [kind(3, rngs=nnx.Rngs(0), eps=0.5), kind(3, rngs=nnx.Rngs(0), epsilon=0.5)]
-        first, second = (layer(x) for layer in layers)
-        np.testing.assert_array_equal(first, second)
-        assert [layer.epsilon for layer in layers] == [0.5, 0.5]
-    for kind in (jaxnorm.linen.BatchNorm, jaxnorm.linen.UnitizedBatchNorm):
-        layers = kind(use_running_average=False, eps=0.5), kind(epsilon=0.5)
-        key = jax.random.key(0)
-        first, _ = layers[0].init_with_output(key, x)
-        second, _ = layers[1].init_with_output(key, x, use_running_average=False)
-        np.testing.assert_array_equal(first, second)
-    expected, _ = jaxnorm.batch_norm(x, eps=0.5)
-    np.testing.assert_allclose(jaxnorm.nnx.BatchNorm(3, eps=0.5, rngs=nnx.Rngs(0))(x), expected)
+    for name in ("BatchNorm", "UnitizedBatchNorm"):
+        layer = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0), eps=eps)
+        assert layer.epsilon == eps
+        function = jaxnorm.batch_norm
+        if name == "UnitizedBatchNorm":
+            function = partial(jaxnorm.unitized_batch_norm, alpha=0.0)
+        expected, _ = function(x, eps=eps)
+        np.testing.assert_array_equal(layer(x), expected)
+        for option in ({"eps": eps}, {"epsilon": eps}):
+            linen = getattr(jaxnorm.linen, name)(use_running_average=False, **option)
+            np.testing.assert_array_equal(linen.init_with_output(jax.random.key(0), x)[0], expected)

@@ -170,6 +170,8 @@ def test_bad_samples_and_options_are_refused(critic, key):
         ValueError, match="steps and batch_size must be positive; got steps 0 and batch_size 128"
     ):
         critic(key, x, x, x, x, steps=0)
+    with pytest.raises(ValueError, match=r"positive; got steps 5 and batch_size 0$"):
+        critic(key, x, x, x, x, steps=5, batch_size=0)
     with pytest.raises(ValueError, match="y_test must be finite; 8 of 8 elements are not"):
         critic(key, x, x, x, jnp.nan * x)
     with pytest.raises(ValueError, match="clip must be positive; got 0"):

@@ -325,6 +325,17 @@ def test_a_stream_of_moments_may_start_empty_and_hold_constants():
         np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("scale", [1e-15, 1e15])
+def test_a_constant_is_merged_in_either_order(scale):
+    x = np.random.default_rng(4).gamma(2.0, size=(12, 1)).astype("float32") * np.float32(scale)
+    x[:5] = x[7]
+    parts = [(moments(jnp.asarray(x[:5])), 5), (moments(jnp.asarray(x[5:])), 7)]
+    for (a, n), (b, m) in (parts, parts[::-1]):
+        found = merge_moments(a, b, counts=(n, m))
+        for one, expected in zip(found, moments(jnp.asarray(x)), strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-5)
+
+
 def test_features_of_unlike_sizes_have_moments_of_their_own_units():
     x = np.random.default_rng(3).gamma(2.0, size=(50, 3)) * [1.0, 1e-15, 1e15]
     found = moments(jnp.asarray(x, "float32"))
