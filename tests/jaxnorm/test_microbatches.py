@@ -11,7 +11,7 @@ from flax import nnx
 
 import jaxnorm
 from jaxnorm.models import MLP, PreActResNet
-from jaxnorm.nnx import BatchNorm, BatchRenorm, UnitizedBatchNorm, microbatched, recalibrate
+from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, microbatched, recalibrate
 
 
 def batch(shape, classes, seed=0):
@@ -142,7 +142,6 @@ def test_what_cannot_be_split_is_refused():
         (layer(), 0, "must be at least 1; got 0"),
         (layer(), 3, "must divide the number of samples, 4; got 3"),
         (nnx.BatchNorm(3, rngs=nnx.Rngs(0)), 2, "must be layers of jaxnorm.nnx"),
-        (BatchRenorm(3, rngs=nnx.Rngs(0)), 2, "must not be BatchRenorm"),
         (layer(groups=2), 2, "must be in training mode and have groups=1"),
         (layer(use_running_average=True), 2, "must be in training"),
         (nnx.Sequential(twice, twice), 2, "it calls one batch norm twice"),
