@@ -15,7 +15,7 @@ RUNS = 10  # timed only a few times, because a call takes seconds
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    return {f"coupled channels of a LLaMA of {LAYERS} layers, beside tracing it": pairs}
+    return {f"coupled channels of a LLaMA of {LAYERS} layers, compared with tracing by JAX": pairs}
 
 
 def pairs() -> list[Pair]:

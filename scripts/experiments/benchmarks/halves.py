@@ -28,7 +28,9 @@ UNIFORM = 0.29  # the share of each group's channels that gives half of the mult
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    return {f"half of {name} beside the whole": partial(pairs, name) for name in BUILD}
+    return {
+        f"half of {name} compared with the whole network": partial(pairs, name) for name in BUILD
+    }
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:

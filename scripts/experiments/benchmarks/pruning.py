@@ -33,7 +33,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
         "criteria of VGG-16's 13 convolutions, one call": criteria,
         "distance of a layer to the Gaussian": distance,
-        "VGG-16 at 32×32, half of every layer's channels removed, beside the whole": halved,
+        "VGG-16 at 32×32 with half of all channels, compared with the whole network": halved,
     }
 
 

@@ -26,7 +26,7 @@ Params = dict[str, Any]
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     families = {"GPT-2": (gpt, gpt_shapes()), "LLaMA": (llama, llama_shapes())}
     return {
-        f"half of {name}, {TOKENS} tokens, beside the whole": partial(pairs, *family)
+        f"half of {name}, {TOKENS} tokens, compared with the whole network": partial(pairs, *family)
         for name, family in families.items()
     }
 
