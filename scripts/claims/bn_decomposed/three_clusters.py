@@ -100,8 +100,8 @@ def _equation_67(sums: np.ndarray, n: int) -> np.ndarray:
 
 EQUATIONS_63_TO_73 = claim(
     "Equations 63 to 73",
-    "Sums $A$, $B$, $C$ and $D$ over rows of four compositions give the norms of samples, and "
-    r"the ratio of norms is at most $\sqrt{8}/(n - 2)$",
+    "Four sums $A$, $B$, $C$ and $D$ over the rows of four compositions give the norms of the "
+    r"samples. The ratio of the norms is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
         "In the limit of many layers, rows of the compositions $C$ and $D$ vanish. The "

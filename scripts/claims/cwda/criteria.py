@@ -17,7 +17,8 @@ claim = partial(Claim, "CWDA")
 
 SECTION_1 = claim(
     "Section 1, filters and one-shot pruning",
-    "Each layer loses the same share of its filters, those with the smallest scores",
+    "In each layer, the same share of the filters is pruned, and the pruned filters have the "
+    "smallest scores",
     why="The statement describes the procedure of one-shot pruning. The paper does not say how "
     "it rounds $pN$, and our check rounds $pN$ down.",
 )

@@ -102,14 +102,13 @@ def _largest_cosine(v: np.ndarray) -> float:
 THEOREM_5_2 = claim(
     "Theorem 5, item 2",
     r"The angle of two filters tends to $\pi/2$",
-    corrected="The angle of each pair of filters tends to a right angle, but not all angles at "
-    "once if there are more filters than dimensions",
+    corrected="The angle of each pair of filters tends to a right angle. If there are more "
+    "filters than dimensions, the angles of all pairs cannot be right angles at the same time",
     remark=Remark(
         "over-reading",
-        "The angle of each pair of filters tends to a right angle, but the angles of all pairs "
-        "together do not. If there are more filters than dimensions, the filters cannot all be "
-        r"orthogonal: the largest $|\cos|$ of $N$ filters in $d$ dimensions is at least $\sqrt{(N "
-        "- d)/(d(N - 1))}$.",
+        "The angle of each pair of filters tends to a right angle. But if there are more filters "
+        r"than dimensions, the filters cannot all be orthogonal: the largest $|\cos|$ of $N$ "
+        r"filters in $d$ dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
     why=r"For the cosine $\cos$ of two filters, $(1 + \cos)/2$ has the distribution "
     r"$\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, with the variance $1/(4d)$.",

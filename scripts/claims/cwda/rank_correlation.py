@@ -51,9 +51,9 @@ CONCLUSION_FROM_THEOREM_1 = claim(
         "Gaussian filters with equal scales.",
     ),
     why=r"The correlation $\operatorname{Corr}(\ell_1, \ell_2) = \text{CV}_2/\text{CV}_1$ is 1 in "
-    r"one dimension and falls to $1/\sqrt{\pi - 2} = 0.936$ in many dimensions. The reason is "
-    "that the variance of the ratio of the norms falls only like $1/n$, as fast as the relative "
-    r"variances of the norms. A normal pair of correlation $\rho$ has $\mathrm{Sp} = "
+    r"one dimension and falls to $1/\sqrt{\pi - 2} = 0.936$ in many dimensions. The variance of "
+    "the ratio of the norms decreases only like $1/n$, which is as fast as the relative variances "
+    r"of the norms decrease. A normal pair of correlation $\rho$ has $\mathrm{Sp} = "
     r"(6/\pi)\arcsin(\rho/2)$.",
 )
 CONCLUSION_FROM_THEOREM_1.add(layer_spearman("E Sp, 64 filters of 144 dimensions", "l1", "l2"))

@@ -91,9 +91,9 @@ IN_FRONT = claim(
 SECTION_4_1_2 = claim(
     "Section 4.1 (2)",
     r"The rank correlation $\mathrm{Sp}$ rises with the number of filters",
-    corrected=r"For pairs with Fermat or GM, the distance of the rank correlation $\mathrm{Sp}$ "
-    r"from its limit falls like $1/N$. For $\ell_1$ and $\ell_2$, the rank correlation "
-    r"$\mathrm{Sp}$ hardly rises",
+    corrected="If Fermat or GM is one of two criteria, the difference between the rank "
+    r"correlation $\mathrm{Sp}$ and its limit decreases like $1/N$. For $\ell_1$ and $\ell_2$, "
+    r"the rank correlation $\mathrm{Sp}$ hardly rises",
     remark=Remark(
         "over-reading",
         r"If Fermat or GM is one of two criteria, the rank correlation $\mathrm{Sp}$ for Gaussian "

@@ -102,10 +102,11 @@ TEST_2 = claim(
         "For 16 filters of 144 weights, this $t$ test has the size 0.20 instead of 0.05. The size "
         "depends on the number of filters.",
     ),
-    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ are skewed: a small mean of the squares "
-    "comes with a small standard deviation, so $t$ is too often far below 0. If the standard "
-    r"deviations differ by exactly the margin, the statistic $(n - 1)s^2/(\text{margin} \cdot "
-    r"\text{mean})^2$ of the $\sigma_j$ has nearly a $\chi^2$ distribution.",
+    why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ have a skewed distribution. If the mean of "
+    "the squares is small, their standard deviation is small too. Therefore $t$ is too often far "
+    "below 0. If the standard deviations differ by exactly the margin, the statistic $(n - "
+    r"1)s^2/(\text{margin} \cdot \text{mean})^2$ of the $\sigma_j$ has nearly a $\chi^2$ "
+    "distribution.",
 )
 TEST_2.mean("the t test has size 5 % at the margin", 0.05, STDS, "t_at_margin", form="overread")
 TEST_2.mean("the t test's size is 0.20", T_SIZE, STDS, "t_at_margin", within=1e-3, form="corrected")

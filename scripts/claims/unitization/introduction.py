@@ -83,8 +83,8 @@ VANISHING = claim(
         "The outputs stop moving only if gradients vanish in all layers. If gradients vanish only "
         "in the first layers, the last layers still learn, and their outputs move.",
     ),
-    why="In a network of 20 sigmoid layers, the outputs of the first layer move by less "
-    "than a billionth of the movement of the last outputs.",
+    why="In a network of 20 sigmoid layers, the movement of the first layer's outputs is less "
+    "than a billionth of the movement of the last layer's outputs.",
 )
 
 
