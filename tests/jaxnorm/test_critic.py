@@ -42,7 +42,7 @@ class Network(linen.Module):
 
 
 @pytest.mark.parametrize(
-    "shape", [pytest.param((2, 8, 8, 3), marks=pytest.mark.slow), (2, 7, 6, 2), (3, 1, 1, 4)]
+    "shape", [pytest.param((2, 8, 8, 3), marks=pytest.mark.slow), (2, 7, 6, 2), (3, 4)]
 )
 def test_the_critic_is_the_network_of_the_appendix(shape, key):
     x = jax.random.normal(key, shape)
@@ -53,7 +53,8 @@ def test_the_critic_is_the_network_of_the_appendix(shape, key):
         like = kernel if name == "Dense_0" else kernel.reshape(3, 3, -1, kernel.shape[1])
         in_flax[name] = {"kernel": like, "bias": b + 0.1}
     params = [(kernel, b + 0.1) for kernel, b in params]
-    expected = jax.jit(Network().apply)({"params": in_flax}, x)
+    images = x if x.ndim == 4 else x[:, None, None]  # a vector is an image of one pixel
+    expected = jax.jit(Network().apply)({"params": in_flax}, images)
     found = jax.jit(critics._convolutional)(params, x)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -150,9 +151,10 @@ def test_samples_that_do_not_differ_have_the_bound_zero(key):
 
 @pytest.mark.parametrize("critic", CRITICS)
 def test_layers_may_be_vmapped(critic, key):
-    x = jax.random.normal(key, (4, 3, 8, 2, 2, 2))
+    x = jax.random.normal(key, (4, 3, 8, 2, 2, 2)).at[:, 2].set(7)
     keys = jax.random.split(key, 3)
     found = jax.jit(jax.vmap(critic))(keys, *x)
+    assert found[2] == 0  # all samples are equal
     for i in range(3):
         alone = jitted(critic)(keys[i], *x[:, i])
         np.testing.assert_allclose(found[i], alone, rtol=1e-9, atol=1e-15)
@@ -271,3 +273,25 @@ def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
         of_train, of_test = np.eye(3)[place] + 2, 5 - 4.5 * np.eye(3)[place]
         np.testing.assert_allclose(bound(of_train, of_test), expected)
     assert bound([1.0, 3.0, 2.0], [5.0, -0.5, 4.0]) == 0
+
+
+def test_the_critics_of_a_lower_bound_begin_at_the_samples_and_between_the_means(monkeypatch, key):
+    """The bound before any training, by NumPy."""
+    monkeypatch.setattr(lower, "train", lambda critic, params, *_, **__: params)
+    near, far = np.array([[0.5, -0.5], [-0.5, 0.5]]), np.array([[2.4, 2.0], [-1.6, -2.0]])
+    train = np.stack([near, far]) + 3
+    test = 1.1 * train
+    found = emd_lower_bound(key, *map(jnp.asarray, (*train, *test)))
+    center = train.mean((0, 1))
+    scale = np.sqrt(np.square(train - center).sum(-1).mean(-1)).max()
+    (x, y), (u, v) = (train - center) / scale, (test - center) / scale
+
+    def cones(z, apexes):
+        apexes = np.concatenate([apexes, np.zeros((1, 2))])
+        distances = np.linalg.norm(z[:, None] - apexes, axis=-1)
+        return -0.02 * np.log(np.exp(-distances / 0.02).sum(1))
+
+    direction = (x.mean(0) - y.mean(0)) / np.linalg.norm(x.mean(0) - y.mean(0))
+    critics = [lambda z: cones(z, y), lambda z: -cones(z, x), lambda z: z @ direction]
+    best = max(critics, key=lambda f: f(x).mean() - f(y).mean())
+    np.testing.assert_allclose(found, scale * (best(u).mean() - best(v).mean()), rtol=1e-9)

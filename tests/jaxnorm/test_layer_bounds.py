@@ -39,6 +39,8 @@ def test_gradients_of_the_bounds(key):
     check_grads(jax.jit(lambda g: shift.layer_norm_bounds(g, eps=1e-2)), (scale,), order=1)
     for bounds in (shift.dyt_bounds, shift.derf_bounds, shift.unitized_bounds):
         check_grads(jax.jit(bounds), (alpha, scale), order=1)
+    at_zero = jax.grad(lambda g: shift.layer_norm_bounds(g).radius)(0 * scale)
+    np.testing.assert_array_equal(at_zero, 0)
 
 
 def test_equal_scales_have_the_paper_s_numbers():

@@ -185,6 +185,14 @@ def test_a_record_unlike_the_others_is_named_by_split_and_number(changes):
     with pytest.raises(InputError, match="record 2 of test: "):
         datasets._stack(source, "test")
     assert len(datasets._stack([GOOD, GOOD], "test")[0]) == 2
+    with pytest.raises(InputError, match="record 0 of test: it has no image"):
+        datasets._stack([GOOD | {"image": np.zeros((0, 4, 1), np.uint8)}] * 2, "test")
+
+
+@pytest.mark.parametrize(("start", "note"), [(b"\xff\xd8\xff", "JPEG-rec"), (b"\x89PNG", "")])
+def test_images_in_jpeg_files_are_noted(start, note, monkeypatch, tmp_path):
+    monkeypatch.setattr(datasets, "_open", lambda *_, **__: (10, ([{"image": start}],)))
+    assert datasets._note("cifar10", tmp_path)[:8] == note
 
 
 def test_a_file_is_no_data_folder():

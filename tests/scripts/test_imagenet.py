@@ -175,6 +175,7 @@ def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop
     pixels = np.random.default_rng(0).integers(0, 256, (320, 256, 3), np.uint8)
     (view,) = imagenet.center(Image.fromarray(pixels), crop=224)  # nothing is resized
     np.testing.assert_array_equal(view, pixels[48:-48, 16:-16])
+    assert imagenet.resize(Image.new("RGB", (3, 4)), 2).size == (2, 3)  # 8/3 is nearer to 3
 
 
 def test_every_view_of_every_image_counts_once(records):
@@ -306,6 +307,6 @@ def test_a_record_that_cannot_be_read_is_named_by_split_and_number():
         records = [good, bad]
         read = partial(imagenet._read, records, imagenet.Shard(), crop=CROP, scales=SCALES)
         with pytest.raises(InputError, match="record 1 of train: "):
-            read(np.array([0, 1]), np.random.default_rng(0))
+            read(np.array([1, 0]), np.random.default_rng(0))
         with pytest.raises(InputError, match="record 1 of validation: "):
             evaluation._view(records, partial(imagenet.center, crop=CROP), 1)

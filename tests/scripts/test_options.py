@@ -137,6 +137,7 @@ def test_numbers_out_of_a_range_are_refused(name, value):
         ({"drops": (0.5, -3.0)}, r"--drops must lie in \(0, 1\); got -3"),
         ({"weight_decay": math.inf}, "--weight-decay must be a finite number; got inf"),
         ({"norm_groups": -1}, "--norm-groups must be at least 0; got -1"),
+        ({"norm_groups": 2.5}, "--norm-groups must be a whole number; got 2.5"),
     ],
 )
 def test_recipes_that_mean_nothing_are_refused(changes, sentence):

@@ -296,6 +296,8 @@ def test_the_answer_is_of_the_largest_ratio():
     assert f"digits, 50 % removed: {100 * max(limits):.1f} points recalibrated." in said
     table["digits", 0.5, "least squares"] = {"l1": cells["l1"], "l2": cells["l1"]}
     assert "points recalibrated and 0.0 points after least squares." in repair_page.answer(table)
+    alone = {("digits", 0.5, "recalibrated"): {"l1": cells["l1"]}}
+    assert "digits, 50 % removed: one criterion was measured." in repair_page.answer(alone)
 
 
 def test_the_degrees_of_freedom_are_by_welch_and_satterthwaite():

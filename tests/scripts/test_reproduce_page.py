@@ -235,6 +235,7 @@ def test_a_layer_without_a_ranking_is_a_gap(results):
         ([0.02, -0.02, 0.005], "within one standard error: no difference seen"),
         ([0.0, 0.0, 0.0], "no difference at all"),
         ([0.01], "higher in the one seed there is"),
+        ([-0.01], "lower in the one seed there is"),
     ],
 )
 def test_a_difference_is_judged_by_its_standard_error(results, values, sentence):

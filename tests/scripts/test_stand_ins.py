@@ -20,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 @pytest.mark.parametrize("name", stand_ins.DATA_SETS)
 def test_noise_has_the_shape_and_the_classes_of_its_data_set(name):
     made = stand_ins.noise(name, 6)
-    assert made.note == stand_ins.NOTE
+    assert (made.note, made.version) == (stand_ins.NOTE, "noise")
     if isinstance(made, Images):
+        assert made.y_train.dtype == made.y_test.dtype == np.int32
         assert made.x_train.shape[1:] == stand_ins.DATA_SETS[name].shape
         assert (len(made.x_train), len(made.y_train), len(made.x_test)) == (120, 120, 6)
         assert abs(made.x_train.mean()) < 0.1
