@@ -413,6 +413,9 @@ def test_all_checks_are_decided_together():
     assert not alone[0].as_recorded
     assert together[0].as_recorded
     np.testing.assert_allclose(together[0].findings[7].p_value, 100 * p, rtol=1e-3)
+    near = {"uniform": measured["uniform"]._replace(mean=values | {"u3": 1.0 + 0.9999 * z})}
+    found = claims.decide([claim_of(*parts)], near)[0].findings  # p grows from test to test
+    assert found[3].p_value == found[7].p_value
 
 
 def several(functions):

@@ -94,6 +94,22 @@ def test_a_slope_below_zero_changes_the_growth_as_by_hand():
     np.testing.assert_allclose(relu.drift, np.log(cluster_growth(n)) / 2, rtol=1e-4)
 
 
+def test_the_spread_of_relu_at_finite_width_by_hand():
+    """Before ReLU, the odd sample is r = n − 1 times as long as the others and opposite to them."""
+    n, r, width = 10, 9, 400
+    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variances and the covariance of one unit
+    distance = 6 * (r**4 + 1) / (r**2 + 1) ** 2 - 1
+    both = 2 / (r**2 + 1) - 1
+    found, infinite = spread_distribution(n, width, *RELU), np.log(cluster_growth(n)) / 2
+    drift = infinite + (distance - spread) / (4 * width)
+    noise = (spread + distance - 2 * both) / (4 * width)
+    assert found is not None
+    np.testing.assert_allclose(found[1:], [2 * drift / noise, drift, noise], rtol=1e-6)
+    narrow = cluster_spread(n, *RELU)
+    assert narrow is not None
+    np.testing.assert_allclose(found.mean, narrow * drift / infinite, rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "error"), [(300, 0.25), (1000, 0.12), (3000, 0.06)])
 def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):

@@ -18,6 +18,7 @@ LIST: Any = [[1.0, 2.0]]
 DATES: Any = np.array(["2026-11-26"], "datetime64[D]")
 TUPLE: Any = (ROW, ROW)
 NUMBER: Any = 1.0
+AXES: Any = [0]
 HALF: Any = "0.5"
 NUMPY_HALF: Any = np.str_(HALF)
 HALF_WAY: Any = 2.5
@@ -73,6 +74,15 @@ WRONG_TYPES = {
         lambda: jaxnorm.unitize(X, HALF),
         lambda: jaxnorm.unitize_bounded(X, HALF),
         lambda: jaxnorm.interpolated(HALF, 1.0),
+    ],
+    "x_weights must be real; got complex128": [
+        lambda: shift.emd_1d(X, X, x_weights=jnp.ones(len(X), complex)),
+        lambda: shift.emd(X, X, x_weights=jnp.ones(len(X), complex)),
+    ],
+    r"axis must be one int; got \[0\]": [
+        lambda: jaxnorm.unit_vector(X, axis=AXES),
+        lambda: jaxnorm.unitize(X, 0.5, axis=AXES),
+        lambda: jaxnorm.unitize_bounded(X, 0.5, axis=AXES),
     ],
     "scale must be real; got complex128": [
         lambda: jaxnorm.batch_norm(X, scale=jnp.ones(3, complex))
@@ -194,6 +204,9 @@ WRONG_SHAPES = {
     ],
     r"axis must name axes of an array of shape \(\); got -1": [
         lambda: jaxnorm.unit_vector(jnp.ones(()))
+    ],
+    "counts must be the two numbers of samples; got 1.0": [
+        lambda: jaxnorm.merge_moments(jaxnorm.moments(X), jaxnorm.moments(X), counts=NUMBER)
     ],
     r"a and b must have the same features; got shapes \(3,\) and \(2,\)": [
         lambda: jaxnorm.merge_statistics(

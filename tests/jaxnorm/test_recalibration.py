@@ -102,6 +102,18 @@ def test_of_a_layer_that_is_called_twice_the_last_call_counts():
     np.testing.assert_allclose(model.norm.var[...], seen.var(0), rtol=1e-4)
 
 
+def test_a_mask_of_samples_counts_their_pixels():
+    rng = np.random.default_rng(2)
+    batches = [rng.gamma(2.0, k, (4, *spatial, 3)) for k, spatial in ((1, (2, 5)), (4, (1, 3)))]
+    mask = np.array([True, False, True, True])
+    norm = jaxnorm.nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+    given = [(jnp.asarray(x, "float32"), jnp.asarray(mask)[:, None, None]) for x in batches]
+    recalibrate(norm, given, call=lambda norm, batch: norm(batch[0], mask=batch[1]))
+    seen = np.concatenate([x[mask].reshape(-1, 3) for x in batches])
+    np.testing.assert_allclose(norm.mean[...], seen.mean(0), rtol=1e-4)
+    np.testing.assert_allclose(norm.var[...], seen.var(0), rtol=1e-4)
+
+
 def test_options_of_the_plan_are_those_of_the_layers():
     """An option of the layers that recalibration might keep has a value here."""
     left_out = {"dtype", "epsilon", "use_scale", "use_bias"}

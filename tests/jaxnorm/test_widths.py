@@ -84,6 +84,7 @@ LAYERS: dict[str, Any] = {
         n, 2 * n, (3,), transpose_kernel=True, **o
     ),
     "linear": lambda n, **o: nnx.Linear(n, 2 * n, **o),
+    "general with a batch": lambda n, **o: nnx.LinearGeneral(n, 2 * n, batch_axis={0: 3}, **o),
     "general": lambda n, **o: nnx.LinearGeneral((2, n), (n, 5), axis=(-2, -1), **o),
     "einsum": lambda n, **o: nnx.Einsum("ab,bcd->acd", (n, 2, 3 * n), (2, 3 * n), **o),
     "embedding": lambda n, **o: nnx.Embed(5 * n, n, **o),
