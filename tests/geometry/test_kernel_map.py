@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -198,14 +199,16 @@ def test_the_stable_fixed_point_is_where_layers_lead():
 
 
 def test_fixed_points_of_ordered_and_critical_maps():
-    v = 0.3**2  # κ(ρ) = sinh(vρ)/sinh(v)
+    v, one = 0.3**2, jnp.ones(())  # κ(ρ) = sinh(vρ)/sinh(v)
     ordered = fixed_point(mixed_map(kernel_map(jnp.sin, std=0.3), bias=0.5))
     slope = 0.5 * v / np.tanh(v)
     np.testing.assert_allclose(ordered, [1, slope, -1 / np.log(slope)], rtol=1e-10)
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
+    above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
+    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # rounding errors
     assert critical.depth_scale > 1e9
-    none, one = jnp.zeros(0), jnp.ones(())
+    none = jnp.zeros(0)
     square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
     assert fixed_point(square) == (0, 0, 0)  # κ(ρ) = ρ² has no slope at 0
 
@@ -229,6 +232,8 @@ def test_mixed_and_layer_norm_maps_by_hand():
     mixed = mixed_map(kernel, skip=0.3, bias=0.2)
     np.testing.assert_allclose(mixed(RHO), 0.3 * RHO + 0.2 + 0.5 * cosine_step(RHO), atol=1e-14)
     np.testing.assert_allclose(mixed.slope, 0.3 + 0.5, atol=1e-14)
+    none_left = mixed_map(kernel, skip=0.25, bias=0.75)
+    np.testing.assert_allclose(none_left(RHO), 0.25 * RHO + 0.75, atol=1e-14)
     normed = layer_norm_map(kernel)
     expected = (cosine_step(RHO) - 1 / np.pi) / (1 - 1 / np.pi)
     np.testing.assert_allclose(normed(RHO), expected, atol=1e-14)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.cli import InputError
 from experiments.language import architecture, removal
 from experiments.language.architecture import parse
 
@@ -115,6 +116,9 @@ def test_sliding_layers_of_gemma_3_have_a_base_of_their_own():
     ).rates
     np.testing.assert_allclose(scaled[0], [1, 0.1], rtol=1e-12)
     np.testing.assert_allclose(scaled[5], [1 / 8, 1e-3 / 8], rtol=1e-12)
+    known = {"sliding_attention": None, "full_attention": {"rope_theta": 100.0}}
+    rates = parsed("gemma3_text", head_dim=4, sliding_window=5, rope_parameters=known).rates
+    np.testing.assert_allclose(rates[4:6], [[1, 0.01], [1, 0.1]], rtol=1e-12)
 
 
 def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
@@ -145,3 +149,22 @@ def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
     np.testing.assert_allclose(
         rates[1:], np.array([0.5, 0.25, 0.125]) * (share + (1 - share) / 8), rtol=1e-12
     )
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "sentence"),
+    [
+        ("llama", {"hidden_size": 0}, "positive whole number hidden_size; got 0"),
+        (
+            "qwen3_moe",
+            {"moe_intermediate_size": 8, "mlp_only_layers": [1]},
+            r"mlp_only_layers \[1\]",
+        ),
+        ("mixtral", {}, "positive whole number num_local_experts; got None"),
+        ("llama", {"layer_types": ["full_attention"] * 6 + ["linear"]}, "got 7 entries, .*linear"),
+        ("llama", {"use_bidirectional_attention": True}, "attention must be causal"),
+    ],
+)
+def test_an_architecture_that_cannot_be_is_refused(family, changes, sentence):
+    with pytest.raises(InputError, match=sentence):
+        parsed(family, **changes)
