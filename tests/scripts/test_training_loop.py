@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,6 +47,14 @@ def test_a_state_is_saved_every_half_minute_and_at_the_end(time, monkeypatch):
         save(chunk(step))
     # half a minute is counted from the last time: 31, 62, 93; the ninth step is the last
     assert saved == [3, 6, 7, 9]
+
+
+def test_a_run_of_one_chunk_starts_no_trace(tmp_path):
+    trainer: Any = SimpleNamespace(total_steps=4)
+    view: Any = SimpleNamespace(log=pytest.fail)
+    loop.Profiling(trainer, tmp_path, view)(chunk(4))
+    with pytest.raises(RuntimeError):  # no trace is open
+        jax.profiler.stop_trace()
 
 
 def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
