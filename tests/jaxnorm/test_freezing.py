@@ -11,7 +11,7 @@ from flax import nnx
 
 import jaxnorm
 from jaxnorm.models import MLP
-from jaxnorm.nnx import BatchNorm, norm_parameters
+from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, norm_parameters
 from tests.support.layers import layer_classes
 
 X = jnp.asarray(np.random.default_rng(0).gamma(2.0, size=(16, 3)), "float32")
@@ -82,8 +82,8 @@ def trained(model, wrt):
     return {path for path, leaf in after if not np.array_equal(leaf[...], before[path])}
 
 
-@pytest.mark.parametrize("norm", [BatchNorm, nnx.BatchNorm])
-def test_scale_and_bias_are_frozen_by_a_filter(norm):
+@pytest.mark.parametrize("norm", [BatchNorm, nnx.BatchNorm, UnitizedBatchNorm])
+def test_parameters_of_norms_are_frozen_by_a_filter(norm):
     model = network(norm)
     changed = trained(model, nnx.All(nnx.Param, nnx.Not(norm_parameters(model))))
     statistics = {("norms", i, name) for i in (0, 1) for name in ("mean", "var")}

@@ -346,6 +346,7 @@ def test_features_of_unlike_sizes_have_moments_of_their_own_units():
 def test_bessel_corrects_nothing_where_nothing_is_left():
     counts = jnp.array([0.0, 1.0, 2.0, 128.0])
     np.testing.assert_allclose(bessel(counts), [1, 1, 2, 128 / 127])
+    assert jnp.isnan(bessel(jnp.nan))
     np.testing.assert_allclose(bessel(counts, eps=1e-3), [1, 1, 2 / 0.999, 128 / 126.999])
 
 
