@@ -41,7 +41,10 @@ class Slots(NamedTuple):
 
 
 class State(NamedTuple):
-    """The tree at one depth, multiplied by n**depth, so that the factors p/n need no division.
+    """The neurons of the tree at one depth.
+
+    Each layer multiplies heights by the number n of samples, so that a mean over samples needs no
+    division by n. The field `sums` contains these factors, and `slots` does not.
 
     Attributes:
       slots: The neurons of three or more values.
@@ -49,7 +52,7 @@ class State(NamedTuple):
         samples. Row 0 is for neurons that are positive on the first p samples and zero on the
         others. Row 1 is for neurons that are zero on the first p samples and positive on the
         others.
-      power: n**depth, a factor that the heights of slots do not include.
+      power: n**depth, the factor that is missing in the heights of `slots`.
     """
 
     slots: Slots

@@ -95,7 +95,10 @@ def expected_overlap(
 def spearman_of_noise(
     noise: Parameter, num_filters: Parameter, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
-    """`expected_spearman` for a normal pair, given t = 1/ρ² − 1 and the sign of ρ."""
+    """`expected_spearman` of two jointly normal scores of correlation ρ.
+
+    The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
+    """
     # asin ρ = π/2 − atan √t keeps digits that ρ = 1 − 10⁻⁸ would lose
     whole = jnp.pi / 2 - jnp.arctan(jnp.sqrt(jnp.maximum(noise, 0.0)))
     half = jnp.arcsin(jnp.sqrt(1 / (1 + noise)) / 2)
@@ -105,7 +108,10 @@ def spearman_of_noise(
 def overlap_of_noise(
     noise: Parameter, *, ratio: int | float, sign: Parameter = 1.0
 ) -> Float[Array, "..."]:
-    """`expected_overlap` for a normal pair, given t = 1/ρ² − 1 and the sign of ρ."""
+    """`expected_overlap` of two jointly normal scores of correlation ρ.
+
+    The argument `noise` is 1/ρ² − 1, and `sign` is the sign of ρ.
+    """
     from scipy.special import ndtri  # imported here, because this import takes half a second
 
     ratio = fraction(ratio)

@@ -118,7 +118,9 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 
 @auto_sharded
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
-    """Test that the weights' distribution is symmetric about 0, as CWDA Plus assumes.
+    """Test that the weights' distribution is symmetric about 0.
+
+    Huang et al. assume this symmetry in their conjecture "CWDA Plus" about trained filters.
 
     The statistic is sup |F(x) + F(−x) − 1| √n. To compute the statistic, sort the n weights by
     falling size and add their signs: the statistic is the largest absolute partial sum of the

@@ -43,8 +43,9 @@ def test_tiny_angles_are_resolved_where_an_arccosine_gives_zero(dtype, theta):
     np.testing.assert_allclose(found[3], np.pi, rtol=1e-7)
 
 
-def test_angles_agree_with_arccosines_where_these_are_good(key):
-    x = np.asarray(jax.random.normal(key, (20, 5)))
+@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])  # the second is larger than a block
+def test_angles_agree_with_arccosines_where_these_are_good(shape, key):
+    x = np.asarray(jax.random.normal(key, shape))
     u = x / np.linalg.norm(x, axis=1, keepdims=True)
     expected = np.arccos(np.clip(u @ u.T, -1, 1))
     np.testing.assert_allclose(angles(jnp.asarray(x)), expected, atol=1e-7)

@@ -60,8 +60,16 @@ def test_a_large_mean_in_float32_does_not_spoil_the_standard_error(key):
 )
 def test_events_counts_and_short_numbers_can_be_drawn(draw, expected, key):
     mean, stderr, _ = monte_carlo(draw, key, 5000, batch_size=1000)
-    assert mean.dtype in (jnp.float32, jnp.float64)
+    is_short = draw(key).dtype == jnp.bfloat16
+    assert mean.dtype == stderr.dtype == (jnp.float32 if is_short else jnp.float64)
     assert abs(mean - expected) < 5 * stderr
+
+
+def test_a_key_of_another_generator_is_used_as_it_is():
+    key = jax.random.key(3, impl="rbg")
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(8))
+    found = monte_carlo(jax.random.uniform, key, 8, devices=jax.devices()[:1])
+    np.testing.assert_allclose(found.mean, jax.vmap(jax.random.uniform)(keys).mean(), rtol=1e-12)
 
 
 def test_a_constant_has_no_error(key):
@@ -166,6 +174,13 @@ def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12)
     whole = monte_carlo(jax.random.uniform, key, 5956)
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)
+
+
+def test_all_draws_are_made_if_the_target_is_not_reached(key):
+    found = monte_carlo(jax.random.uniform, key, 1100, target_stderr=1e-9)
+    whole = monte_carlo(jax.random.uniform, key, 1100)
+    assert found.samples == 1100
+    np.testing.assert_allclose(found.mean, whole.mean, rtol=1e-12)
 
 
 def test_drawing_stops_when_every_number_is_precise(key):

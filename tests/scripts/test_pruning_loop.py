@@ -182,7 +182,7 @@ def test_the_table_has_the_accuracies_after_the_last_step():
     last = len(criteria) - 1
     assert found["spread"]["pruned"]["values"] == pytest.approx([0.1 * last, 0.2 * last])
     assert found["spread"]["fine-tuned"]["values"] == pytest.approx([0.1 * last] * 2)
-    # of the same ranks in both networks: χ² = n (k − 1), the largest that there is
+    # if both networks rank the criteria equally, χ² has its largest value, n (k − 1)
     n, k = 2, len(criteria)
     assert found["friedman"]["pruned"]["statistic"] == pytest.approx(n * (k - 1))
     assert found["friedman"]["fine-tuned"]["statistic"] == pytest.approx(0, abs=1e-9)

@@ -288,8 +288,8 @@ class UnionFind:
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
             raise ValueError(
-                f"groups must hold only channels that this program does not need; its {name} "
-                f"needs removed channels{at(line_of(self.equations))}"
+                f"groups must hold only channels that can be removed from this program; its {name} "
+                f"needs some of them{at(line_of(self.equations))}"
             )
 
     def union_all(self, values: Values, shape: Sequence[int]) -> tuple[Vector, ...]:

@@ -74,8 +74,8 @@ class TracedChannels(NamedTuple):
             reason = self.sets.reasons[pinned[0]]
             by = report_of(self.sets.pinned[reason])
             raise ValueError(
-                "groups must hold only channels that this program does not need; its "
-                f"{by.primitive} needs removed channels{at(by.line)}"
+                "groups must hold only channels that can be removed from this program; its "
+                f"{by.primitive} needs some of them{at(by.line)}"
             )
 
 

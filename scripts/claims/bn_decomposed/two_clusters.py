@@ -201,8 +201,9 @@ EQUATION_56 = claim(
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Eqs. 53 and 57",
     fault="misprint",
-    why="The printed cosine of Eq. 56 would depend on the unit of the heights. We read Eq. 56 "
-    "from a text extraction of the PDF, and a single wrong character in the extraction could "
+    why="The heights $c$ have a unit. The printed numerator has this unit, and the denominator has "
+    "its square, so the printed cosine would depend on the unit. We read Eq. 56 from a text "
+    "extraction of the PDF, and a single wrong character in the extraction could "
     "explain the square root.",
 )
 

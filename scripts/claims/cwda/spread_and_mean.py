@@ -99,8 +99,8 @@ TEST_2 = claim(
         "hypothesis",
         "The paper does not specify its test of equal standard deviations. One possible test is a "
         r"$t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
-        "For 16 filters of 144 weights, this $t$ test has the size 0.20 instead of 0.05. The size "
-        "depends on the number of filters.",
+        "For 16 filters of 144 weights, this $t$ test at level 5 % rejects a true hypothesis in "
+        "20 % of all cases. This share depends on the number of filters.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ have a skewed distribution. If the mean of "
     "the squares is small, their standard deviation is small too. Therefore $t$ is too often far "

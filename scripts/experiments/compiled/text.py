@@ -1,4 +1,4 @@
-"""Parses the text of a compiled program, XLA's HLO, and counts the bytes of its shapes.
+"""Parses XLA's HLO, the text of a compiled program, and counts the bytes of arrays.
 
 A program is a dictionary from each computation to its list of instructions. Shapes remain text,
 such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element type,

@@ -91,7 +91,7 @@ def train(tree: Tree, x: np.ndarray, y: np.ndarray, epochs: int, rate: float) ->
 
 @cache
 def training(steps: int, rate: float) -> Callable[..., Tree]:
-    """The steps of Adam over rows of images, as a compiled function."""
+    """A function that trains a tree by Adam, one step for each row of image indices."""
     optimizer = optax.adam(optax.cosine_decay_schedule(rate, steps))
 
     def loss(tree: Tree, x: jax.Array, y: jax.Array) -> jax.Array:

@@ -28,7 +28,10 @@ def units(epochs: int, seeds: int) -> int:
 def measure(
     script: str, recipe: Recipe, seeds: int, data_dir: Path | None, out: Path, stages: Stages
 ) -> dict[str, Any]:
-    """Run all stages of `script`; networks keep their checkpoints in `out`."""
+    """The results of all stages.
+
+    Networks write their checkpoints to `out`. The results name `script` as their command.
+    """
     start = time.perf_counter()
     with stages.stage("data"):
         images = datasets.load(recipe.dataset, data_dir)
