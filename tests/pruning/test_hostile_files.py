@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -175,6 +176,24 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
         else:
             with pytest.raises(WeightsError, match=said):
                 reader.load(file)
+
+
+def test_a_list_that_occurs_twice_has_its_items_at_both_places():
+    items = [1, 2]
+    content = {"first": items, "second": items}
+    reader = Interpreter({}, lambda pid: pid, steps=100, max_bytes=1000)
+    assert reader.load(io.BytesIO(pickle.dumps(content, protocol=2))) == content
+
+
+@pytest.mark.parametrize("deep", [64, 65])
+def test_hdf5_may_have_64_levels(deep, tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["/".join(["g"] * (deep - 1) + ["kernel"])] = WEIGHT
+    if deep == 64:
+        assert len(load(path)) == 1
+    else:
+        assert "at most 64 deep" in refused(path)
 
 
 def test_a_mapping_that_holds_itself_is_refused():

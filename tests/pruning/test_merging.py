@@ -367,7 +367,8 @@ def test_bad_plans_and_masks_are_refused():
     merge = partial(merge_channels, mlp, params, groups, inputs=(x,))
     message = r"a matrix of shape \(3, 2\) for a, .* finite .* not negative .*; got shape \(3, 2\)"
     negative = np.array([[2.0, -1.0], [1.0, 2.0], [1.0, 1.0]])
-    for bad in (np.eye(3)[:, :2], negative, np.abs(negative) * [1.0, np.inf]):
+    column = np.ones((3, 1)) * [1.0, 0.0]
+    for bad in (np.eye(3)[:, :2], column, negative, np.abs(negative) * [1.0, np.inf]):
         with pytest.raises(ValueError, match=message):
             merge(keep, plan=lambda features, keep, bad=bad: bad)
     for other in (np.eye(3), np.ones(3)):
