@@ -470,16 +470,13 @@ def test_an_array_of_another_byte_order_or_of_no_numbers_is_refused(call):
 
 
 def test_the_functions_name_of_epsilon_does_for_layers_too():
-    eps = 0.5
     x = jax.random.normal(jax.random.key(0), (6, 3))
-    for name in ("BatchNorm", "UnitizedBatchNorm"):
-        layer = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0), eps=eps)
-        assert layer.epsilon == eps
-        function = jaxnorm.batch_norm
-        if name == "UnitizedBatchNorm":
-            function = partial(jaxnorm.unitized_batch_norm, alpha=0.0)
-        expected, _ = function(x, eps=eps)
+    unitized = partial(jaxnorm.unitized_batch_norm, alpha=0.0)
+    for name, function in (("BatchNorm", jaxnorm.batch_norm), ("UnitizedBatchNorm", unitized)):
+        layer = getattr(jaxnorm.nnx, name)(3, rngs=nnx.Rngs(0), eps=0.5)
+        assert layer.epsilon == 0.5
+        expected, _ = function(x, eps=0.5)
         np.testing.assert_array_equal(layer(x), expected)
-        for option in ({"eps": eps}, {"epsilon": eps}):
+        for option in ({"eps": 0.5}, {"epsilon": 0.5}):
             linen = getattr(jaxnorm.linen, name)(use_running_average=False, **option)
             np.testing.assert_array_equal(linen.init_with_output(jax.random.key(0), x)[0], expected)

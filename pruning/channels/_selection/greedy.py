@@ -15,7 +15,9 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-SWAP_MARGIN = 1e-9  # smallest share by which a swap must lower the error
+# A swap must lower the error by more than this share, which exceeds rounding errors, so no swap is
+# later reversed.
+SWAP_MARGIN = 1e-9
 
 
 def reconstruction_scores(
