@@ -7,7 +7,7 @@ alternate in one process, and are timed. The ratio of times is the median over p
 calls, and is printed with its quartiles. A ratio below 1 means that our program is faster. Layers
 are also compared with a plain copy of their input, whose time is the least that memory allows, and
 with the memory of Flax's compiled program. `--out` writes the numbers and the load of the machine
-to a file.
+to a file after every group of programs.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -17,7 +17,7 @@ if __name__ == "__main__":  # imported here: these imports take seconds
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,13 +59,19 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compare the times of our functions with other libraries and print a table for each group."""
     groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():
-        results = measure(groups, options)
-        if options.out is not None:
-            files.write_results(options.out, results)
+        for results in measure(groups, options):
+            if options.out is not None:
+                files.write_results(options.out, results)
 
 
-def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options) -> dict[str, Any]:
-    """Time all groups of programs, print each group at once, and return rows and settings."""
+def measure(
+    groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options
+) -> Iterator[dict[str, Any]]:
+    """Time all groups of programs, and print each group at once.
+
+    Yields:
+      The settings and the rows of the groups that are timed so far, after every group.
+    """
     import jax
 
     from experiments.benchmarks import timing
@@ -85,8 +91,9 @@ def measure(groups: dict[str, Callable[[], Sequence["Pair"]]], options: Options)
             title = f"{title}; {device}, {how}"
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
-    settings = {"options": asdict(options) | {"out": str(options.out)}, "seconds": cli.seconds()}
-    return provenance | settings | {"seeds": None, "ratios": "paired", "groups": found}
+            settings = {"options": asdict(options) | {"out": str(options.out)}}
+            settings |= {"seconds": cli.seconds(), "seeds": None, "ratios": "paired"}
+            yield provenance | settings | {"groups": found}
 
 
 def choose(options: Options) -> dict[str, Callable[[], Sequence["Pair"]]]:

@@ -204,6 +204,18 @@ def test_the_numbers_are_kept_with_what_made_them(monkeypatch, tmp_path):
     assert kept["peers"]["flax"] == flax.__version__
 
 
+def test_the_numbers_of_finished_groups_are_kept_if_a_later_group_fails(monkeypatch, tmp_path):
+    def fails():
+        raise MemoryError
+
+    first = timing.Pair("x / y", lambda: 0, lambda: 0)
+    monkeypatch.setattr(bench, "choose", lambda _: {"one": lambda: [first], "two": fails})
+    with pytest.raises(MemoryError):
+        bench.main(bench.Options(runs=3, out=tmp_path / "bench.json"))
+    kept = json.loads((tmp_path / "bench.json").read_text())
+    assert list(kept["groups"]) == ["one"]
+
+
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     monkeypatch.setattr(pruning, "VGG16", ((16, 27), (8, 9)))
     gm = next(pair for pair in pruning.criteria() if pair.name.startswith("gm/"))
