@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Tools import `experiments` and `claims` from `scripts`, as the commands do.
+# Tools import the packages `experiments` and `claims` from `scripts`.
 SCRIPTS = str(Path(__file__).parents[1] / "scripts")
 if SCRIPTS not in sys.path:
     sys.path.insert(1, SCRIPTS)

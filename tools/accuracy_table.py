@@ -1,4 +1,4 @@
-"""The table in docs/training.md of one network with several layers; `tools.tables` writes it."""
+"""The table of a network's accuracies by normalization in docs/training.md, for `tools.tables`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ NAMES = {
 
 
 def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-    """A row for each layer: accuracies of all seeds, their mean, and its difference to batch norm.
+    """A row for each normalization: all accuracies, their mean, and the difference to batch norm.
 
     Args:
       results: The contents of results.json for each normalization; all have the same seeds.
@@ -31,7 +31,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
-    """The mean difference over equal seeds, its standard error and a t interval.
+    """The mean difference over pairs with equal seeds, its standard error and a t interval.
 
     For batch norm itself, the text of the difference is empty.
     """

@@ -1,6 +1,6 @@
-"""The table of architectures in docs/programs.md: removable channels, reasons, and errors.
+"""The table of architectures in docs/programs.md: removable channels, fixed channels and errors.
 
-`python -m tools.tables --computed` writes it.
+`python -m tools.tables --computed` writes the table.
 """
 
 import re
@@ -38,7 +38,7 @@ WHY = {
 
 
 class Cut(NamedTuple):
-    """A pruned architecture: its error, and whether it runs only by `resized`."""
+    """A pruned architecture: its error, and whether its program must be changed by `resized`."""
 
     error: float
     resizes: bool
@@ -46,7 +46,7 @@ class Cut(NamedTuple):
 
 
 def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The results of a compiled program; by default, `cut` evaluates the program in NumPy."""
+    """The results of the compiled `function`; by default, `cut` evaluates programs in NumPy."""
     return jax.jit(function)(*arguments)
 
 
@@ -57,7 +57,7 @@ def cut(
     *,
     resize: bool = False,
 ) -> Cut:
-    """Remove the share `ratio` of every group at random, and compare with the masked network."""
+    """Remove a random share `ratio` of every group of channels; compare with the masked network."""
     apply, params, inputs, _ = model
     groups = coupled_channels(apply, params, *inputs, resize=resize)
     rng = np.random.default_rng(0)
@@ -94,7 +94,7 @@ def size(tree: Any) -> int:
 
 
 def _channels(model: Architecture) -> tuple[int, int]:
-    """The numbers of removable and of all output channels, over arrays of two or more axes."""
+    """The number of removable and of all output channels of arrays with two or more axes."""
     groups = coupled_channels(model.apply, model.params, *model.inputs)
     leaves = [np.shape(leaf) for leaf in jax.tree.leaves(model.params)]
     total = sum(shape[model.outputs] for shape in leaves if len(shape) > 1)
@@ -108,12 +108,12 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
-# Operations that fix channels together with other channels, such as the zeros of a shortcut.
+# These primitives only fix channels together with other channels, such as the zeros of a shortcut.
 BESIDE = ("add", "dot_general")
 
 
 def stays(model: Architecture, *, resize: bool = False) -> str:
-    """The reason why channels are fixed, with the primitive and the place in the code."""
+    """The reasons why channels cannot be removed, each with the primitive and its lines of code."""
     places: dict[str, dict[str, None]] = {}
     for report in pinning(model.apply, model.params, *model.inputs, resize=resize):
         if report.primitive in BESIDE:

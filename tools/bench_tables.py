@@ -1,4 +1,4 @@
-"""The tables of docs/results/bench: `tools.tables` writes them."""
+"""The tables of the benchmarks in docs/results/bench; `tools.tables` writes the tables."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """How the file was measured, and a table for each group whose title begins with `titles`."""
+    """How a file was measured, and a table for each group of rows with a title from `titles`."""
     parts = [provenance(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):
@@ -20,7 +20,7 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 
 
 def provenance(found: dict[str, Any], subject: str) -> str:
-    """Sentences that explain the numbers and name the machine and the file."""
+    """Sentences that explain the numbers of a file of results and name the machine."""
     machine, options = found["environment"], found["options"]
     ratios = (
         "A ratio is our time divided by the time of the compared program. The tables show the "
@@ -38,7 +38,7 @@ def provenance(found: dict[str, Any], subject: str) -> str:
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each pair; for pruned networks, also the reached share of the ideal speed-up."""
+    """A row for each comparison; for pruned networks, with the share of the ideal speed-up."""
     ideals = [IDEAL.search(row["name"]) for row in rows]
     shares = all(ideals)
     share = " share of the ideal speed-up |" if shares else ""
@@ -55,7 +55,7 @@ def _milliseconds(value: float) -> str:
 
 
 def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each shape and a column for each layer, with ratios of memory to Flax's."""
+    """A row for each input shape, with each layer's ratio of times and ratio of memory to Flax."""
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]

@@ -1,11 +1,11 @@
-"""Loads hostile files of weights in processes with limited memory and time; measures each load.
+"""Loads hostile weight files in processes with limited memory and time, and measures each load.
 
     python -m tools.bounded_loads --mutated 2000 --seed 0
 
-A file may take a second of processor time, 64 MiB and four times its size. The loader must load the
-file or refuse it with one sentence. The tool prints a line for each file that breaks this rule,
-then one JSON object, and exits with 1 if any file breaks it. Python, JAX and h5py are loaded once,
-because each file is loaded in a fork of the same process.
+A load may take one second of processor time, and 64 MiB of memory plus four times the size of the
+file. The loader must load the file or refuse it with one sentence. The tool prints a line for each
+file that breaks this rule, then one JSON object, and exits with 1 if any file breaks it. Each file
+is loaded in a fork of the same process, so Python, JAX and h5py are imported only once.
 """
 
 import argparse
@@ -54,11 +54,11 @@ def main() -> int:
     options = parser.parse_args()
     outcomes = []
     with tempfile.TemporaryDirectory() as folder:
-        # the first load also imports modules, so it is not counted
+        # not measured, because the first loads also import modules
         for name, content in originals().items():
             load(written(folder, name, content), dense=True)
         gc.collect()
-        gc.freeze()  # a fork starts faster than a new process
+        gc.freeze()  # the garbage collector then leaves these objects shared with the forks
         for files in (crafted(), mutated(options.mutated, options.seed)):
             for name, content in files:
                 if options.only in name:
@@ -79,8 +79,8 @@ def written(folder: str, name: str, content: bytes) -> Path:
 
 
 def measure(path: Path, size: int) -> Outcome:
-    """Load one file in its own process, which the kernel ends after five seconds."""
-    # freed memory is not used again, so that the peak is that of this load
+    """Load one file in its own process, which the kernel ends after five seconds of CPU time."""
+    # return freed memory to the system, so that the peak memory is that of this load alone
     ctypes.CDLL(None).malloc_trim(0)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():
@@ -100,12 +100,12 @@ def measure(path: Path, size: int) -> Outcome:
 
 
 def attempted(path: Path, size: int) -> tuple[float, int, str]:
-    """Seconds, bytes and message of one load, under limits a little above those of the rule."""
+    """Seconds, bytes and message of one load; the process has looser limits than the rule."""
     warnings.simplefilter("ignore")
     resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
     space = memory("VmSize") + 2 * (MEMORY + TIMES * size)
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
-    Path("/proc/self/clear_refs").write_text("5")  # this call resets the peak to the present memory
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak to the current memory
     before, start, said = memory("VmRSS"), time.process_time(), ""
     try:
         weights = load(path, dense=True, vectors=True)

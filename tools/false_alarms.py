@@ -2,11 +2,11 @@
 
     python -m tools.false_alarms --keys 200 --precision 2 --processes 2
 
-A key is one whole run of the drawn checks, which are decided together. At most one run in 500 may
-reject a true statement (`geometry.claims.LEVEL`). The error of a prediction may be too small to
-fail one run, but the error shifts a check's z-scores at every key. Therefore the tool also tests
-the mean z-score of each check over all keys, corrected for the number of checks. The last line is
-one JSON object.
+For each key, all checks that draw random numbers run once and are decided together. At most one run
+in 500 may reject a true statement (`geometry.claims.LEVEL`). A wrong prediction may have too small
+an error to fail in one run, but its error shifts the z-score at every key. Therefore the tool also
+tests the mean z-score of each check over all keys, corrected for the number of checks. The last
+line is one JSON object.
 """
 
 import argparse
@@ -41,14 +41,14 @@ def draw_checks(of: Iterable[Claim]) -> list[Claim]:
 
 
 class Run(NamedTuple):
-    """The true statements that were rejected, and the z-scores of equalities."""
+    """The true statements that a run rejected, and the z-scores of the equalities."""
 
     rejected: list[str]
     z: dict[str, float]
 
 
 def run(seed: int, precision: float) -> Run:
-    """One run of the checks that draw random numbers."""
+    """Run all checks that draw random numbers, with one key."""
     of, key = draw_checks(ALL), jax.random.key(seed)
     found = _true_statements(claims.check_all(of, key, precision=precision))
     return Run(
@@ -82,12 +82,12 @@ def _true_statements(verdicts: Iterable[claims.Verdict]) -> dict[str, Finding]:
 
 
 def _is_exact(part: Check) -> bool:
-    """Whether a check is an equality without slack: only then is the mean z-score 0."""
+    """Whether a check is an equality without slack, so that its mean z-score should be 0."""
     return isinstance(part, Sampled) and part.side == "=" and not claims.number(part.within)
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """Checks whose mean z-score over the keys is significant, and this mean in standard errors."""
+    """The checks whose mean z-score over the keys differs significantly from 0, with this mean."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

@@ -7,7 +7,7 @@ PLAIN = {"none": "no repair", "least squares": "repaired"}
 
 
 def lines(results: dict[str, Any]) -> Iterator[str]:
-    """A row for each share and score, and a column for each repair, in the order of the results."""
+    """A row for each removed share and score, and a column for each repair."""
     repairs = list(dict.fromkeys(row["repair"] for row in results["rows"]))
     yield "| remaining parameters | score | " + " | ".join(map(heading, repairs)) + " |"
     yield "| --- " * (2 + len(repairs)) + "|"
@@ -18,7 +18,7 @@ def lines(results: dict[str, Any]) -> Iterator[str]:
 
 
 def heading(repair: str) -> str:
-    """The heading of a column: how the kernels are repaired."""
+    """The heading of a column, which says how the kernels are repaired."""
     if repair in PLAIN:
         return PLAIN[repair]
     *before, training = repair.split(", ")
@@ -28,7 +28,7 @@ def heading(repair: str) -> str:
 
 
 def cell(row: dict[str, Any] | None) -> str:
-    """A mean, with its standard error over draws if the draws differ."""
+    """A mean, with its standard error if the random draws gave different values."""
     if row is None:
         return ""
     error = row["stderr"]

@@ -1,7 +1,7 @@
-"""The networks of the papers' tables and figures that take hours, in the order of training.
+"""The networks of the papers' tables and figures whose training takes hours, in training order.
 
 The smallest networks come first, and one seed of every network comes before a second seed.
-Therefore the finished results are the most useful ones whenever the time is over.
+Therefore the finished results are the most useful ones, whenever the run stops.
 """
 
 import itertools
@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 SEEDS = (1, 3, 5)
-PRUNED_SEEDS = 3  # number of seeds of the networks that are pruned
+PRUNED_SEEDS = 3  # number of seeds for each network that is pruned later
 GROUPS = (1, 2, 4, 8, 16)
 
 
 class Network(NamedTuple):
-    """A network of a table, or a figure with several networks, and the command for its results.
+    """A network of a table, or a figure with several networks, and the command that trains it.
 
     Attributes:
       name: Name of the folder and of the file of results.
       shows: The table or the figure, and the part of it that the network reproduces.
-      command: A command of `scripts`, which gets the options --seeds, --data-dir and --out. RUN
-        stands for the folder of the network `after`.
+      command: A command of `scripts`, to which --seeds, --data-dir and --out are added. The word
+        RUN is replaced by the folder of the network `after`.
       printed: The number that the paper prints.
       measured: Function of results.json that returns our number as a text.
       dataset: Data set of the network.
-      runs: The paper's number of seeds; 0 if the command has its own number.
+      runs: The paper's number of seeds; 0 if the command sets the number itself.
       hours: Hours for one seed on two cores; None if an accelerator is needed.
       after: Name of a network that must be trained first.
       differs: Differences from the paper that the results do not mention.
@@ -43,7 +43,7 @@ class Network(NamedTuple):
 
 
 class Job(NamedTuple):
-    """A network and its number of seeds; 0 if the command has its own number."""
+    """A network and its number of seeds, which is 0 if the command sets the number itself."""
 
     network: Network
     seeds: int
@@ -70,7 +70,7 @@ def spread(results: dict[str, Any]) -> str:
 
 
 def movement(results: dict[str, Any]) -> str:
-    """The movement of moments in an epoch, with statistics of the whole training set."""
+    """The change of moments in an epoch, with statistics of the whole training set."""
 
     def moved(record: dict[str, Any], normalization: str) -> str:
         value = record[normalization]
@@ -84,7 +84,7 @@ def movement(results: dict[str, Any]) -> str:
 
 
 def deepest(results: dict[str, Any]) -> str:
-    """Accuracies and ranks of the deepest networks, by how they start."""
+    """Accuracies and ranks of the deepest networks, for each initialization."""
     figure = results["figure_2"]
     parts = []
     for start in ("default", "he", "batch_norm", "batch_norm_sgd"):
@@ -171,11 +171,11 @@ FIGURES = [
         "deep networks learn with He's start and with batch norm; no number in the text",
         deepest,
         "fashion_mnist",
-        hours=24.0,  # 1,000 steps take 8 minutes: 180 times as many steps, 5 depths and 2 runs
+        hours=24.0,  # 1,000 steps take 8 minutes; 180,000 steps for each of 5 depths and 2 runs
     ),
 ]
 TABLES = [
-    # docs/results/train: 4 epochs took 1,817 seconds, while another run used the same 2 cores.
+    # In docs/results/train, 4 epochs took 1,817 seconds while another run used the same 2 cores.
     *_table_1(20, {"batch_norm": "91.79", "unitized": "92.21"}, hours=25.2),
     *_table_1(110, {"batch_norm": "93.99", "unitized": "94.12"}),
 ]
@@ -188,7 +188,7 @@ MICRO = _table_4()
 
 
 def jobs(*, accelerated: bool) -> list[Job]:
-    """All trainings in order; networks with batches of two images are last, because they take days.
+    """All trainings in order. Networks with batches of two images come last: they take days.
 
     On a CPU, figures come first, because a CPU can train few of the tables' networks. On other
     machines, figures follow the tables.

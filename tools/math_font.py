@@ -1,6 +1,6 @@
 """Makes docs/_static/math.woff, the font of formulas, from Latin Modern Math.
 
-Run `python -m tools.math_font latinmodern-math.otf`; Debian's package fonts-lmodern has the file.
+Run `python -m tools.math_font latinmodern-math.otf`. Debian's package fonts-lmodern has this file.
 The font's MATH table tells browsers how to draw tall parentheses, bars and hats. The new font has
 the letters and signs of `CHARACTERS` in all their sizes. The new font has a new name, as the
 licence of the original font requests (docs/_static/math.txt).
@@ -32,7 +32,7 @@ CHARACTERS = SIGNS + "".join(chr(code) for a, b in RANGES for code in range(a, b
 
 
 def subset(source: Path) -> TTFont:
-    """The font with `CHARACTERS` only, renamed."""
+    """The font reduced to `CHARACTERS`, with its new name."""
     font = TTFont(source)
     options = Options(layout_features=["ssty"], name_IDs=[*range(7), 13, 14], hinting=False)
     subsetter = Subsetter(options)
@@ -49,7 +49,7 @@ def subset(source: Path) -> TTFont:
 
 
 def main() -> None:
-    """Write the font."""
+    """Write the new font to docs/_static/math.woff."""
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_file():
         sys.exit("Pass the path of latinmodern-math.otf")
     subset(Path(sys.argv[1])).save(FONT)

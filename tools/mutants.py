@@ -4,13 +4,13 @@
     python -m tools.mutants --list tools/mistakes/pruning.toml
 
 A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
-guard, exchanged arguments, a removed call. A list has mistakes that a person thought of: pieces of
-text and their replacements. The tool plants each mistake in a copy of the code. In the copy, a
-child of this process, which has loaded JAX, runs tests until one fails: first the tests that run
-the line, as `make coverage` has recorded, then the tests of the module's name, the tests that name
-most of its definitions, and its doctests. The test that failed then also runs on the unchanged
-code. If the test fails there too, the mutant is not counted. The exit status is 0 also if mistakes
-are not noticed.
+guard, exchanged arguments, a removed call. A list has mistakes that a person thought of, as pieces
+of text and their replacements. The tool plants each mistake in a copy of the code. A fork of this
+process, which has loaded JAX, runs tests in the copy until one test fails. First come the tests
+that run the changed line, as recorded by `make coverage`. Then come the test file with the module's
+name, the test files that name most of the module's definitions, and the module's doctests. The test
+that failed then also runs on the unchanged code. If the test fails there too, the mutant is not
+counted. The exit status is 0 even if tests do not notice a mistake.
 """
 
 import argparse
@@ -46,8 +46,8 @@ from rich.table import Table
 ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # largest number of test files for one module
-MOST_TESTS = 100  # largest number of tests for one line, besides those of its module
-CLAIMS = "scripts/claims"  # a module of a paper is tested by the outcomes of its checks
+MOST_TESTS = 100  # largest number of tests for one line, besides the tests of its module
+CLAIMS = "scripts/claims"  # a test of recorded outcomes covers each module of a paper here
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
@@ -92,11 +92,11 @@ class Mutant(NamedTuple):
     before: str
     after: str
     source: str
-    what: str = ""  # a description in words, for a mistake of a list
+    what: str = ""  # a description in words, if the mistake is from a list
 
 
 def mutants_of(path: Path) -> Iterator[Mutant]:
-    """Every mutant of one module."""
+    """All mutants of one module."""
     source = path.read_bytes()
     starts = [0, *accumulate(len(line) for line in source.splitlines(keepends=True))]
     tree = ast.parse(source)
@@ -113,7 +113,7 @@ def mutants_of(path: Path) -> Iterator[Mutant]:
 
 
 def mistake(node: ast.AST) -> tuple[str, Any, str] | None:
-    """The kind of mistake that is possible at `node`, the part that changes, and its new text."""
+    """The kind of mistake to plant at `node`, the part of `node` to replace, and the new text."""
     match node:
         case ast.Compare(ops=[op]) if type(op) in _COMPARISONS:
             return "comparison", node, _text(node, ops=[_COMPARISONS[type(op)]])
@@ -150,7 +150,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """Identities of nodes that only inform or assert: annotations, messages and `strict`."""
+    """The `id` of each node that only informs or asserts: annotations, messages and `strict`."""
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:
@@ -164,9 +164,9 @@ def _without_effect(tree: ast.Module) -> set[int]:
 
 
 def listed(path: Path) -> list[Mutant]:
-    """The mistakes of a TOML file; each changes the one place of its module that has its text.
+    """The mistakes in a TOML file; the text that a mistake replaces occurs once in its module.
 
-    If the text is no longer in the module, the mistake is left out, and a printed line names it.
+    If the module does not contain the text exactly once, the mistake is left out and reported.
     """
     mutants = []
     for mistake in tomllib.loads(path.read_text(encoding="utf-8"))["mistake"]:
@@ -184,7 +184,7 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """Tests of the module's name, tests that name most of its definitions, and its doctests."""
+    """The test files that name most of a module's definitions, and the module with its doctests."""
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}
@@ -203,7 +203,7 @@ def files_of_tests(path: Path) -> list[Path]:
 
 
 def files_of_commands(path: Path) -> list[Path]:
-    """The tests of the commands that import a module, which may run it in a separate process."""
+    """The test files of the commands that import a module, directly or indirectly."""
     imported = {path: set(imports(path)) for path in FOLDERS["scripts"].rglob("*.py")}
     reached = {}
     for command in FOLDERS["scripts"].glob("*.py"):
@@ -219,7 +219,7 @@ def files_of_commands(path: Path) -> list[Path]:
 
 
 def imports(path: Path) -> Iterator[Path]:
-    """The modules of the scripts that a file imports."""
+    """The modules of `scripts` that a file imports."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             parent = FOLDERS["scripts"].joinpath(*node.module.split("."))
@@ -228,19 +228,19 @@ def imports(path: Path) -> Iterator[Path]:
 
 
 def record(path: Path) -> CoverageData | None:
-    """The record of lines by `make coverage`, if the record exists."""
+    """The lines that each test ran, as recorded by `make coverage`; None without a record."""
     if not path.exists():
         return None
     recorded = CoverageData(str(path))
-    recorded.read()  # read now, because the first query would erase the record
+    recorded.read()  # otherwise the first query would erase the record
     return recorded
 
 
 def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
-    """The tests that must notice a mutant: first, by name, the tests that run its line.
+    """The tests that should notice a mutant: tests that run its line, then whole test files.
 
-    The module's own test files follow as a whole, because a test that runs a program which an
-    earlier test has compiled runs none of the program's lines.
+    The test files of the module are added as a whole. If an earlier test has compiled a program, a
+    later test with the same program runs none of its lines, so the record does not name this test.
     """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)
@@ -262,9 +262,9 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
 
 
 def outcome(mutant: Mutant, tests: list[str], limit: float) -> str:
-    """The result of the tests: "noticed", "too slow" (also noticed), or one of `UNNOTICED`.
+    """The result of the tests: "noticed", "too slow" (counts as noticed), or one of `UNNOTICED`.
 
-    The result is "not counted" if the failed test also fails on the unchanged code.
+    If the failed test also fails on the unchanged code, the result is "not counted".
     """
     if not tests:
         return "untested"
@@ -285,9 +285,9 @@ def _unchanged(path: Path, tests: tuple[str, ...], limit: float, last: str) -> s
 def try_module(
     path: Path, source: str, tests: list[str], limit: float, *, only: str | None = None
 ) -> tuple[str, str]:
-    """The outcome of tests with this source of a module, and the name of the last test that began.
+    """The outcome of `tests` if a module has this `source`, and the last test that began.
 
-    With `only`, all tests are collected, and only this test runs; with an empty name, none runs.
+    With `only`, all tests are collected, but only the named test runs. An empty name runs no test.
     """
     with tempfile.TemporaryDirectory() as folder:
         copy_code(Path(folder))
@@ -310,7 +310,7 @@ def try_module(
 
 
 def _status(child: int, limit: float) -> int | None:
-    """The exit status of a process that ends within `limit` seconds; otherwise None."""
+    """The exit status of a process, or None if the process does not end within `limit` seconds."""
     end = time.monotonic() + limit
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -321,7 +321,7 @@ def _status(child: int, limit: float) -> int | None:
 
 
 def copy_code(folder: Path) -> None:
-    """Fill a folder with the files that tests read: copies of the code, links to other files."""
+    """Fill a folder with the files that tests read: code is copied, other files are linked."""
     for entry in ROOT.iterdir():
         if entry in {*FOLDERS.values(), ROOT / "tests"}:
             shutil.copytree(entry, folder / entry.name)
@@ -332,7 +332,7 @@ def copy_code(folder: Path) -> None:
 
 
 class Begun:
-    """A plugin of pytest that writes the name of the last test begun, or runs only one test."""
+    """A plugin of pytest that records the last test that began, and may run only one test."""
 
     def __init__(self, path: Path, only: str | None):
         self.path, self.only = path, only
@@ -398,7 +398,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.list:
         chosen = [m for path in options.list for m in listed(path) if options.path in str(m.path)]
-        # a shuffled list, so an interrupted run has a random sample
+        # shuffled, so that an interrupted run has a random sample of the list
         random.Random(options.seed).shuffle(chosen)
     else:
         chosen = [m for name in options.package for m in sampled(name, options)]
@@ -424,12 +424,12 @@ def main() -> None:
 
 
 def earlier(out: Path | None) -> list[dict[str, Any]]:
-    """The outcomes in a file of an interrupted run, which then resumes."""
+    """The outcomes of an interrupted run, from its file, so that the run can resume."""
     return json.loads(out.read_text(encoding="utf-8"))["mutants"] if out and out.exists() else []
 
 
 def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
-    """The mutants of a package, chosen by the seed."""
+    """A random sample of a package's mutants, drawn with the seed."""
     modules = sorted(FOLDERS[package].rglob("*.py"))
     of_path = [path for path in modules if options.path in str(path) and path.stem != "__init__"]
     every = [mutant for path in of_path for mutant in mutants_of(path)]
@@ -437,7 +437,7 @@ def sampled(package: str, options: argparse.Namespace) -> list[Mutant]:
 
 
 def provenance(has_lines: bool) -> dict[str, Any]:
-    """How the outcomes were made; `has_lines` is whether recorded lines chose the tests."""
+    """How the outcomes were made; `has_lines` says whether recorded lines selected the tests."""
     return {
         "command": " ".join(["python -m tools.mutants", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -449,7 +449,7 @@ def provenance(has_lines: bool) -> dict[str, Any]:
 
 @cache
 def environment() -> dict[str, Any]:
-    """Versions, device and commit, which another process finds.
+    """Versions, device and commit, as reported by another process.
 
     JAX starts threads when a program asks for its devices. A process with such threads cannot be
     forked, because its children would wait for locks that no thread releases.
@@ -467,7 +467,7 @@ def environment() -> dict[str, Any]:
 
 
 def _table(rows: list[dict[str, Any]], column: str) -> Table:
-    """Count outcomes by package or by kind of mistake; "not counted" mutants are left out."""
+    """A table of outcomes by package or by kind of mistake, without the "not counted" mutants."""
     table = Table(column, "planted", "noticed", "survived", title="Mutants")
     rows = [row for row in rows if row["outcome"] != UNCOUNTED]
     planted = Counter(row[column] for row in rows)

@@ -1,6 +1,6 @@
 """The table of primitives in docs/programs.md, made from the rows of `RULES`.
 
-`python -m tools.tables` writes it.
+`python -m tools.tables` writes the table.
 """
 
 from pruning.channels._coupling import arithmetic, moves

@@ -3,14 +3,14 @@
     python -m tools.random_kills FOLDER --kills 300                  # train.py
     python -m tools.random_kills FOLDER --command prune --kills 30
 
-A chain is one run that is killed up to ten times by SIGKILL, SIGTERM or SIGINT, and then ends.
-Every fourth signal comes while a file or a checkpoint is being written. The results and metrics
-except times, and the checksums of the last states, must equal those of an undisturbed run. Networks
-are tiny and are saved five times a second.
+A chain is one run that is killed up to ten times by SIGKILL, SIGTERM or SIGINT, and then runs to
+its end. About every fourth signal comes while a file or a checkpoint is being written. The results,
+the metrics (except times) and the checksums of the last states must equal the values of an
+undisturbed run. Networks are tiny and are saved five times a second.
 
-Each run is a process of its own. This process is forked from a process that has imported the
-commands but has computed nothing, because imports would take most of the time. The tool prints a
-line for each chain, and one JSON object at the end, which `--out` writes to a file.
+Each run is a separate process, forked from a process that has already imported the commands but has
+computed nothing. Otherwise, imports would take most of the time. The tool prints a line for each
+chain, and one JSON object at the end, which `--out` writes to a file.
 """
 
 import importlib
@@ -46,7 +46,7 @@ TIMES |= {"waiting_for_data"}
 # the files of a pruned network contain times, so their bytes are not compared
 TIMES |= {"checkpoint"}
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-# How each run ended: the command handled the signal, did not handle it, or had already ended.
+# Allowed exit statuses: the command handled the signal, was ended by it, or had already ended.
 STATUSES = {
     signal.SIGKILL: {-signal.SIGKILL, 0},
     signal.SIGTERM: {143, -signal.SIGTERM, 0},
@@ -56,15 +56,15 @@ STATUSES = {
 
 @dataclass(frozen=True)
 class Options:
-    """The number of kills, and the seed.
+    """The options of the command.
 
     Attributes:
       folder: Folder for the runs.
       command: Name of the command.
       kills: Total number of signals.
-      seed: Seed of the moments.
+      seed: Seed of the random moments at which signals are sent.
       minutes: Minutes after which no new chain begins.
-      out: File of JSON for the result.
+      out: JSON file for the result.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -85,14 +85,14 @@ def import_commands(cache: Path) -> None:
     modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
     needed = [
         name for name in modules if "benchmarks" not in name
-    ]  # commands that wait import this module
+    ]  # imported later by commands that wait
     for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
     vars(importlib.import_module("experiments.training.loop"))["BETWEEN_CHECKPOINTS"] = 0.2
 
 
 def start(command: str, out: Path) -> BaseProcess:
-    """Start the command in a separate process; its output is added to a file beside its folder."""
+    """Start the command in a separate process, whose output is appended to a file beside `out`."""
     arguments = [str(SCRIPTS / f"{command}.py"), *COMMANDS[command].split(), "--out", str(out)]
     process = multiprocessing.get_context("fork").Process(
         target=run, args=(arguments, out.with_suffix(".log"))
@@ -118,7 +118,7 @@ def status_of(process: BaseProcess) -> int:
 
 
 def end_of(out: Path) -> dict[str, Any]:
-    """All numbers of the results and metrics of a run, and checksums of its last checkpoints."""
+    """All results and metrics of a run, and the checksums of its last checkpoints."""
     found: dict[str, Any] = {}
     for path in [*out.rglob("results.json"), *out.rglob("metrics.jsonl")]:
         lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
@@ -130,14 +130,14 @@ def end_of(out: Path) -> dict[str, Any]:
 
 
 def without_times(value: Any) -> Any:
-    """The numbers that do not depend on the speed of the machine."""
+    """The `value` without the fields that depend on the speed of the machine."""
     if isinstance(value, dict):
         return {key: without_times(item) for key, item in value.items() if key not in TIMES}
     return [without_times(item) for item in value] if isinstance(value, list) else value
 
 
 def unfinished(out: Path) -> set[Path]:
-    """Files and checkpoints that are being written, or that a kill has left unfinished."""
+    """Files and checkpoints that are being written, or that a killed run has left unfinished."""
     try:
         return {*out.rglob("*.orbax-checkpoint-tmp"), *out.rglob(".*.part")}
     except FileNotFoundError:  # the file was renamed after it was listed
@@ -145,7 +145,7 @@ def unfinished(out: Path) -> set[Path]:
 
 
 class Chains:
-    """Runs that are killed and resumed, and their outcomes."""
+    """Chains of runs that are killed and resumed, and the outcomes."""
 
     def __init__(self, options: Options):
         self.options, self.rng = options, random.Random(options.seed)
@@ -162,7 +162,7 @@ class Chains:
         assert self.expected
 
     def run(self) -> None:
-        """Kill a run up to ten times, let it end and compare."""
+        """Kill a run up to ten times, let it end, and compare it with the undisturbed run."""
         out = self.options.folder / f"chain-{self.chains}"
         kills = min(10, self.options.kills - self.kills)
         last = next(filter(None, (self.kill(out) for _ in range(kills))), None)
@@ -179,7 +179,7 @@ class Chains:
         )
 
     def kill(self, out: Path) -> BaseProcess | None:
-        """Start a run and kill it; return the run if it has ended before the signal."""
+        """Start a run and kill it; return its process if the run ended before the signal."""
         before, began, is_new = unfinished(out), time.monotonic(), not out.exists()
         number, is_saving = self.rng.choice(SIGNALS), self.rng.random() < 0.25
         process = start(self.options.command, out)
@@ -187,7 +187,7 @@ class Chains:
         while is_saving and process.is_alive() and unfinished(out) <= before:
             time.sleep(0.002)
         if not process.is_alive():
-            if is_new:  # a shared machine may be faster later
+            if is_new:  # if the machine is faster now, signals must come earlier
                 self.duration = min(self.duration, time.monotonic() - began)
             return process
         assert process.pid is not None
@@ -201,7 +201,7 @@ class Chains:
         return None
 
     def result(self) -> dict[str, Any]:
-        """The last sentence that the tool prints."""
+        """The JSON object that the tool prints at the end."""
         return {
             "arguments": COMMANDS[self.options.command],
             "seed": self.options.seed,
@@ -216,7 +216,7 @@ class Chains:
 
 
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Kill and compare until the number of kills is reached or the time is over."""
+    """Run chains until the number of kills is reached or the time is over."""
     began = time.monotonic()
     options.folder.mkdir(parents=True, exist_ok=True)
     import_commands(options.folder / "compiled")

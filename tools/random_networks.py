@@ -2,8 +2,8 @@
 
     python -m tools.random_networks --count 10000 --seed 0 [--transformers]
 
-The tool prints how many networks were equal, had nothing to prune or were refused, by error
-message, and describes wrong results.
+The tool prints how many networks were equal, how many had nothing to prune, and how many were
+refused with each error message. The tool also describes all wrong results.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Draw the picture of README: accuracy of a pruned ResNet-20 by repair, as docs/repair.svg.
+"""Draws docs/repair.svg for README: the accuracy of a pruned ResNet-20 after each repair.
 
     python -m tools.readme_picture
 

@@ -40,7 +40,7 @@ def notes(changelog: str, version: str) -> str:
 
 
 def check(tag: str) -> str:
-    """The version of a tag.
+    """The version that a tag names; raise if the files have another version.
 
     Raises:
       ValueError: A file names another version.
@@ -52,7 +52,7 @@ def check(tag: str) -> str:
 
 
 def main() -> None:
-    """Print the notes, or one sentence about an error."""
+    """Print the release notes, or one sentence about an error."""
     if len(sys.argv) != 2:
         sys.exit("Pass the tag, such as v0.1.0")
     try:

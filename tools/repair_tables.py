@@ -53,7 +53,7 @@ def lines(table: Table, network: str) -> Iterator[str]:
 
 
 def accuracy(cells: Cells | None) -> str:
-    """The mean accuracy over criteria, or only of the control."""
+    """The mean accuracy over criteria, or the accuracy of the control alone."""
     if cells is None:
         return ""
     return percent(

@@ -25,7 +25,8 @@ from typing import Any, NamedTuple, TypeGuard
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "results"
 HOUR = 3600
-# Folders of runs in commands; docs/results/README.md says how the runs are made.
+# Names in commands that stand for folders of runs; docs/results/README.md says how to make the
+# runs.
 RUNS = (
     "out/prune/run",
     "out/mnist-moments",
@@ -62,7 +63,7 @@ class Result(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """The time that the result records; NaN without a record."""
+        """The recorded time; NaN if the result records no time."""
         found = self.content["seconds"]
         if found is None:
             return math.nan
@@ -127,7 +128,7 @@ def command(result: Result, inputs: dict[str, str], scratch: Path) -> list[str]:
 
 
 def differences(recorded: Any, now: Any, tolerance: float, place: str = "") -> Iterator[Difference]:
-    """Entries that differ by more than the tolerance, in the order of the file."""
+    """The entries that differ by more than the tolerance, in the order of the file."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         for name in [*recorded, *(name for name in now if name not in recorded)]:
             if name not in TIMES and not _alike(name, recorded, now):
@@ -148,7 +149,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 
 
 def _alike(name: str, recorded: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Whether two entries agree within the tolerance that their neighbouring entries determine."""
+    """Whether a mean or a ratio of times agrees within its own tolerance."""
     if name == "mean":
         return _alike_means(recorded, now)
     if name == "ratio" and "ours_ms" in recorded:

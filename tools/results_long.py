@@ -34,7 +34,7 @@ from tools import long_plan
 from tools.long_plan import PRUNED_SEEDS, Job, Network
 from tools.results import HOUR, ROOT
 
-# Seconds between two looks at a command, and seconds that the command has to save its state.
+# Seconds between two polls of a command, and seconds within which the command must save its state.
 TICK, GRACE = 0.5, 600.0
 PR_SET_PDEATHSIG = 1  # the constant PR_SET_PDEATHSIG of linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
@@ -42,13 +42,13 @@ HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 @dataclass(frozen=True)
 class Options:
-    """The number of hours, and the folders.
+    """The options of the command.
 
     Attributes:
       data_dir: Folder in tensorflow-datasets' format.
       hours: Hours after which the running command is interrupted.
-      list: Print the order and the estimates, and run nothing.
-      out: Folder of all networks.
+      list: Whether only to print the order and the estimates.
+      out: Folder with the folders of all networks.
     """
 
     data_dir: LocalPath
@@ -85,7 +85,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
 
 
 def has_accelerator() -> bool:
-    """Whether JAX finds an accelerator; a separate process asks, and frees the accelerator."""
+    """Whether JAX finds an accelerator; a separate process asks, so that the device stays free."""
     words = [sys.executable, "-c", "import jax; print(jax.default_backend())"]
     found = subprocess.run(words, capture_output=True, text=True, check=True)
     return found.stdout.split()[-1] != "cpu"
@@ -94,7 +94,7 @@ def has_accelerator() -> bool:
 def run_all(
     jobs: Sequence[Job], workspace: Workspace, seconds: float, interrupted: signals.Interruption
 ) -> dict[str, str]:
-    """Run unfinished networks until time is over; return failed networks with their last line."""
+    """Run unfinished networks until the time is over; return the error of each failed network."""
     start, failed = time.monotonic(), dict[str, str]()
     with progress_bar("numbers") as progress:
         task = progress.add_task("starting", total=seconds, numbers="")
@@ -125,7 +125,7 @@ def run_all(
 
 
 def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | None:
-    """Run a command until it ends or the time is over; return its last line if it failed."""
+    """Run a command until it ends or the time is over; return an error message if it failed."""
     workspace.out.mkdir(parents=True, exist_ok=True)
     folder, log = workspace.out / job.network.name, workspace.out / f"{job.network.name}.log"
     while files.is_in_use(folder):  # a command whose parent was killed is still saving
@@ -157,13 +157,13 @@ def run(job: Job, workspace: Workspace, is_over: Callable[[], bool]) -> str | No
 
 
 def interrupt_with_parent() -> None:
-    """Let Linux interrupt this process, which then saves its state, when its parent is killed."""
+    """Let Linux interrupt this process, which then saves its state, if its parent is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command; interrupt it when the time is over, and return whether it was needed."""
+    """Wait for a command, and interrupt it when the time is over; return whether it was."""
     asked = None
     while child.poll() is None:
         if asked is None and is_over():
@@ -197,7 +197,7 @@ def is_done(job: Job, out: Path) -> bool:
 
 
 def refusal(job: Job, workspace: Workspace) -> str | None:
-    """The reason why a command cannot run here or cannot run yet."""
+    """The reason why a command cannot run on this machine or cannot run yet, or None."""
     network = job.network
     if network.hours is None and not workspace.accelerated:
         return "needs an accelerator"
@@ -210,7 +210,7 @@ def refusal(job: Job, workspace: Workspace) -> str | None:
 
 
 def epochs(network: Network, out: Path) -> tuple[list[list[dict[str, Any]]], int]:
-    """The metrics of the finished epochs of each seed, and the total number of epochs."""
+    """The metrics of each seed's finished epochs, and the total number of epochs of a seed."""
     folder = out / network.name
     recipe = files.read_json(folder / "recipe.json", dict) or {}
     paths = sorted(folder.glob("seed-*/metrics.jsonl"), key=lambda path: path.parent.name)
@@ -229,7 +229,7 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """Remaining hours, estimated from epochs here or from times on two cores, or None."""
+    """Remaining hours, estimated from finished epochs or from times on two cores, or None."""
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]

@@ -1,11 +1,11 @@
-"""Runs the same steps on 1, 2, 4 and 8 virtual devices of a CPU, and in two processes.
+"""Runs the same training steps on 1, 2, 4 and 8 virtual devices of a CPU, and in two processes.
 
     python -m tools.scale_table --out docs/results/scale.json     # minutes on 2 cores
 
-For `digits-preact8`, the tool compares the losses of the first steps and the running statistics
-with those of one device. The tool also measures images per second, on devices that share the cores
-of one machine. The tool writes docs/results/scale.json, from which `tools.tables` makes the table
-of docs/results/README.md.
+For the preset `digits-preact8`, the tool compares the losses of the first steps and the running
+statistics with the values on one device. The tool also measures images per second. The devices
+share the cores of one machine. The tool writes docs/results/scale.json, from which `tools.tables`
+makes the table of docs/results/README.md.
 """
 
 import os
@@ -49,7 +49,7 @@ CASES = (Case(1), Case(2), Case(4), Case(8), Case(1, 2))
 
 
 def main(out: Path = OUT) -> None:
-    """Measure all cases, each in its own processes.
+    """Measure all cases, each in new processes.
 
     Args:
       out: File for the numbers.
@@ -72,7 +72,7 @@ def main(out: Path = OUT) -> None:
 
 
 def measure(case: Case, normalization: str, scratch: Path) -> dict[str, np.ndarray]:
-    """Return the measurement of the first process of a case."""
+    """The measurements of the first process of a case."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -124,7 +124,7 @@ def worker(normalization: Any, path: Path, address: str, count: int, process: in
 
 
 def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any]:
-    """A row with the largest relative differences from one device."""
+    """A row with speeds and with the largest relative differences from one device."""
     return {
         "normalization": normalization,
         "devices": case.devices * case.processes,

@@ -1,4 +1,4 @@
-"""The slow tests in parts that each take at most 15 minutes on two cores.
+"""Divides the slow tests into parts that each take at most 15 minutes on two cores.
 
     make test-slow PART=2
 
@@ -31,7 +31,7 @@ NAMES = ("ci", *(str(number) for number in range(1, len(PARTS) + 1)))
 
 
 def is_in(part: str, test: str) -> bool:
-    """Whether a test, by its node id, belongs to a part."""
+    """Whether the test with this node id belongs to a part."""
     return test.startswith(CI) if part == "ci" else str(part_of(test)) == part
 
 
@@ -42,5 +42,5 @@ def part_of(test: str) -> int:
 
 
 def select(items: list[Any], part: str | None) -> list[Any]:
-    """The collected tests of a part, or all of them."""
+    """The collected tests that belong to a part; all tests if `part` is None."""
     return [item for item in items if part is None or is_in(part, item.nodeid)]

@@ -1,6 +1,6 @@
-"""The table of residual streams in docs/programs.md: the removable channels under norms.
+"""The table of residual streams in docs/programs.md: removable channels for each norm.
 
-`python -m tools.tables --computed` writes it.
+`python -m tools.tables --computed` writes the table.
 """
 
 from typing import Any

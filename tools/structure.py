@@ -1,4 +1,4 @@
-"""Checks of the code's structure for `make lint`: sizes, imports, words and docstrings.
+"""Checks the structure of the code for `make lint`: sizes, imports, words and docstrings.
 
     python -m tools.structure
 
@@ -33,7 +33,7 @@ PRIMITIVES = {
 }
 MAX_NAMES = 45  # largest number of names at the top of a package
 
-# Words of our own, and the word of the field for each.
+# Private words that names must not contain, and the field's word for each.
 DIALECT = {
     "fence": "optimization_barrier",
     "fenced": "optimization_barrier",
@@ -110,7 +110,7 @@ def main(root: Path) -> int:
 
 
 def read(root: Path) -> Iterator[Module]:
-    """The modules of packages and scripts; a script has the name that imports use."""
+    """The modules of the packages and scripts; a script's name is the name that imports use."""
     for part in (*PACKAGES, "scripts"):
         for path in sorted((root / part).rglob("*.py")):
             inner = path.relative_to(root).with_suffix("")
@@ -142,7 +142,7 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 
 
 def reaches(modules: list[Module]) -> Iterator[str]:
-    """A line for every public function of pruning that uses too many definitions."""
+    """A fault for every function in `MAX_REACH` that uses too many definitions."""
     for name, limit in MAX_REACH.items():
         count = len(reach(name, modules))
         if count > limit:
@@ -152,9 +152,9 @@ def reaches(modules: list[Module]) -> Iterator[str]:
 def reach(name: str, modules: list[Module]) -> set[str]:
     """The functions, classes and methods that a function calls, directly or indirectly.
 
-    Calls are found by names alone: a method counts if its class is reached and any attribute has
-    the method's name. Names in a table in capitals are not followed, because a reader reads such a
-    table row by row.
+    Calls are found by names alone. A method counts if its class is reached and an attribute in the
+    reached code has the method's name. The functions that a table (a name in capitals) lists do not
+    count, because a reader reads such a table row by row.
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}
@@ -202,7 +202,7 @@ def definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
 
 
 def imported_names(module: Module) -> dict[str, str]:
-    """The modules from which a module imports its names."""
+    """The full name of each name that a module imports."""
     return {
         alias.asname or alias.name: f"{node.module}.{alias.name}"
         for node in ast.walk(module.tree)
@@ -212,7 +212,7 @@ def imported_names(module: Module) -> dict[str, str]:
 
 
 def primitive_places(modules: list[Module]) -> Iterator[str]:
-    """A line for every primitive that pruning names outside its row, in more than one place."""
+    """A fault for every primitive that `pruning.channels` names too often."""
     places: dict[str, list[str]] = {}
     for module in (m for m in modules if m.name.startswith("pruning.channels.")):
         for node in ast.walk(module.tree):
@@ -229,7 +229,7 @@ def primitive_places(modules: list[Module]) -> Iterator[str]:
 
 
 def package_imports(modules: list[Module]) -> Iterator[str]:
-    """A line for each import of a private name, and between `pruning` and `geometry`."""
+    """A fault for each import of a private name, or between `pruning` and `geometry`."""
     for module in modules:
         for name in sorted(set(imports(module, {m.name for m in modules}))):
             package, *rest = name.split(".")
@@ -250,7 +250,7 @@ def command_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def import_cycles(modules: list[Module]) -> Iterator[str]:
-    """A line for every set of modules that import each other while they load."""
+    """A fault that names the modules that import each other in a cycle while they load."""
     names = {module.name for module in modules}
     graph = {m.name: set(imports(m, names)) & names - {m.name} for m in modules}
     if cycle := in_cycles(graph):
@@ -258,11 +258,11 @@ def import_cycles(modules: list[Module]) -> Iterator[str]:
 
 
 def upward_imports(modules: list[Module]) -> Iterator[str]:
-    """A line for every set of folders that import each other while they load, or later.
+    """A fault for every set of folders that import each other in a cycle.
 
-    A folder is below the folders that import it, so no folder may import a folder above it. For the
-    packages themselves, only imports while they load count, because `jaxnorm` shows the other
-    packages as lazy names.
+    A folder is below the folders that import it, so no folder may import a folder above it. Imports
+    inside functions count too. Between the three packages, only imports at load time count, because
+    `jaxnorm` imports the other packages lazily.
     """
     names = {module.name for module in modules}
     of_modules = [m.name if m.path.name == "__init__.py" else parent(m.name) for m in modules]
@@ -286,7 +286,7 @@ def upward_imports(modules: list[Module]) -> Iterator[str]:
 
 
 def in_cycles(graph: dict[str, set[str]]) -> list[str]:
-    """The nodes on cycles of a graph, and between cycles, sorted."""
+    """The sorted nodes of a graph that are on a cycle or between two cycles."""
     while graph:
         free = {name for name, needs in graph.items() if not needs & graph.keys()}
         users = {name for name in graph if not any(name in needs for needs in graph.values())}
@@ -339,9 +339,9 @@ def undocumented_names(namespace: str) -> Iterator[str]:
 
 
 def undocumented_options(function: Callable[..., Any]) -> list[str]:
-    """Options that a docstring does not name and does not leave to another function's docstring.
+    """The options that a docstring neither names nor leaves to another function's docstring.
 
-    Positional arguments may be clear from their names and shapes.
+    Only keyword-only arguments are options. Positional arguments need no description.
     """
     text = " ".join((inspect.getdoc(function) or "").split())
     if re.search(r"([Aa]rguments|[Oo]ptions)\b[^.]* (those of|as in|of|for) `", text):
@@ -353,7 +353,7 @@ def undocumented_options(function: Callable[..., Any]) -> list[str]:
 
 
 def public_names(module: object) -> dict[str, object]:
-    """The public names of a package: its submodules, and names defined in the package."""
+    """The public names of a module that are defined in the module's package."""
     names = getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]
     values = {name: getattr(module, name) for name in names}
     own = module.__name__.split(".")[0]  # pyright: ignore[reportAttributeAccessIssue]
@@ -367,7 +367,7 @@ def public_names(module: object) -> dict[str, object]:
 def imports(
     module: Module, names: set[str], nodes: Callable[[ast.AST], Iterator[ast.AST]] | None = None
 ) -> Iterator[str]:
-    """Modules that are imported while this module loads, or by `nodes` of its tree."""
+    """The modules that `module` imports at load time, or that the nodes from `nodes` import."""
     for node in (nodes or at_load)(module.tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -378,7 +378,7 @@ def imports(
 
 
 def at_load(tree: ast.AST) -> Iterator[ast.AST]:
-    """Statements outside of functions and of `if TYPE_CHECKING`."""
+    """The nodes that run at load time: outside of functions and of `if TYPE_CHECKING`."""
     for node in ast.iter_child_nodes(tree):
         checking = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if not checking and not isinstance(node, ast.FunctionDef | ast.Lambda):
@@ -399,7 +399,7 @@ def functions(module: Module) -> Iterator[ast.FunctionDef]:
 
 
 def bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """Names of functions, classes, parameters and variables."""
+    """The names of functions, classes, parameters, variables and aliases, with line numbers."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name, node.lineno

@@ -1,11 +1,11 @@
 """Writes the tables and measured numbers of the documentation from docs/results.
 
-    python -m tools.tables               # those of JSON: less than a second
-    python -m tools.tables --computed    # those of architectures, too, which are cut: minutes
+    python -m tools.tables               # tables and numbers from JSON files: less than a second
+    python -m tools.tables --computed    # also tables of architectures, which are pruned: minutes
 
-A page has marks around each generated text: `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND -->`,
-where KIND is one of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH FORMAT
--->`, such as `<!-- number: train/a/results.json seeds/0/-1/accuracy .2% -->`.
+Each generated text on a page is between two marks, `<!-- KIND: ARGUMENT -->` and `<!-- end of KIND
+-->`, where KIND is a key of `WRITERS` or `COMPUTED`. A number has the mark `<!-- number: FILE PATH
+FORMAT -->`, such as `<!-- number: train/a/results.json seeds/0/-1/accuracy .2% -->`.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def estimators(_: str) -> str:
 
 
 def drops(_: str) -> str:
-    """The table of the distance after each drop of the learning rate, over that before."""
+    """The table of ratios: the distance after each drop of the learning rate, over that before."""
     statistics = {"whole set": "whole training set", "running": "running averages"}
     found = load_result("shift/results.json")["findings"]["drops"]
     cells: dict[tuple[str, str], list[str]] = {}
@@ -59,7 +59,7 @@ def drops(_: str) -> str:
 
 
 def scale(_: str) -> str:
-    """The table of devices and processes."""
+    """The table of training on several devices and in several processes."""
     return table(scale_table.HEADER, scale_table.table(load_result("scale.json")["rows"]))
 
 
@@ -76,7 +76,7 @@ def accuracies(preset: str) -> str:
 
 
 def bench(argument: str) -> str:
-    """The benchmark tables of a subject: all groups, or groups whose titles begin with a text."""
+    """The benchmark tables of a subject, or only the tables whose titles begin with a text."""
     subject, _, titles = argument.partition(", ")
     return "\n\n" + bench_tables.tables(load_result(f"bench/{subject}.json"), subject, titles)
 
@@ -95,28 +95,28 @@ def repair(network: str) -> str:
 
 
 def architectures(_: str) -> str:
-    """The table of architectures, which prunes each architecture."""
+    """The table of architectures. To make the table, each architecture is pruned."""
     from tools import architecture_table
 
     return table(architecture_table.HEADER, architecture_table.rows())
 
 
 def streams(_: str) -> str:
-    """The table of residual streams, which prunes each stream."""
+    """The table of residual streams. To make the table, each stream is pruned."""
     from tools import stream_table
 
     return table(stream_table.HEADER, stream_table.rows())
 
 
 def primitives(_: str) -> str:
-    """The table of primitives that pruning knows."""
+    """The table of primitives that pruning supports."""
     from tools import primitive_table
 
     return table(primitive_table.HEADER, primitive_table.rows())
 
 
 def verdicts(_: str) -> str:
-    """How many claims have each verdict."""
+    """The number of claims with each verdict."""
     claims = load_result("theorems/results.json")["claims"]
     count = Counter(claim["standing"] for claim in claims)
     return (
@@ -127,14 +127,14 @@ def verdicts(_: str) -> str:
 
 
 def normalizers(_: str) -> str:
-    """The table of the traffic of eight normalizers."""
+    """The table of the memory traffic of eight normalizers."""
     head, rows = atlas.traffic_rows(load_result("compiled/normalizers.json"))
     header = f"| {' | '.join(head)} |\n|{' --- |' * len(head)}\n"
     return table(header, [f"| {' | '.join(row)} |" for row in rows])
 
 
 def number(argument: str) -> str:
-    """One number of a file by its path (keys or indices), in a format of Python."""
+    """The number at a path of keys and indices in a JSON file, in a format of Python."""
     file, path, form = argument.split(" ")
     value: Any = load_result(file)
     for step in path.split("/"):
@@ -160,7 +160,7 @@ COMPUTED: dict[str, Callable[[str], str]] = {"architectures": architectures, "st
 
 
 def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
-    """A page with new text between its marks."""
+    """The page with new text between its marks."""
 
     def replaced(found: re.Match[str]) -> str:
         mark, kind, argument, before = found.groups()
@@ -175,7 +175,7 @@ def write_marks(page: str, writers: dict[str, Callable[[str], str]]) -> str:
 
 
 def pages() -> list[Path]:
-    """README and the pages of the documentation that contain marks."""
+    """The README and the pages of the documentation that contain marks."""
     every = [README, *DOCS.glob("*.md"), RESULTS / "README.md"]
     return [page for page in every if MARK.search(page.read_text(encoding="utf-8"))]
 
@@ -187,7 +187,7 @@ def load_result(file: str) -> Any:
 
 
 def table(header: str, rows: Sequence[str]) -> str:
-    """A table with its header, ready to stand between marks."""
+    """A table with its header, as the text between two marks."""
     return "\n\n" + header + "\n".join(rows) + "\n\n"
 
 

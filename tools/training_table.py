@@ -1,10 +1,10 @@
-"""Compiles ResNet steps for TPU pods and prints the table of docs/compile.md.
+"""Compiles training steps of ResNets for TPU pods and prints the table of docs/compile.md.
 
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-Each cell of the table is one run of `train.py --compile-for`, whose JSON is kept in OUT. A cell in
-OUT is not compiled again, so remove its file after a change of the layers.
+Each cell of the table is one run of `train.py --compile-for`, whose JSON is kept in OUT. A cell
+that is in OUT is not compiled again. If the layers change, remove its file.
 """
 
 import json
@@ -48,7 +48,7 @@ def main(show: bool = False, jobs: int = 1, out: Path = OUT) -> None:
     """Compile the missing cells, then print the table.
 
     Args:
-      show: Print the table and compile nothing.
+      show: Whether only to print the table.
       jobs: Number of cells that are compiled at the same time; each takes about 3 GB of memory.
       out: File of results.
     """
@@ -95,7 +95,7 @@ def read(path: Path) -> dict[Cell, dict[str, Any]]:
 
 
 def rows(path: Path = OUT) -> list[str]:
-    """A row in Markdown for each step whose results on both topologies exist."""
+    """A row in Markdown for each training step that has results on both topologies."""
     results = read(path)
     return [
         row(cell, results[cell], results[*cell[:3], LARGE])
@@ -105,7 +105,7 @@ def rows(path: Path = OUT) -> list[str]:
 
 
 def row(cell: Cell, result: dict[str, Any], large: dict[str, Any]) -> str:
-    """A row of the table: results on 16 chips, and the interconnect's time on 256 chips."""
+    """A row of the table: results on 16 chips, and the time of communication on 256 chips."""
     model, normalization, images, _ = cell
     network, layer = model.replace("resnet", "ResNet-"), normalization.replace("_", " ")
     columns = [network, layer, str(images), f"{result['memory']['needed'] / 1e9:.1f}"]

@@ -1,11 +1,11 @@
-"""Finds useful widths for chips that are not attached: docs/results/compiled/widths.json.
+"""Finds useful widths for chips that are not attached, for docs/results/compiled/widths.json.
 
     python -m tools.widths_table     # for v5e:2x2 and h100, a minute of a core
 
 The program is a bottleneck block of ResNet-50's third stage in bfloat16, in evaluation, for 64
-images of 14 × 14 on one chip. The widths between its first two convolutions are 112 to 256. The
-tool runs and times nothing; it counts costs. For an H100 only bytes are counted, from the text of
-the program, because its compiler reports no counts.
+images of 14 × 14 on one chip. The width between its first two convolutions varies from 112 to 256.
+The tool does not run the program. It counts costs in the compiled program. For an H100, the tool
+counts only bytes, in the text of the program, because the compiler reports no costs.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from pruning.channels import Executable, compiled_cycles, compiled_flops
 OUT = Path(__file__).parents[1] / "docs/results/compiled/widths.json"
 WIDTH, CHANNELS, SHAPE = 256, 1024, (64, 14, 14, 1024)
 WIDTHS = range(112, WIDTH + 1, 16)
-MARGIN = 0.02  # share of the cost that a width must save
+MARGIN = 0.02  # share of the cost that a useful width must save
 
 
 def block(params: Any, x: jax.Array) -> jax.Array:
@@ -70,11 +70,11 @@ def counts(programs: Sequence[Executable], *, of_tpu: bool) -> list[dict[str, fl
 
 
 def rows(topology: str) -> list[dict[str, float]]:
-    """The width, whether the width is useful (by cycles; on a GPU by bytes), and the counts."""
+    """For each width, whether it is useful (by cycles; on a GPU by bytes), and the counts."""
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
-    # the two groups: inputs of `expand`, inputs of `window`
+    # the first group is between `window` and `expand`, the second between `reduce` and `window`
     _, group = pruning.coupled_channels(block, params, x)
     found: list[dict[str, float]] = []
 
