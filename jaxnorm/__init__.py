@@ -1,11 +1,11 @@
 """Normalization layers with separate parts, unitization, and measures of covariate shift.
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading axes
-of an array, and features on the last axis. `jaxnorm.nnx` and `jaxnorm.linen` hold Flax modules of
-the functions, `jaxnorm.models` builds the papers' networks with the modules, and `jaxnorm.shift`
-measures the shift of a layer's outputs. `jaxnorm.pruning` and `jaxnorm.geometry` are other names of
-the packages `pruning` and `geometry`, in case your own modules have these names. The subpackages
-are imported at first use.
+of an array, and features on the last axis. `jaxnorm.nnx` and `jaxnorm.linen` contain Flax modules
+of the functions. `jaxnorm.models` builds the papers' networks with these modules. `jaxnorm.shift`
+measures the shift of a layer's outputs. If your own modules are named `pruning` or `geometry`,
+import the packages of these names as `jaxnorm.pruning` and `jaxnorm.geometry`. The subpackages are
+imported at first use.
 """
 
 import typing
@@ -42,7 +42,7 @@ if typing.TYPE_CHECKING:
     from jaxnorm import models as models
     from jaxnorm import nnx as nnx
     from jaxnorm import shift as shift
-else:  # type checkers do not see this function, because with it they would accept any name
+else:  # hidden from type checkers, which would otherwise accept any name
     __getattr__, __dir__ = _lazy_modules(
         __name__,
         {name: f"jaxnorm.{name}" for name in ("linen", "models", "nnx", "shift")}

@@ -1,14 +1,14 @@
 """Batch normalization for training and inference, with or without each of its parts.
 
 Inputs are (n, c) or (n, ..., c): samples first, any number of spatial axes, channels last. In
-training, `statistics` is not given, and a batch is normalized by its own statistics. In inference,
-a batch is normalized by the given statistics. The result has the dtype of `x`; statistics, sums and
-scales are in at least float32.
+training, a batch is normalized by its own statistics. In inference, a batch is normalized by the
+argument `statistics`. The result has the dtype of `x`; statistics, sums and scales are in at least
+float32.
 
 The code computes y = gain (x − shift) + offset, with one gain and one offset for each channel. The
-subtracted shift is near the mean of the batch, so the sums and the result lose no digits if the
-mean is large or there are outliers. If the sum of squared deviations of a batch exceeds the largest
-float, 3·10³⁸, the variance and the result are NaN.
+shift is near the mean of the batch, so a large mean or outliers do not cost digits. If the sum of
+squared deviations of a batch exceeds the largest float, 3·10³⁸, the variance and the result are
+NaN.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def batch_norm(
     The variance σ² is biased: the sum of squares is divided by the number of samples.
 
     A constant channel becomes `bias`. If `where` chooses no sample, the batch is normalized by mean
-    0 and variance 0, without NaN.
+    0 and variance 0, and no result is NaN.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.
@@ -75,16 +75,16 @@ def batch_norm(
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
       eps: The number added to the variance.
-      recentering: Whether to subtract μ. Without recentering, the layer is `rescale`, with the
-        variance about μ.
+      recentering: Whether to subtract μ. Without recentering, the layer is `rescale`, and σ² is
+        still the variance about μ.
       rescaling: Whether to divide by the standard deviation. Without rescaling, the layer is
         `recenter`.
-      correction: Factor by which the variance is multiplied in training: a function of the number
-        of averaged elements, such as `bessel`. The correction does not change the returned
+      correction: A function such as `bessel`, from the number of averaged elements to the factor by
+        which the variance is multiplied in training. The correction does not change the returned
         statistics.
-      groups: The number of ghost batches, which are parts of the batch that are each normalized by
-        their own statistics. Samples keep their order. If there are several groups, the returned
-        statistics have an additional leading axis.
+      groups: The number of ghost batches: consecutive parts of the batch, each of which is
+        normalized by its own statistics. If there are several groups, the returned statistics have
+        an additional leading axis.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.
       axis_name: The mapped axes over which the batch is spread.
@@ -113,7 +113,8 @@ def batch_norm(
         batch = own_or_given(x, keep, statistics, reduction)
         gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
         gain = gain * scale
-        # The output is gain (h − mean of h) + bias; without recentering, gain (h + shift) + bias.
+        # The output is gain (h − mean of h) + bias. Without recentering, it is gain (h + shift) +
+        # bias.
         offset = gain * (-batch.mean if recentering else batch.shift) + bias
         y = channels(gain, x) * batch.h + channels(offset, x)
         return y.astype(jnp.result_type(x)), batch.statistics
@@ -127,8 +128,10 @@ def own_or_given(
     statistics: BatchStatistics | None,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift, and the statistics that normalize `x`. In training, the statistics of `x`
-    are used, and in inference the given statistics.
+    """`x` minus a shift, and the statistics that normalize `x`.
+
+    In inference, `statistics` normalize `x`. In training, `statistics` is None, and the statistics
+    of `x` normalize `x`.
     """
     if statistics is None:
         return shift_batch(x, keep, reduction)
@@ -163,7 +166,7 @@ def by_group(
     where: Array | None,
     groups: int,
 ) -> tuple[Array, BatchStatistics]:
-    """The result of `normalize` for each of the `groups` parts of the batch and its mask."""
+    """The result of `normalize` for each of the `groups` parts of the batch and of the mask."""
     check_whole(groups=groups)
     if groups < 1 or x.shape[0] % groups:
         raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")

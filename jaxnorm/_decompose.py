@@ -1,10 +1,10 @@
-"""The two parts of batch normalization, recentering and rescaling, each alone and both together.
+"""The two parts of batch normalization, recentering and rescaling, alone and together.
 
 The parts are defined in Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first
 axis. The result has the dtype of `x`. Elements are divided by the largest element before squaring,
 so no square overflows or vanishes. If a sum of samples overflows the dtype (at least float32), the
-result is NaN. A feature that is constant over the samples is recentered to exactly 0. If `eps` is
-0, rescaling does not divide a constant feature, and no gradient becomes NaN.
+result is NaN. Recentering maps a constant feature to exactly 0. If `eps` is 0, rescaling does not
+change a constant feature, and no gradient becomes NaN.
 
 All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
 have or that has no sample.
@@ -39,9 +39,9 @@ def rescale(
 ) -> Float[Array, "*shape"]:
     """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
 
-    The variance σ² is biased. The variance is taken about the mean, but the mean is not subtracted
-    from x. The function `rescale_rms` divides by the root mean square instead. In random networks,
-    `rescale` and `rescale_rms` have very different effects.
+    The variance σ² is biased. The variance is computed about the mean, but the mean is not
+    subtracted from x. The function `rescale_rms` divides by the root mean square instead. In random
+    networks, `rescale` and `rescale_rms` have very different effects.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))

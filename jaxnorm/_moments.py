@@ -41,9 +41,10 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
     """Population mean, variance, skewness and kurtosis of `x` along `axis`.
 
     Figure 2 of the unitization paper shows the four moments during training. The moments are
-    computed in at least float32 from centered data, divided by the largest deviation, so skewness
-    and kurtosis are right whenever sums of samples fit the dtype. A constant feature has variance
-    0, and its skewness and kurtosis are NaN. A variance that overflows the dtype is NaN.
+    computed in at least float32, from centered data that are divided by the largest deviation.
+    Therefore skewness and kurtosis are correct whenever the sums of samples do not overflow. A
+    constant feature has variance 0, and its skewness and kurtosis are NaN. A variance that
+    overflows the dtype is NaN.
 
     Raises:
       ValueError: `axis` is not an axis of `x`, or has no sample.
@@ -61,7 +62,7 @@ def moments(x: Float[Array, "*shape"], *, axis: Axes = 0) -> Moments:
 
 
 def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Moments:
-    """Moments of the union of two sets of samples, Pébay (2008), for streams of data.
+    """Moments of the union of two sets of samples, Pébay (2008), for data that arrive in parts.
 
     Args:
       a: Moments of the first set.
@@ -101,15 +102,15 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
 
 
 def _zero_without_samples(moments: Moments, count: Array) -> Moments:
-    """The result of `moments`, or zeros if there are no samples."""
+    """The `moments`, or zeros if their set has no samples."""
     return Moments(*(jnp.where(count > 0, part, 0) for part in moments))
 
 
 def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
-    """The central moments of `count` samples, divided by powers of a unit."""
+    """Central moments of `count` samples; the k-th is divided by the k-th power of `unit`."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
-    # If the variance underflowed, skewness and kurtosis are NaN.
+    # If the variance underflowed, third and fourth moments are unknown: NaN.
     safe = jnp.where(constant, 1, jnp.where(var == 0, math.nan, var))
     third = jnp.where(constant, 0, moments.skewness) * safe**1.5
     fourth = jnp.where(constant, 0, moments.kurtosis) * safe**2
@@ -119,7 +120,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
 def _moments_of_powers(
     mean: Array, var: Array, third: Array, fourth: Array, unit: Array
 ) -> Moments:
-    """Moments from the means of powers of deviations, which are divided by powers of a unit."""
+    """`Moments` from central moments of which the k-th is divided by the k-th power of `unit`."""
     constant = var == 0
     safe = jnp.where(constant, 1, var)
     whole = var * unit * unit

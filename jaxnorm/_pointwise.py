@@ -1,4 +1,4 @@
-"""DyT and Derf: layers that replace a normalization and need no statistics.
+"""DyT and Derf, which replace a normalization layer and need no statistics.
 
 Each element of the result depends only on the same element of `x`. Samples lie on the leading axes
 of an array, and features on the last axis. The result is computed in at least float32 and has the
@@ -81,7 +81,7 @@ def derf(
 def affine(
     x: Float[Array, "*batch c"], scale: PerChannel | None = None, bias: PerChannel | None = None
 ) -> Float[Array, "*batch c"]:
-    """scale x + bias; by default the scale is 1 and the bias 0."""
+    """scale x + bias; without a scale the factor is 1, and without a bias the summand is 0."""
     h = promote_to_float32(x)
     h = h if scale is None else h * _along("scale", scale, x)
     return (h if bias is None else h + _along("bias", bias, x)).astype(jnp.result_type(x))

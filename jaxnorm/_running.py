@@ -1,4 +1,4 @@
-"""Running statistics for NNX and Linen modules, and the choice of the statistics to use."""
+"""Running statistics for NNX and Linen modules, and normalization with or without them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ class Running(NamedTuple):
     def update_running(
         self, batch: BatchStatistics, momentum: float, correction: Correction
     ) -> "Running":
-        """The running statistics after one more batch or its groups.
+        """The running statistics after one more batch, or after all ghost batches of one batch.
 
         An empty batch does not change the running statistics.
         """
@@ -44,9 +44,9 @@ class Running(NamedTuple):
 
 
 def updates(use_running_average: bool, *choices: bool | None) -> bool:
-    """The first option that is not None.
+    """Whether to update running statistics: the first of `choices` that is not None.
 
-    If all options are None, running statistics are updated in training.
+    If all choices are None, running statistics are updated only in training.
     """
     return next((choice for choice in choices if choice is not None), not use_running_average)
 
@@ -72,9 +72,9 @@ def apply(
     axis: int,
     dtype: Any,
 ) -> tuple[Array, BatchStatistics | None]:
-    """The normalized `x`, and the new running statistics.
+    """The normalized `x`, and the statistics of `x`, or None if `update` is false.
 
-    If `use` is true, `x` is normalized by `running`, otherwise by the statistics of `x`.
+    If `use` is true, `x` is normalized by `running`, and otherwise by the statistics of `x`.
     """
     check_axis(x, axis)
     check_flags(use_running_average=use, update_running_average=update)

@@ -33,8 +33,8 @@ Correction = Callable[[Array], Array]
 class BatchStatistics(NamedTuple):
     """Mean and biased variance of `count` samples, for each feature.
 
-    Without samples, the count, the mean and the variance are 0, and `merge_statistics` ignores the
-    set.
+    If there are no samples, the count, the mean and the variance are 0. `merge_statistics` ignores
+    statistics with count 0.
     """
 
     mean: Float[Array, " c"]
@@ -51,11 +51,11 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    One pass over the data suffices, because the mean of every 128th sample is subtracted before
-    summing. With a mask, the mean of all chosen samples is subtracted before summing. If the mean
-    is 10⁴ standard deviations, or if there is an outlier of any size, float32 loses at most the
-    last two of its seven digits. The statistics are in at least float32, whatever the dtype of `x`.
-    If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
+    One pass over the data suffices, because the code first subtracts the mean of every 128th
+    sample. With a mask, the code first subtracts the mean of all chosen samples. If the mean is 10⁴
+    standard deviations, or if there is an outlier of any size, float32 loses at most the last two
+    of its seven digits. The statistics are in at least float32, whatever the dtype of `x`. If Σ (x
+    − μ)² exceeds the largest float, 3·10³⁸, the variance is NaN.
 
     Args:
       x: Samples on the leading axes, features on the last.
@@ -81,12 +81,13 @@ def batch_statistics(
 
 
 class Reduction(NamedTuple):
-    """The options for the reduction of a batch to its statistics.
+    """The options with which a batch is reduced to its statistics.
 
     Attributes:
       axis_name: The mapped axes over which the batch is spread; None for one device.
       axis_index_groups: Groups of indices along the mapped axes; each group is a separate batch.
-      correction: The factor of the variance by which the batch is divided.
+      correction: A function of the sample count, whose result multiplies the variance that
+        normalizes the batch.
     """
 
     axis_name: AxisName | None = None
@@ -121,10 +122,10 @@ class Sums(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """A batch minus a shift, the mean relative to the shift, and the variance that divides it."""
+    """A batch minus a shift, the mean of the difference, and the variance for normalization."""
 
     h: Float[Array, "n *spatial c"]
-    # the sums of each image over its pixels; None for vectors, and None in inference
+    # the sums over the pixels of each image; None for vectors, and None in inference
     samples: Sums | None
     shift: Float[Array, " c"]
     mean: Float[Array, " c"]
@@ -137,7 +138,7 @@ def shift_batch(
     keep: Keep,
     reduction: Reduction,
 ) -> Shifted:
-    """`x` minus a shift near its mean, with the statistics of `x`, which are 0 without samples."""
+    """`x` minus a shift near its mean, with the statistics of `x`, which are 0 for no samples."""
     if reduction.correction is not None:
         check_function(reduction.correction, "correction", "jaxnorm.bessel")
     h, shift = shift_near_mean(x, keep, reduction)
@@ -157,16 +158,16 @@ def shift_batch(
 
 
 def sums_by_sample(h: Float[Array, "n *spatial c"], keep: Keep) -> Sums:
-    """The sums of each image over the pixels in `keep`.
+    """The sums over those pixels of each image that the mask `keep` chooses.
 
-    If `keep` has no pixel of an image, the sums are over all pixels of the image.
+    If `keep` chooses no pixel of an image, the sums are over all pixels of this image.
     """
     spatial = tuple(range(1, h.ndim - 1))
     return sums(h, None if keep is None else keep | ~keep.any(spatial, keepdims=True), spatial)
 
 
 def _over_samples(samples: Sums, keep: Keep) -> Sums:
-    """Add `samples` of all images that are not fully masked."""
+    """The total of `samples` over all images of which `keep` chooses at least one pixel."""
     if keep is not None:
         counts = keep.any(tuple(range(1, keep.ndim)))
         first, second = (jnp.where(counts[:, None], a, 0) for a in samples[:2])
@@ -177,14 +178,13 @@ def _over_samples(samples: Sums, keep: Keep) -> Sums:
 def shift_near_mean(
     x: Float[Array, "*batch c"], keep: Keep, reduction: Reduction
 ) -> tuple[Float[Array, "*batch c"], Float[Array, " c"]]:
-    """The difference x − shift in at least float32, and the shift.
+    """The difference x − shift in at least float32, and the shift, which is a mean of some samples.
 
-    All shards have the same shift, which is a mean of samples. The shift is the mean of about every
-    128th sample. If a mask is given, the shift is instead the mean of all chosen samples. If the
-    shift is the mean of m of N samples, then (μ − shift)² ≤ (N/m) σ² for every batch of mean μ and
-    variance σ², by the inequality of Cauchy and Schwarz. Therefore the variance E[h²] − E[h]² of h
-    = x − shift has a rounding error of at most a few hundred rounding units of the variance, for
-    any outliers and any mean.
+    All shards have the same shift. Without a mask, the shift is the mean of about every 128th
+    sample. With a mask, the shift is the mean of all chosen samples. If the shift is the mean of m
+    of N samples, the Cauchy–Schwarz inequality gives (μ − shift)² ≤ (N/m) σ² for every batch of
+    mean μ and variance σ². Therefore the relative rounding error of the variance E[h²] − E[h]² of h
+    = x − shift is at most a few hundred units of rounding, for any outliers and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -208,9 +208,9 @@ def check_features(x: Array) -> None:
 
 
 def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums:
-    """The sums Σ h and Σ h² over `axes`, only of elements in `keep`.
+    """The sums Σ h and Σ h² over `axes`, only of the elements that the mask `keep` chooses.
 
-    Leading axes that are not in `axes` remain.
+    Leading axes that are not in `axes` remain in the result.
     """
     if keep is None:
         shape = tuple(n for i, n in enumerate(h.shape[:-1]) if i not in axes)
@@ -222,12 +222,12 @@ def sums(h: Float[Array, "*batch c"], keep: Keep, axes: tuple[int, ...]) -> Sums
 
 
 def mean_and_variance(total: Sums) -> tuple[Array, Array, Array]:
-    """The mean, the biased variance and the count of the summed elements; 0 without elements.
+    """The mean, the biased variance and the count of the summed elements; all 0 for no elements.
 
-    The elements are deviations from a shift. The mean of the deviations satisfies mean² ≤ 200
-    variance unless all elements are equal (see `shift_near_mean`). A variance below 10⁻⁵ mean² is
-    therefore the rounding error of a constant. A variance that overflows is NaN, because an
-    infinite variance would normalize all values to zero.
+    The elements are deviations from a shift. Unless all elements are equal, mean² ≤ 200 variance
+    (see `shift_near_mean`). Therefore a variance below 10⁻⁵ mean² is the rounding error of equal
+    elements, and is replaced by 0. A variance that overflows is NaN, because an infinite variance
+    would normalize all elements to zero.
     """
     divisor = jnp.maximum(total.count, 1)
     square = jnp.square(total.first / divisor)
@@ -258,9 +258,9 @@ def channels(parameter: Float[Array, " c"], x: Array) -> Array:
 
 
 def sample_mask(x: Array, where: Array) -> Bool[Array, "*batch"]:
-    """The mask `where` as one boolean for each sample.
+    """The mask `where` as one boolean for each index of the leading axes of `x`.
 
-    A sample is an index of the leading axes.
+    The mask may have one more axis, of size 1.
     """
     check_array(where, "where")
     if where.dtype != bool:
@@ -280,12 +280,12 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """The statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
     An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
-    empty set. The given means are rounded, so the relative error of a variance is about ε |mean| /
-    standard deviation, where ε is the rounding unit of the dtype. In float32 the error of a
-    variance is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶
-    standard deviations. `batch_statistics` of the union does not have the error of rounded means.
-    If means are much larger than standard deviations, merge in float64 or first subtract a common
-    number from all samples.
+    empty set. The means in `a` and `b` are rounded, so the relative error of the result's variance
+    is about ε |mean| / standard deviation, where ε is the rounding unit of the dtype. In float32
+    the error is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶
+    standard deviations. `batch_statistics` of the union does not have this error. If means are much
+    larger than standard deviations, merge in float64 or first subtract a common number from all
+    samples.
 
     Raises:
       TypeError: `a` or `b` is not a `BatchStatistics`.
@@ -306,9 +306,9 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
 
 def check_statistics(statistics: Any, name: str) -> None:
-    """Raise unless `statistics` are `BatchStatistics` with one count.
+    """Raise unless `statistics` are `BatchStatistics` with a mean and a variance of equal shape.
 
-    The statistics must have as many means as variances.
+    The count must be one number.
     """
     if not isinstance(statistics, BatchStatistics):
         got = type(statistics).__name__

@@ -1,9 +1,9 @@
-"""Unitization divides a sample by its norm, fully or in part (Huang and Yu).
+"""Unitization, which divides a sample by its norm, fully or in part (Huang and Yu).
 
 Norms are Euclidean, along `axis`. The result is computed in at least float32 and has the dtype of
-`x`. If `alpha` is 0, the result is `x`. If `alpha` is 1, the result is the unit vector. The paper's
-theorems hold for alpha in [0, 1]. The functions do not clip alpha, because trained values leave [0,
-1].
+`x`. If `alpha` is 0, the result is `x`. If `alpha` is 1, the result is the unit vector x / ‖x‖. The
+paper's theorems hold for alpha in [0, 1]. The functions do not clip alpha, because training moves
+alpha out of [0, 1].
 """
 
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 
     The gradient at the zero vector is zero.
 
-    The norm is computed relative to the largest element, so the result has norm 1 for every finite
-    nonzero `x` that is not subnormal.
+    Elements are divided by the largest element before they are squared. Therefore the result has
+    norm 1 for every finite nonzero `x` that is not subnormal.
 
     Example:
       >>> print(unit_vector(jnp.array([[3.0, 4.0], [0.0, 0.0]])))
@@ -54,11 +54,10 @@ def unitize_bounded(
 
     A scalar alpha gives Eq. 8, and one alpha for each feature gives Eq. 9.
 
-    For alpha in [0, 1], the norm of the result is below 1/min(alpha). Theorems 3.2 and 3.3 rest on
-    the bound 1/min(alpha). At the zero vector the result is 0, and the Jacobian is diagonal: 1/(1 −
-    alpha), or 0 where alpha is 1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0),
-    as in Eq. 8. For alpha outside [0, 1] the divisor vanishes and changes its sign at ‖x‖ = 1 −
-    1/alpha.
+    For alpha in [0, 1], the norm of the result is at most 1/min(alpha), on which Theorems 3.2 and
+    3.3 rest. The zero vector gives 0, with a diagonal Jacobian: 1/(1 − alpha), or 0 where alpha is
+    1. If alpha is the scalar 1, the zero vector gives (1, 0, ..., 0), as in Eq. 8. For alpha
+    outside [0, 1], the divisor is zero and changes its sign at ‖x‖ = 1 − 1/alpha.
 
     Args:
       x: Vectors along `axis`.
@@ -86,9 +85,9 @@ def unitize(
     """Unitize as in the paper's training, Eq. 10: (alpha / √(‖x‖² + eps) + 1 − alpha) x.
 
     No theorem of the paper covers Eq. 10. For alpha < 1, the norm of the result has no bound, so
-    the earth mover distance between two sets of results has no bound either. Eqs. 8 and 9 give
-    norms below 1/alpha. The zero vector gives zero, even with `eps=0`. The function requires that
-    ‖x‖² does not overflow (|x| < 1e19 in float32) and, with `eps=0`, does not underflow.
+    the earth mover distance between two sets of results has no bound either. The zero vector gives
+    zero, even with `eps=0`. The square ‖x‖² must not overflow (|x| < 1e19 in float32) and, with
+    `eps=0`, must not underflow.
 
     Args:
       x: Vectors along `axis`.
@@ -109,14 +108,14 @@ def unitize(
 
 
 def _one_axis(h: Array, axis: int) -> int:
-    """The number of the axis, counted from the front; raise unless `axis` is one axis of `h`."""
+    """The index of the axis, counted from the front; raise unless `axis` is one axis of `h`."""
     if isinstance(axis, Sequence):
         raise TypeError(f"axis must be one int; got {axis!r}")
     return axis_tuple(h, axis)[0]
 
 
 def _along(alpha: Alpha, h: Array, axis: int) -> Array:
-    """The strength `alpha` in the dtype of `h`, reshaped to multiply along `axis`."""
+    """The parameter `alpha` in the dtype of `h`, reshaped to multiply along `axis`."""
     if isinstance(alpha, int | float):
         check_fits(alpha, "alpha")
     else:

@@ -40,10 +40,10 @@ Factor = Callable[[Array, Array], Array]
 def interpolated(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """The factor of Eq. 10 for a vector of squared norm `square`: alpha / √square + 1 − alpha.
+    """The factor of Eq. 10 for a vector with squared norm `square`: alpha / √square + 1 − alpha.
 
-    If the squared norm is zero, the factor is 1 and its gradient zero, because every factor gives
-    the zero vector.
+    If the squared norm is zero, the factor is 1 and its gradient is zero. Any factor would do,
+    because the vector is zero.
 
     Example:
       >>> print(interpolated(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -57,11 +57,10 @@ def interpolated(
 def bounded(
     alpha: Number | Float[Array, "*#shape"], square: Number | Float[Array, "*#shape"]
 ) -> Float[Array, "*#shape"]:
-    """The factor of Eq. 9 for a vector of squared norm `square`: 1 / (alpha √square + 1 − alpha).
+    """The factor of Eq. 9 for a vector with squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
-    For alpha in [0, 1], the factor times the norm is below 1/alpha. The divisor is zero only if
-    alpha is 1 and the vector is zero. For the zero vector, the factor is defined as 1, because the
-    zero vector times any factor is zero.
+    For alpha in [0, 1], the factor times the norm is at most 1/alpha. If the squared norm is zero,
+    the factor is 1. Any factor would do, because the vector is zero.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))
@@ -98,21 +97,20 @@ def unitized_batch_norm(
     Let x̂ be the normalized input, P the number of pixels per sample, and s = Σ x̂² / (pixels · P),
     summed over pixels and channels of one sample. The result is scale (alpha / √(s + eps) + 1 −
     alpha) x̂ + bias. A vector of shape (n, c) has one pixel per sample, so s = ‖x̂‖² (Algorithm 1).
-    If alpha is 0, the layer is batch norm. Each sample is divided by its own norm also in
-    inference, so the layer cannot be folded into other layers.
+    If alpha is 0, the layer is batch norm. In inference too, each sample is divided by its own
+    norm, so the layer cannot be folded into other layers.
 
-    By default `pixels` is the number of pixels of `x`, as in line 9 of Algorithm 2. With the
-    default, the mean of s is c/P for c channels and P pixels. With alpha 1, every sample of P
-    pixels gets the norm P, not 1, so unitization enlarges outputs if there are more pixels than
-    channels. If `pixels` is the number of channels, unitization does not change the scale of the
-    outputs. For inference on images of another size, set `pixels` to the number of pixels of the
-    training images. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
+    By default `pixels` is the number P of pixels of `x`, as in line 9 of Algorithm 2. Then the mean
+    of s is c/P for c channels. With alpha 1, every sample gets the norm P, not 1, so unitization
+    enlarges outputs if there are more pixels than channels. If `pixels` is the number of channels,
+    unitization does not change the scale of the outputs. For inference on images of another size,
+    set `pixels` to the number of pixels of the training images. If Σ (x − μ)² exceeds the largest
+    float, 3·10³⁸, the result is NaN.
 
-    By default, the factor of x̂ is that of Eq. 10, which Theorems 3.1 to 3.3 do not cover (see
-    `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover: for alpha in (0, 1] and eps
-    0, every normalized and unitized sample has a norm of at most √(pixels · P) / min(alpha). For
-    alpha outside [0, 1], the factor of Eq. 9 has poles. Near a pole of the divisor, outputs are
-    large, and at the pole itself they are finite.
+    By default, x̂ is multiplied by the factor of Eq. 10, which Theorems 3.1 to 3.3 do not cover
+    (see `unitize`). `factor=bounded` uses Eq. 9, which the theorems cover. For alpha in (0, 1] and
+    eps 0, the norm of every unitized sample is then at most √(pixels · P) / min(alpha). For alpha
+    outside [0, 1], the factor of Eq. 9 has a pole, near which outputs are large.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.
@@ -124,9 +122,9 @@ def unitized_batch_norm(
         statistics of `x` are used.
       eps: The number added to the variance and to the mean square s of a sample.
       pixels: The constant n in line 9 of Algorithm 2; with `per_pixel`, the default is 1.
-      per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
-        instead of the norm of the image, as in Figure 1(c). With `per_pixel`, s = Σ x̂² / pixels
-        over the channels of one pixel.
+      per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b).
+        By default, it is divided by the norm of the image, as in Figure 1(c). With `per_pixel`, s =
+        Σ x̂² / pixels over the channels of one pixel.
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
@@ -134,9 +132,8 @@ def unitized_batch_norm(
         `partial(bessel, eps=1e-3)`.
       groups: The number of ghost batches, as in `batch_norm`.
       where: A mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
-        Masked pixels do not count in the mean square s and the pixel count P of their sample. A
-        sample without chosen pixels does not enter the statistics, but is normalized like any other
-        sample.
+        Pixels outside the mask do not count in s and P of their sample. A sample without chosen
+        pixels does not enter the statistics, but is normalized like any other sample.
       axis_name: The mapped axes over which the batch is spread. The pixels of one sample must be on
         one device.
       axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
@@ -162,7 +159,7 @@ def unitized_batch_norm(
     bias = per_channel("bias", 0 if bias is None else bias, x)
 
     def factors(square: Float[Array, "*batch 1"]) -> Float[Array, "*batch c"]:
-        """The factors of x̂ in lines 10 and 13 of Algorithm 2, from the mean squares of line 9."""
+        """The factors that multiply x̂ in lines 10 and 13 of Algorithm 2, from the mean squares."""
         return factor(channels(alpha, square), square + eps)
 
     affine = Affine(factors, scale, bias)
@@ -182,8 +179,7 @@ def unitized_batch_norm(
 
 
 class Affine(NamedTuple):
-    """The steps after batch norm: lines 10 and 13 of Algorithm 2 from the mean squares s of line 9,
-    then γ and β."""
+    """The steps after batch norm: lines 10 and 13 of Algorithm 2, then scale and bias."""
 
     factors: Callable[[Array], Array]
     scale: Float[Array, " c"]
@@ -205,7 +201,7 @@ def _unitized_vectors(
 def _unitized_images(
     batch: Shifted, keep: Keep, affine: Affine, eps: float, pixels: Number
 ) -> Float[Array, "n *spatial c"]:
-    """Unitize images by Algorithm 2, with one gain and one offset for each sample and channel."""
+    """Unitize images by Algorithm 2, as one gain and one offset for each sample and channel."""
     mean, var = batch.mean[None], batch.var[None] + eps
     about_mean, area = _squares_about_mean(batch, keep)
     square = (about_mean / var).sum(1, keepdims=True) / (pixels * area)  # line 9 of Algorithm 2
@@ -218,7 +214,7 @@ def _unitized_images(
 def _squares_about_mean(
     batch: Shifted, keep: Keep
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
-    """Line 6 of Algorithm 2: Σ (x − μ)² of each channel over a sample's pixels, and their count.
+    """Line 6 of Algorithm 2: each channel's Σ (x − μ)² over a sample's pixels, and the pixel count.
 
     In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
     """

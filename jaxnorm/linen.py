@@ -1,7 +1,7 @@
 """Flax Linen modules whose results equal those of `jaxnorm.nnx` to the last bit.
 
-The collection "params" contains `scale`, `bias` and `alpha`. The collection "batch_stats" holds the
-running statistics `mean` and `var`; training must declare "batch_stats" mutable, as for
+The collection "params" contains `scale`, `bias` and `alpha`. The collection "batch_stats" contains
+the running statistics `mean` and `var`. In training, pass `mutable=["batch_stats"]`, as for
 `flax.linen.BatchNorm`.
 """
 
@@ -27,7 +27,7 @@ __all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBa
 
 
 class _RunningNorm(linen.Module):
-    """Scale, bias and running statistics, and the choice between training and inference."""
+    """A layer with scale, bias and running statistics, for training and inference."""
 
     use_running_average: bool | None = None
     axis: int = -1
@@ -72,7 +72,8 @@ class _RunningNorm(linen.Module):
             eps=check_eps(self.epsilon if self.eps is None else self.eps),
             correction=self.correction,
             groups=self.groups,
-            # While Linen initializes the parameters, axes need not be mapped.
+            # Linen may initialize the parameters outside of vmap or shard_map, where `axis_name` is
+            # unknown.
             axis_name=None if self.is_initializing() else self.axis_name,
             axis_index_groups=None if self.is_initializing() else self.axis_index_groups,
         )
@@ -94,7 +95,7 @@ class _RunningNorm(linen.Module):
 
 
 def _scale_and_bias(layer: Any, x: Array, axis: int = -1) -> dict[str, Array | None]:
-    """The scale and the bias of a layer; None stands for a parameter that is not used."""
+    """The scale and the bias of a layer, or None for a parameter that the layer does not use."""
     check_flags(use_scale=layer.use_scale, use_bias=layer.use_bias)
     check_dtype(layer.param_dtype, "param_dtype")
     if layer.dtype is not None:
@@ -211,7 +212,7 @@ class BatchRenorm(_RunningNorm):
         mask: Bool[Array, "..."] | None = None,
     ) -> Float[Array, "n *shape"]:
         def normalize(x: Array, **options: Any) -> tuple[Array, BatchStatistics]:
-            # This code runs inside `_apply`, which creates the variables.
+            # `_apply` calls this function after it has created the variables.
             mean, var = (self.get_variable("batch_stats", name) for name in ("mean", "var"))
             running = BatchStatistics(mean, var, jnp.ones((), jnp.float32))
             limits = {"r_max": self.r_max, "d_max": self.d_max}

@@ -1,4 +1,4 @@
-"""Checks arguments; each error has a message of one sentence."""
+"""Functions that check arguments, with error messages of one sentence."""
 
 import math
 import os
@@ -30,7 +30,7 @@ def check_floating(x: Any, name: str) -> None:
 def check_array(x: Any, name: str) -> None:
     """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array.
 
-    A layer of Flax has a dtype, but is no array. A `jax.ShapeDtypeStruct` has no values.
+    A layer of Flax is no array, although it has a dtype. A `jax.ShapeDtypeStruct` has no values.
     """
     if not hasattr(x, "dtype") or not hasattr(x, "shape") or isinstance(x, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
@@ -51,13 +51,13 @@ def check_range(x: Any, name: str, highest: float = math.inf) -> None:
 
 
 def check_eps(eps: Any, name: str = "eps") -> Any:
-    """`eps` as a float; raise unless `eps` is finite and not negative."""
+    """The number `eps` as a float; outside `jit`, raise unless `eps` is finite and not negative."""
     check_range(eps, name)
     return _finite(eps, name)
 
 
 def check_positive(x: Any, name: str) -> Any:
-    """The integer `x` as a float; outside `jit`, raise unless `x` is positive and finite."""
+    """The number `x` as a float; outside `jit`, raise unless `x` is positive and finite."""
     check_numeric(x, name)
     if not is_traced(x) and not _value(x) > 0:
         raise ValueError(f"{name} must be positive; got {x}")
@@ -65,7 +65,7 @@ def check_positive(x: Any, name: str) -> Any:
 
 
 def check_numeric(x: Any, name: str) -> None:
-    """Raise unless `x` is one real number or an array of one; a text such as "0.5" raises too."""
+    """Raise unless `x` is one real number or an array of one number, not a string such as "0.5"."""
     if isinstance(x, bool) or not (isinstance(x, int | float) or hasattr(x, "dtype")):
         raise TypeError(f"{name} must be a number; got {x!r}")
     if isinstance(x, int | float):
@@ -78,9 +78,9 @@ def check_numeric(x: Any, name: str) -> None:
 
 
 def _value(x: Any) -> int | float:
-    """A number with a known value as a Python number.
+    """The Python number of a scalar `x` that is not traced.
 
-    Inside a traced function, a comparison of arrays would be traced.
+    Inside a traced function, a comparison of arrays would be traced even if `x` is not.
     """
     return x if isinstance(x, int | float) else x.item()
 
@@ -94,7 +94,7 @@ def _finite(x: Any, name: str) -> Any:
 
 
 def check_fits(x: int | float, name: str) -> None:
-    """Raise `ValueError` for an integer that no float can hold."""
+    """Raise `ValueError` for an integer that is larger than the largest float."""
     if sys.float_info.max < abs(x) < math.inf:
         raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
 
@@ -110,7 +110,7 @@ def check_dtype(dtype: Any, name: str) -> None:
 
 
 def check_function(f: Any, name: str, example: str) -> None:
-    """Raise `TypeError` unless `f` can be called; the name of a function cannot be called."""
+    """Raise `TypeError` unless `f` can be called; a string with the name of a function cannot."""
     if not callable(f):
         got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
         raise TypeError(f"{name} must be a function, such as {example}; got {got}")
@@ -157,16 +157,16 @@ def _is_whole(x: Any) -> bool:
 
 
 def check_flags(**options: Any) -> None:
-    """Raise `TypeError` unless each option is True or False; a text such as "no" raises too."""
+    """Raise `TypeError` unless each option is True or False; a string such as "no" raises too."""
     for name, option in options.items():
         if not isinstance(option, bool | np.bool_):
             raise TypeError(f"{name} must be True or False; got {show(option)}")
 
 
 def show(x: Any) -> str:
-    """The value `x` for the end of an error message.
+    """The option `x` as a text for the end of an error message.
 
-    For a traced option, the text says what to do instead.
+    For a traced option, the text says that the option must be static.
     """
     return "a traced value: make it a static argument of jit" if is_traced(x) else repr(x)
 
@@ -175,7 +175,7 @@ def check_finite(x: Array, name: str) -> None:
     """Raise `ValueError` unless all elements of `x` are finite; under `jit`, check nothing."""
     if is_traced(x):
         return
-    # inside a traced function, this context makes the value a constant
+    # Inside a traced function, this context computes the sum now instead of tracing it.
     with jax.ensure_compile_time_eval():
         bad = int(jnp.sum(~jnp.isfinite(x)))
     if bad:

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """Make a function raise `TypeError` for traced arguments, whose values are not known.
+    """A decorator: the function then raises `TypeError` for traced arguments.
 
     Args:
       instead: The end of the error message, which says what to use under `jit`.
@@ -36,11 +36,11 @@ def host_only(
 
 
 def is_traced(tree: Any) -> bool:
-    """Whether a leaf of `tree` is a tracer, as inside jit, vmap or grad."""
+    """Whether a leaf of `tree` is traced, as inside jit, vmap or grad."""
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def check_on_host(name: str, *args: Any, instead: str) -> None:
-    """Raise if an argument is traced, as inside jit, vmap or grad; `instead` ends the message."""
+    """Raise `TypeError` if an argument is traced; the message ends with `instead`."""
     if is_traced(args):
         raise TypeError(f"{name} runs on the host and takes no traced arguments; {instead}")

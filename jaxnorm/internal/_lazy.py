@@ -11,8 +11,8 @@ def lazy_modules(
 ) -> tuple[Callable[[str], types.ModuleType], Callable[[], list[str]]]:
     """The functions `__getattr__` and `__dir__` for a package that imports `modules` at first use.
 
-    `__dir__` lists the names that users import. Names that begin with an underscore are left out.
-    Of all modules, `__dir__` lists only `modules` and the package's own modules.
+    `__dir__` lists the public names of the package. Among modules, `__dir__` lists only `modules`
+    and the modules of the package, not modules that the package imports.
     """
 
     def getattr_(name: str) -> types.ModuleType:

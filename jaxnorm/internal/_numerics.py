@@ -32,9 +32,9 @@ def floating(x: int | float | Float[Array, "*shape"], name: str = "x") -> Float[
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """The product a b in the full precision of the dtype.
+    """The matrix product of `a` and `b` in the full precision of their dtype.
 
-    Many devices have a faster product of lower precision.
+    By default, many devices compute a faster product of lower precision.
     """
     return jnp.matmul(a, b, precision="highest")
 
@@ -46,17 +46,17 @@ def safe_sqrt(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def inverse_root(square: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """1 / √square; where `square` is zero, the result is 1 and its gradient 0."""
+    """1 / √square; where `square` is zero or negative, the result is 1 and its gradient 0."""
     zero = square <= 0  # the comparison is false for NaN, so NaN remains NaN
     return jnp.where(zero, 1, jax.lax.rsqrt(jnp.where(zero, 1, square)))
 
 
 def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """A unit that keeps squares of numbers up to `largest` within the dtype.
+    """A divisor for numbers up to `largest`, so that the squares of the quotients do not overflow.
 
-    The unit is NaN if `largest` is infinite, and at most a 64th of the largest float. XLA
-    multiplies by the inverse of the unit, and on most devices a subnormal inverse is zero.
-    Gradients treat the unit as a constant.
+    The unit is `largest`, but at most a 64th of the largest float: XLA multiplies by the inverse of
+    the unit, and on most devices a subnormal inverse is zero. If `largest` is zero, the unit is 1.
+    If `largest` is infinite, the unit is NaN. Gradients treat the unit as a constant.
     """
     largest = jax.lax.stop_gradient(largest)
     capped = jnp.minimum(largest, float(jnp.finfo(largest.dtype).max) / 64)
@@ -66,8 +66,8 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     """The Euclidean norm along `axis`, which remains as an axis of size 1.
 
-    The gradient at the origin is zero. The norm is computed relative to the largest element, so no
-    square overflows or underflows. The norm is infinite if an element is infinite.
+    The gradient at the origin is zero. Elements are divided by the largest element before they are
+    squared, so no square overflows. The norm is infinite if an element is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
     nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
@@ -89,7 +89,7 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
 
 
 def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
-    """The axes in `axis`, counted from the front; raise if one of them has no sample."""
+    """The axes in `axis` as nonnegative indices; raise if one of the axes has size 0."""
     given: tuple[Any, ...] = tuple(axis) if isinstance(axis, Sequence) else (axis,)
     check_axes(given, x.shape, axis)
     axes = tuple(int(i) % x.ndim for i in given)
@@ -99,20 +99,21 @@ def axis_tuple(x: Array, axis: Axes) -> tuple[int, ...]:
 
 
 def chi_mean(dims: int) -> float:
-    """The mean norm of a standard normal vector z with d = `dims`.
+    """The mean norm of a standard normal vector z of d = `dims` elements.
 
-    The mean norm is E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2).
+    The formula is E ‖z‖ = √2 Γ((d + 1)/2) / Γ(d/2).
     """
     return math.sqrt(dims - 2 * chi_defect(dims))
 
 
 def chi_defect(dims: Number) -> Number:
-    """Half the variance of a chi variable, dims/2 − R² with R = Γ((dims + 1)/2)/Γ(dims/2).
+    """Half the variance of a chi variable, d/2 − R² for d = `dims` and R = Γ((d + 1)/2)/Γ(d/2).
 
-    The recursion R(d) = d/(d + 1) R(d + 2) gives the defect at d from the defect at d + 2 as a sum
-    of positive terms. After eight steps of the recursion, the series R² = y/4 · exp(−Σₖ E₂ₖ
-    y⁻²ᵏ/(2k)) is precise, where y = 2d − 1 and E₂ₖ are Euler's numbers. The constants in the code
-    are the coefficients of the series in y⁻². For a Python number, the result is a Python number.
+    The series R² = y/4 · exp(−Σₖ E₂ₖ y⁻²ᵏ/(2k)), with y = 2d − 1 and Euler's numbers E₂ₖ, is
+    precise for large d. Therefore the code evaluates the series at d + 16, and returns to d in
+    eight steps of the recursion R(d) = d/(d + 1) R(d + 2). Each step is a sum of positive terms.
+    The constants in the code are the coefficients of the expanded series in y⁻². For a Python
+    number, the result is a Python number.
     """
     y = 2 * (dims + 16) - 1
     u = 1 / y / y
@@ -128,7 +129,7 @@ def chi_defect(dims: Number) -> Number:
 
 
 class CentralMoments(NamedTuple):
-    """Mean of `count` samples, and the mean second, third and fourth powers of the deviations."""
+    """The mean of `count` samples, and their second, third and fourth central moments."""
 
     count: Float[Array, ""]  # pyright: ignore[reportIncompatibleMethodOverride]
     mean: Float[Array, "*s"]
@@ -138,10 +139,11 @@ class CentralMoments(NamedTuple):
 
 
 def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array]]:
-    """Count and mean of the union of two sets of samples; each set is a tuple (count, mean).
+    """The count and the mean of the union of two sets of samples.
 
-    The result also has the share of `b` in the union, and the deviations of the means of `a` and
-    `b` from the mean of the union. A set without samples has deviation 0 for any mean.
+    The arguments have fields `count` and `mean`. The result also has the share of `b` in the union,
+    and the deviations of both means from the mean of the union. If one set has no samples, both
+    deviations are 0.
     """
     count = a.count + b.count
     share = b.count / jnp.maximum(count, 1)
@@ -152,7 +154,7 @@ def merge_means(a: Any, b: Any) -> tuple[Array, Array, Array, tuple[Array, Array
 
 
 def merge_central_moments(a: CentralMoments, b: CentralMoments) -> CentralMoments:
-    """The moments of the union of two sets of samples, Pébay (2008), in any order."""
+    """The central moments of the union of two sets of samples, Pébay (2008)."""
     count, mean, share, (deviation_a, deviation_b) = merge_means(a, b)
 
     def about_union(part: CentralMoments, delta: Array) -> Array:

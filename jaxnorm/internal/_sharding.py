@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def auto_sharded(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The `function` with replicated results; the compiler chooses all shardings inside.
+    """The `function` with replicated results; inside, the compiler chooses all shardings.
 
     Use `auto_sharded` for functions that sort, multiply or index along axes that may be sharded. On
     Explicit axes, the wrapped functions run as on Auto axes. Arrays in the closure of `function`
@@ -53,7 +53,7 @@ def replicate(x: Array) -> Array:
 
 
 def flat_rows(x: Shaped[Array, "n *features"]) -> Shaped[Array, "n d"]:
-    """Each row of `x` as a vector; the first axis remains sharded, other axes are gathered."""
+    """Each row of `x` as a vector; the first axis remains sharded, all other axes are gathered."""
     return jax.vmap(auto_sharded(jnp.ravel))(x)
 
 
@@ -67,11 +67,11 @@ def row_at(x: Shaped[Array, "n *shape"], index: Int[Array, ""]) -> Shaped[Array,
 
 
 def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array, "*ones"]:
-    """The elements of `x` at index 0 of `axes`; these axes keep size 1 and may be sharded.
+    """The elements of `x` at index 0 of `axes`, which remain as axes of size 1.
 
-    A gather is needed, because on an Explicit mesh a slice cannot take one element of a sharded
-    axis. The last axis is indexed first, so that as little data as possible crosses devices along
-    the batch.
+    The axes may be sharded. The code gathers, because on an Explicit mesh a slice cannot take one
+    element of a sharded axis. The last axis is indexed first, so little data remains to be sent
+    between devices when the batch axis is indexed.
     """
     x = jnp.asarray(x)
     for axis in sorted(axes, reverse=True):
@@ -85,11 +85,11 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 128th sample of `x`, but at least 2 samples.
+    """About every 128th sample of `x`, but at least two samples if there are two.
 
     The samples are spread evenly over all axes but the last. Spatial axes are sliced before the
     batch axis, because usually the batch is sharded. A slice of a sharded axis needs no
-    communication if its stride divides the samples of each device.
+    communication if the stride divides the number of samples on each device.
     """
     sharding = jax.typeof(x).sharding
     strides, rest = [1] * x.ndim, min(128, max(1, math.prod(x.shape[:-1]) // 2))
@@ -104,16 +104,16 @@ def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
 
 
 def _stride(largest: int, size: int, devices: int) -> int:
-    """The largest stride that divides the number of elements on each device.
+    """The largest stride up to `largest` that divides the number of elements on each device.
 
-    On one device, any stride will do.
+    On one device, the stride is `largest`.
     """
     strides = range(max(largest, 1), 0, -1)
     return next(s for s in strides if devices == 1 or size % (s * devices) == 0)
 
 
 def _devices(mesh: Mesh | AbstractMesh, axis: Any) -> int:
-    """The number of devices over which an entry of a PartitionSpec splits an axis."""
+    """The number of devices over which an axis is split by its entry of a PartitionSpec."""
     return math.prod(mesh.shape[name] for name in jax.tree.leaves(axis))
 
 
@@ -123,7 +123,7 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
     Each of the two new axes may be sharded. On an Explicit mesh, the groups are sharded if the
     number of devices divides the number of groups. If the number of devices only divides the number
     of samples per group, the samples of every group are sharded. If the number of devices divides
-    neither the number of groups nor the number of samples per group, nothing is sharded.
+    neither number, the two axes are not sharded.
     """
     sharding = jax.typeof(x).sharding
     batch, *others = sharding.spec
@@ -140,13 +140,13 @@ def split_batch(x: Shaped[Array, "n *shape"], groups: int) -> Shaped[Array, "gro
 def join_batch(x: Shaped[Array, "groups rest *shape"], like: Array) -> Shaped[Array, "n *shape"]:
     """The array `x` with its first two axes merged, and with the sharding of `like`.
 
-    `like` is the array that was split.
+    `like` is the array before `split_batch`.
     """
     return jax.lax.reshape(x, like.shape, out_sharding=jax.typeof(like).sharding)
 
 
 def _explicit_mesh(tree: Any) -> Mesh | AbstractMesh | None:
-    """The mesh over whose Explicit axes an array of `tree` is sharded, or None."""
+    """The mesh of the first array in `tree` that is sharded over Explicit axes, or None."""
     for x in jax.tree.leaves(tree):
         if isinstance(x, jax.Array) and any(a is not None for a in jax.typeof(x).sharding.spec):
             sharding = jax.typeof(x).sharding if is_traced(x) else x.sharding

@@ -1,7 +1,7 @@
 """Reads and writes checkpoints by Orbax; no other module uses Orbax.
 
-A step of a folder holds named trees of arrays and named notes that JSON can hold. Orbax is imported
-at the first call, because this import takes a second.
+A checkpoint folder has numbered steps. A step has named trees of arrays and named notes, which are
+JSON values. Orbax is imported at the first call, because the import takes a second.
 """
 
 import logging
@@ -23,15 +23,15 @@ def manager(
     Args:
       folder: The absolute path of a local folder or of a folder in a bucket.
       max_to_keep: The number of latest steps to keep.
-      create: Whether to make the folder and to remove the remains of an interrupted save.
-      when_written: A function that is called when a step is completely written, before the step
-        gets its name. With `when_written`, a save returns before the step is written.
+      create: Whether to make the folder and to remove what an interrupted save has left in it.
+      when_written: A function that is called when all files of a step are written, before the step
+        gets its final name. With `when_written`, `save` returns before the step is written.
     """
     import orbax.checkpoint as ocp
 
     background: dict[str, Any] = {}
     if when_written is not None:
-        # Without `create_directories_asynchronously`, threads wait ten minutes for a folder that
+        # With `create_directories_asynchronously`, threads would wait ten minutes for a folder that
         # cannot be made.
         background = {
             "post_finalization_callback": when_written,
@@ -54,7 +54,7 @@ def save(
     arrays: Mapping[str, Any],
     notes: Mapping[str, Any],
 ) -> None:
-    """Write named trees of arrays and named notes as one step, the highest of the folder."""
+    """Write named trees of arrays and named notes as one step, which must be the latest step."""
     import orbax.checkpoint as ocp
 
     items = {name: ocp.args.StandardSave(tree) for name, tree in arrays.items()}
@@ -65,7 +65,7 @@ def save(
 def restore(
     steps: Any, step: int, *, arrays: Mapping[str, Any] | None = None, notes: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The named trees of a step, with the shapes and shardings of `arrays`; and its named notes."""
+    """The named trees of a step, with the shapes and shardings of `arrays`, and its named notes."""
     import orbax.checkpoint as ocp
 
     items: dict[str, Any] = {name: ocp.args.JsonRestore() for name in notes}
@@ -82,11 +82,11 @@ def write_tree(path: Path, tree: Any) -> None:
 
 
 def read_tree(path: Path) -> Any:
-    """The tree of arrays in an Orbax folder, read to the host without Orbax's warning."""
+    """The tree of arrays in an Orbax folder, read into the memory of the host."""
     import orbax.checkpoint as ocp
 
     with warnings.catch_warnings():
-        # Orbax warns if shardings are unknown, but arrays on the host need no shardings.
+        # Orbax warns about unknown shardings, but arrays on the host need no shardings.
         warnings.simplefilter("ignore")
         disabled = logging.root.manager.disable
         logging.disable(max(disabled, logging.WARNING))

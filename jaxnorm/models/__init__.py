@@ -1,4 +1,4 @@
-"""Networks of the papers, each of which takes any normalization.
+"""The papers' networks, with any normalization.
 
 Every network takes its normalization as `norm`, a constructor called as `norm(num_features,
 rngs=rngs)`. Images have their channels last, and outputs are the logits of `classes`. Kernels are

@@ -19,7 +19,7 @@ HE_NORMAL = nnx.initializers.he_normal()
 
 
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
-    """A convolution without bias, centered on every `stride`-th pixel from the first pixel on.
+    """A convolution without bias, centered on every `stride`-th pixel, beginning with the first.
 
     With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of a
     side of even length.
@@ -60,7 +60,7 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """Normalization, ReLU and 3×3 convolution, twice, and a shortcut: He et al. (2016b).
+    """Twice normalization, ReLU and a 3×3 convolution, with a shortcut: He et al. (2016b).
 
     If the shape changes, the shortcut is a 1×1 convolution of the block's input before
     normalization.
@@ -90,7 +90,7 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """Normalization, ReLU and convolution, three times, and a shortcut: He et al. (2016b).
+    """Three times normalization, ReLU and a convolution, with a shortcut: He et al. (2016b).
 
     The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride. If
     the shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
@@ -137,8 +137,8 @@ class Projection(nnx.Module):
 class Identity(nnx.Module):
     """A shortcut without parameters: option A of He et al. (2016a).
 
-    The shortcut takes every `stride`-th pixel. Zeros are added for the missing channels, half of
-    them before and half of them after.
+    The shortcut takes every `stride`-th pixel. The missing channels are zeros, half of them before
+    the channels of the input and half of them after.
     """
 
     def __init__(self, channels: int, width: int, *, stride: int):

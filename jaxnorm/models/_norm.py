@@ -1,4 +1,4 @@
-"""Checks the normalization and the images that are given to networks."""
+"""Functions that check the arguments of networks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ Norm = Callable[..., Callable[..., Array]]
 
 
 def check_norm(norm: Any) -> None:
-    """Raise `TypeError` unless `norm` can be called; the name of a layer cannot be called."""
+    """Raise `TypeError` unless `norm` can be called; a string with the name of a layer cannot."""
     check_function(norm, "norm", "jaxnorm.nnx.BatchNorm")
 
 
@@ -37,7 +37,7 @@ def check_widths(name: str, widths: Any) -> None:
 
 
 def check_images(x: Any, channels: int) -> None:
-    """Raise `ValueError` unless `x` are images with this many channels on the last axis."""
+    """Raise `ValueError` unless `x` is a batch of images with this number of `channels`."""
     check_array(x, "x")
     if x.ndim != 4 or x.shape[-1] != channels:
         first = x.ndim == 4 and x.shape[1] == channels

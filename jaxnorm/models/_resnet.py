@@ -32,12 +32,12 @@ class ResNet(nnx.Module):
     """The ResNet for ImageNet, He et al. (2016a), Table 1.
 
     The network has a 7×7 convolution and a 3×3 max pooling, both of stride 2, and then four stages
-    of blocks. The blocks are bottlenecks from depth 50 on. Convolutions have no biases.
+    of blocks. From depth 50 on, the blocks are bottlenecks. Convolutions have no biases.
 
-    With `pre_activation`, the blocks are the pre-activation blocks of He et al. (2016b). With
-    `pre_activation`, shortcuts and the output of the last block are not normalized, as in section
-    4.3 of the unitization paper. The unitization paper does not say whether ReLU follows the last
-    block. In this library, ReLU follows the last block.
+    With `pre_activation`, the blocks are the pre-activation blocks of He et al. (2016b), and
+    shortcuts and the output of the last block are not normalized, as in section 4.3 of the
+    unitization paper. The unitization paper does not say whether ReLU follows the last block. In
+    this library, ReLU follows the last block.
 
     Args:
       depth: 18, 34, 50, 101 or 152.
@@ -97,9 +97,9 @@ class CifarResNet(nnx.Module):
     """The ResNet for small images, He et al. (2016a), section 4.2, of depth 6k + 2.
 
     The network has three stages of k blocks with 16, 32 and 64 channels. The second and the third
-    stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters: at the
-    beginning of a stage, a shortcut takes every second pixel, and adds channels of zeros on both
-    sides.
+    stage halve the resolution. Convolutions have no biases. Shortcuts have no parameters. Where the
+    number of channels grows, the shortcut takes every second pixel and adds channels of zeros, half
+    of them before and half of them after its own channels.
 
     Args:
       depth: 6k + 2, such as 20, 56 or 110.

@@ -1,4 +1,4 @@
-"""Flax NNX modules for the functions of `jaxnorm`, and functions for models with such modules."""
+"""Flax NNX modules of the functions of `jaxnorm`, and functions that change models with norms."""
 
 from jaxnorm.nnx._layers import BatchNorm as BatchNorm
 from jaxnorm.nnx._layers import BatchRenorm as BatchRenorm

@@ -90,7 +90,7 @@ class Affine(nnx.Module):
 
 @dataclass(eq=False, repr=False)
 class RunningNorm(Affine):
-    """The running statistics of a layer, and the choice between training and inference."""
+    """A layer with running statistics, for training and inference."""
 
     _: KW_ONLY
     use_running_average: bool | None = False
@@ -128,7 +128,7 @@ class RunningNorm(Affine):
         use_running_average: bool | None = None,
         update_running_average: bool | None = None,
     ) -> None:
-        """Choose inference or training; `nnx.view` calls this method."""
+        """Select inference or training for `nnx.view`, which calls this method."""
         if use_running_average is not None:
             self.use_running_average = use_running_average
         if update_running_average is not None:
@@ -175,8 +175,7 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # The value is not set by `[...]`, because JAX before 0.12 would then walk the whole trace
-        # for every layer.
+        # Assignment by `[...]` is slow: JAX before 0.12 then walks the whole trace for every layer.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
 
@@ -186,16 +185,15 @@ class BatchNorm(RunningNorm):
     """A batch norm layer with learned `scale` and `bias` and running statistics.
 
     The layer replaces `flax.nnx.BatchNorm` and has the same arguments, but by default the result
-    has the dtype of the input. Statistics are in at least float32, and running statistics in
-    float32, in training and inference. Running statistics are exponential averages of the batches'
-    means and unbiased variances. A batch without any chosen sample does not change the running
-    statistics.
+    has the dtype of the input. Batch statistics are in at least float32, and running statistics in
+    float32. Running statistics are exponential averages of the batches' means and unbiased
+    variances. If the mask of a batch chooses no sample, the running statistics do not change.
 
     Args:
       num_features: The number of channels of the input, along `axis`.
       use_running_average: True for inference, False for training. `model.eval()` and
-        `model.train()` set `use_running_average`, and a call may override it. If None, each call
-        must pass a value.
+        `model.train()` set this option, and a call may override it. If None, each call must pass a
+        value.
       axis: The feature axis, which must not be the first axis.
       momentum: Weight of the old running statistics, in [0, 1].
       epsilon: The number added to the variance.
@@ -212,16 +210,14 @@ class BatchNorm(RunningNorm):
       correction: Factor by which the variance is multiplied in training, as in `batch_norm`.
       running_correction: Factor by which the variance is multiplied before the update of the
         running variance.
-      groups: The number of ghost batches in training, as in `batch_norm`; the average of their
-        statistics enters the running statistics.
+      groups: The number of ghost batches in training, as in `batch_norm`. The average of the ghost
+        batches' statistics enters the running statistics.
       update_running_average: Whether to update the running statistics. If None, running statistics
-        are updated only if the batch is normalized by its own statistics. If True, running
-        statistics are updated even if they normalize the batch.
+        are updated only in training. If True, they are updated in inference too.
       rngs: Keys for the initializers.
       bias_metadata: Metadata of the bias's variable, such as its sharding.
       scale_metadata: Metadata of the scale's variable.
-      eps: Another name of `epsilon`, which the functions of `jaxnorm` use. If given, `eps` replaces
-        `epsilon`.
+      eps: The name of `epsilon` in the functions of `jaxnorm`. If given, `eps` replaces `epsilon`.
 
     Example:
       >>> layer = BatchNorm(3, rngs=nnx.Rngs(0))
@@ -253,8 +249,8 @@ class UnitizedBatchNorm(RunningNorm):
         which makes the layer equal to batch norm.
       alpha_metadata: Metadata of alpha's variable.
       pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input.
-      per_pixel: Whether each pixel is divided by its own norm, as in Figure 1(b), instead of the
-        norm of the sample.
+      per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
+        instead of the norm of the sample.
       factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or any function of alpha and a squared
         norm.
       epsilon: The number added to the variance and to the squared norms.
@@ -313,10 +309,10 @@ class UnitizedBatchNorm(RunningNorm):
 class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
-    In training, r and d of `batch_renorm` are computed before the batch updates the running
-    statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. `r_max` and `d_max`
-    are attributes, and each new value compiles a new program. If a schedule changes `r_max` and
-    `d_max` at every step, call the function `batch_renorm` instead.
+    In training, the factors r and d of `batch_renorm` are computed before the batch updates the
+    running statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. Because
+    `r_max` and `d_max` are static attributes, each new value compiles a new program. If a schedule
+    changes `r_max` and `d_max` at every step, call the function `batch_renorm` instead.
 
     Args:
       r_max: The upper limit of the factor r, as in `batch_renorm`.

@@ -1,4 +1,4 @@
-"""Computes the loss of a whole batch in parts, with the statistics of the whole batch."""
+"""Computes the loss of a batch in microbatches, with the statistics of the whole batch."""
 
 from collections.abc import Callable
 from functools import cache, reduce
@@ -18,13 +18,13 @@ Loss = Callable[[nnx.Module, Any], Float[Array, ""]]
 
 
 def microbatched(loss: Loss, microbatches: int) -> Loss:
-    """The `loss` of a whole batch, computed in microbatches; the result is equal up to rounding.
+    """The function `loss` of a whole batch, computed in microbatches, and equal up to rounding.
 
     In the usual accumulation of gradients, each microbatch is normalized by its own statistics.
     With `microbatched`, all microbatches are normalized by the statistics of the whole batch,
     merged as in Chan, Golub and LeVeque (1979), and gradients flow through these statistics. The
     statistics of a layer depend on the layers before it, so a model with L batch norms takes L
-    passes over the batch for the statistics and one pass for the loss. The gradient takes as many
+    passes over the batch for the statistics and one pass for the loss. The gradient takes L + 1
     further passes over the batch. If the whole batch fits into memory with `nnx.remat`, use
     `nnx.remat`, which is faster. The running statistics are updated once, with the statistics of
     the whole batch.
@@ -72,8 +72,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
             for norm in norms
         ]
         given = merged(state, unsettled)
-        # each pass computes the statistics of the layers whose preceding layers already have
-        # statistics
+        # Each pass gives one more layer its final statistics, because all layers before that layer
+        # already have final statistics.
         given, _ = jax.lax.scan(
             lambda given, _: (merged(state, given), None), given, length=max(len(norms) - 1, 0)
         )
@@ -87,7 +87,7 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
 @cache  # The classes are cached, because JAX keeps every module class forever.
 def _recorder(kind: type[RunningNorm]) -> type[Any]:
-    """A batch norm class that uses given statistics, and records the statistics of its batch."""
+    """A batch norm class that normalizes by given statistics and records its batch's statistics."""
 
     class Recorder(kind):
         called: bool
@@ -107,7 +107,7 @@ def _recorder(kind: type[RunningNorm]) -> type[Any]:
 def _one(
     loss: Loss, graph: Any, state: Any, given: list[BatchStatistics], part: Any
 ) -> tuple[Array, list[BatchStatistics]]:
-    """The loss of a microbatch that is normalized by given statistics, and its own statistics."""
+    """A microbatch's loss under `given` statistics, and the microbatch's own statistics."""
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)
     for norm, statistics in zip(norms, given, strict=True):
@@ -127,7 +127,7 @@ def _one(
 
 
 def _in_training(model: nnx.Module) -> list[Any]:
-    """The batch norms of `jaxnorm` in `model` that are in training mode."""
+    """All batch norms in `model`; raise unless they are from `jaxnorm` and in training mode."""
     norms = batch_norms(model)
     for norm in norms:
         if not isinstance(norm, RunningNorm):
@@ -160,6 +160,6 @@ def _split(x: Array, microbatches: int) -> Array:
 
 
 def _union(statistics: BatchStatistics) -> BatchStatistics:
-    """The statistics of all samples, from the statistics of parts along a leading axis."""
+    """The statistics of all samples, from statistics with a leading axis of microbatches."""
     parts = [BatchStatistics(*part) for part in zip(*statistics, strict=True)]
     return reduce(merge_statistics, parts)

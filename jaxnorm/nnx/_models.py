@@ -1,4 +1,4 @@
-"""Selects the parameters of a model's norms, and returns outputs of its layers."""
+"""Functions that select the parameters of a model's norms and record the outputs of its layers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def norm_parameters(model: nnx.Module) -> Callable[[tuple[Any, ...], Any], bool]
 def layer_outputs(
     model: nnx.Module, layers: Sequence[str], x: Float[Array, "n *sample"]
 ) -> dict[str, Float[Array, "n *features"]]:
-    """The outputs of the submodules `layers` by name, while `model` runs on `x`.
+    """The outputs of the submodules `layers`, by name, when `model` is called on `x`.
 
     A name is the path of attributes and indices, joined by dots, such as "norms.10". The model runs
     in its current mode; for inference pass `nnx.view(model, use_running_average=True)`. Under
@@ -68,7 +68,7 @@ def layer_outputs(
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
     check_module(model)
-    # the model is copied, because capturing marks it
+    # a copy, because `nnx.capture` would change the model
     model = nnx.merge(*nnx.split(model), copy=True)
     _, captured = nnx.capture(model, nnx.Intermediate, method_outputs=nnx.Intermediate)(x)
     calls = {

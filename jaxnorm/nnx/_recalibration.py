@@ -15,7 +15,7 @@ from jaxnorm._statistics import BatchStatistics, merge_statistics, sample_mask
 from jaxnorm.internal import check_function
 from jaxnorm.nnx._surgery import batch_norms
 
-# During recalibration, the running statistics equal the statistics of the last batch.
+# With these options, the running statistics are the statistics of the last batch.
 OF_THE_BATCH: dict[str, Any] = {
     "use_running_average": False,
     "momentum": 0.0,
@@ -40,10 +40,10 @@ def recalibrate(
     """Replace the running statistics of `model` by the statistics of all samples of `batches`.
 
     Use `recalibrate` if the weights of a network were pruned, averaged or otherwise changed. Every
-    batch norm of the model, of `jaxnorm` or Flax, gets the mean and the biased variance of all its
-    inputs. During recalibration, each batch is normalized by its own statistics. If a layer is
-    called twice, its last call counts. Layers that have no batch statistics do not change. If a
-    batch fails, the model is not changed.
+    batch norm of `jaxnorm` or Flax gets the mean and the biased variance of all its inputs. During
+    recalibration, each batch is normalized by its own statistics. If a layer is called twice for a
+    batch, only the last call counts. Layers without batch statistics do not change. If a batch
+    raises an error, the model is not changed.
 
     Args:
       model: A model with at least one batch norm.
@@ -95,8 +95,9 @@ def recalibrate(
 def _last_statistics(
     call: Callable[[nnx.Module, Any], Any], graph: Any, state: Any, batch: Any
 ) -> tuple[list[BatchStatistics], Any]:
-    """The last statistics and sample count of every batch norm, and the model's state. The state is
-    taken after the batch.
+    """Statistics and sample counts of the batch norms' last calls, and the model's state.
+
+    The state is the state after the batch.
     """
     model = nnx.merge(graph, state, copy=True)
     norms: list[Any] = batch_norms(model)

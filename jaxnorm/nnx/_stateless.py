@@ -120,8 +120,8 @@ class Unitization(Stateless):
 
     The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
     divided by its own norm. The layer has no batch norm and no statistics. At initialization, the
-    outputs before the scale have norm 1. To make outputs as large as the outputs of a layer norm,
-    initialize the scale by √features with `scale_init`.
+    outputs before the scale have norm 1. To make the outputs as large as the outputs of a layer
+    norm, pass a `scale_init` that initializes the scale to √features.
 
     Args:
       alpha_init: The initializer of alpha, which has one number for each feature. The default, 1,

@@ -40,18 +40,18 @@ def replace_batch_norm(
 
     If the model is itself a batch norm, its replacement is returned.
 
-    Without `layer`, the new layers are batch norms of `jaxnorm.nnx.BatchNorm`. For unitized layers,
+    Without `layer`, the new layers are instances of `jaxnorm.nnx.BatchNorm`. For unitized layers,
     call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
     `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer
     has the variables and the options of the old layer, so outputs do not change. The alpha of a new
-    unitized layer is 0, which makes unitized batch norm equal to batch norm. A `BatchNorm` that
-    replaces a unitized layer loses alpha. As in Flax, the running variance of a replaced Flax layer
-    is an average of biased variances.
+    unitized layer is 0, which makes unitized batch norm equal to batch norm. If a `BatchNorm`
+    replaces a unitized layer, the alpha of the unitized layer is lost. As in Flax, the running
+    variance of a replaced Flax layer is an average of biased variances.
 
-    A unitized layer adds a new parameter, alpha. If you made an optimizer before the replacement,
-    it has no state for alpha, and its update fails: make a new optimizer after the replacement. If
-    the replacement adds no parameters, you can continue to use the old optimizer.
+    A unitized layer adds the parameter alpha. An optimizer made before the replacement has no state
+    for alpha, so its update fails. Make a new optimizer after the replacement. If the replacement
+    adds no parameters, you can continue to use the old optimizer.
 
     Args:
       model: A model with at least one batch norm as an attribute, or in an `nnx.List` or
@@ -60,7 +60,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is a class.
+      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is no module.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -72,7 +72,7 @@ def replace_batch_norm(
     replaced = batch_norms(model)
     if not replaced:
         raise ValueError("the model must hold at least one batch norm; it holds none")
-    # If the model uses one layer twice, it also uses one replacement twice.
+    # If two attributes of the model share a layer, they also share its replacement.
     new = {id(old): _replacement(old, layer) for old in replaced}
     for _, module in list(nnx.iter_modules(model)):
         for name, child in list(vars(module).items()):
@@ -133,13 +133,12 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
     images of another size, its layers should use the number of pixels of training; otherwise the
     scale of outputs would change with the size of the image. A layer with a given `pixels`, or with
-    a norm for each pixel, does not depend on the image size and does not change.
+    `per_pixel`, does not depend on the image size and does not change.
 
     Args:
       model: A model with any layers; the model itself is not changed. The variables of the model
         may be shapes without values.
-      x: A batch with images of the training size, or the shape of this batch; its values do not
-        matter.
+      x: A batch with images of the training size, or a `jax.ShapeDtypeStruct` of such a batch.
 
     Raises:
       ValueError: A unitized layer without given `pixels` is called on images of two sizes, or is
@@ -176,12 +175,12 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
 
 
 def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linear:
-    """One layer that computes `norm(layer(x))` as the batch norm does in inference.
+    """One layer that computes `norm(layer(x))`, with the batch norm in inference.
 
-    The kernel is multiplied by scale / √(var + eps), where var is the running variance, and the
-    bias changes accordingly. Kernel and bias keep their dtype and metadata. `fold` does not change
-    `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each sample
-    by its own norm.
+    The kernel is multiplied by the norm's scale / √(var + eps), where var is the running variance.
+    The bias changes so that the outputs are equal. The kernel and the bias keep their dtype and
+    metadata. `fold` does not change `layer` and `norm`. A unitized layer cannot be folded, because
+    unitization divides each sample by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

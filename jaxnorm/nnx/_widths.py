@@ -1,4 +1,4 @@
-"""Sets the sizes that layers store as numbers to the sizes of their arrays."""
+"""Updates the sizes that layers store as attributes to the sizes of their arrays."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from jaxnorm.nnx._surgery import batch_norms
 
 
 def fit_widths(model: nnx.Module) -> nnx.Module:
-    """Set the features of each layer of `model` to the sizes of its arrays, and return `model`.
+    """Update the stored sizes of each layer of `model` to the sizes of its arrays; return `model`.
 
     Use `fit_widths` for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and
@@ -71,9 +71,9 @@ def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
 
 
 def _group_norm(layer: nnx.GroupNorm) -> None:
-    """Adapt a group norm that lost whole groups of channels.
+    """Adapt a group norm from which whole groups of channels were removed.
 
-    The size of a group does not change.
+    The number of channels in a group does not change.
     """
     layer.num_groups = _channels(layer, layer.num_groups * layer.group_size) // layer.group_size
 
@@ -87,7 +87,8 @@ def _channels(layer: nnx.Module, default: int) -> int:
 def _attention(layer: nnx.MultiHeadAttention) -> None:
     """Adapt attention to the shapes of its projections.
 
-    A kernel has the axes (inputs, heads, head features), or the same axes in reverse order.
+    A kernel has the axes (inputs, heads, head features). The kernel of the output has the axes
+    (heads, head features, outputs).
     """
     layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
     layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape

@@ -29,7 +29,7 @@ def emd_critic(
     batch_size: int = 128,
     clip: float = 0.01,
 ) -> Float[Array, ""]:
-    """Mean difference of a clipped critic's values on the test samples: Algorithm 3.
+    """The difference of a clipped critic's mean values on x and on y: Algorithm 3.
 
     The critic is the network of appendix B.1. The critic has 3×3 convolutions of 64, 64, 128 and
     128 channels with strides 2, 1, 2 and 1, each followed by ReLU, then a dense layer and a
@@ -39,9 +39,9 @@ def emd_critic(
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
     distance. The Lipschitz constant of the clipped critic is not known, and training does not reach
-    it. Therefore the result is only 10⁻⁶ to 10⁻⁴ of the distance, and this fraction changes with
-    distance, direction and shape. `emd_lower_bound` has the same arguments, and its result is a
-    lower bound of the distance.
+    this constant. In practice, the result is only 10⁻⁶ to 10⁻⁴ of the distance. This fraction
+    depends on the distance, the direction and the shape of the samples. `emd_lower_bound` has the
+    same arguments, and its result is a lower bound of the distance.
 
     Args:
       key: The random key for initialization and minibatches.
@@ -55,8 +55,8 @@ def emd_critic(
       clip: The largest absolute value of a parameter.
 
     Raises:
-      ValueError: The samples do not match as for `emd_1d`, or are not paired. `steps`, `batch_size`
-        or `clip` is not positive.
+      ValueError: `emd_1d` would raise an error for the samples, or x and y have different numbers
+        of samples. `steps`, `batch_size` or `clip` is not positive.
     """
     check_key(key)
     clip = check_positive(clip, "clip")
@@ -107,8 +107,8 @@ def _as_images(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 def _convolve(
     x: Float[Array, "n h w c"], kernel: Float[Array, "9*c d"], stride: int
 ) -> Float[Array, "n i j d"]:
-    # XLA's CPU compiler is slow for convolutions in a loop: 50 steps on vectors take 2.3 s instead
-    # of 0.6 s.
+    # Products of patches, because convolutions in a loop are slow on XLA's CPU back end: 50 steps
+    # on vectors take 2.3 s instead of 0.6 s.
     return jax.lax.platform_dependent(
         x,
         kernel,

@@ -1,4 +1,4 @@
-"""Earth mover distances of joint outputs, exact or by projections on random directions."""
+"""Earth mover distances of all features together, exact or by projections on random directions."""
 
 import math
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from jaxnorm.internal import (
 from jaxnorm.shift._emd_1d import emd_1d
 from jaxnorm.shift._samples import check_pair, check_weights, vectors
 
-# the number of costs on the device at a time, and the largest number of unknowns of the linear
+# the number of costs that are computed at a time, and the largest number of unknowns of the linear
 # program
 _BLOCK, _UNKNOWNS = 2**23, 1_000_000
 
@@ -37,8 +37,8 @@ def emd(
 ) -> float:
     """The exact earth mover distance W₁ of two samples in any dimension, in the unit of `x`.
 
-    `emd` runs on the host; under `jit` use `emd_1d` and `emd_sliced`. For equal numbers of samples,
-    SciPy's assignment solver matches the samples one to one. The device computes the n² costs in
+    `emd` runs on the host; under `jit` use `emd_1d` and `emd_sliced`. For equal numbers n of
+    samples, SciPy's assignment solver matches the samples one to one. JAX computes the n² costs in
     float64, some rows at a time. 4,096 samples of 3,072 features take a few seconds and 1 GB. If
     the numbers of samples differ or weights are given, SciPy solves a linear program with n m
     unknowns for n and m samples, as in `transport_plan`.
@@ -53,9 +53,9 @@ def emd(
       y_weights: The weight of each sample of `y`; by default all weights are equal.
 
     Raises:
-      ValueError: A sample is empty or not finite. The features of the samples, or weights and
-        samples, do not match. The numbers of samples differ and n m exceeds 1,000,000. Weights are
-        negative, not finite, or all zero.
+      ValueError: A sample is empty or not finite. The numbers of features differ, or weights and
+        samples differ in number. The numbers of samples differ and n m exceeds 1,000,000. Weights
+        are negative, not finite, or all zero.
       TypeError: An argument is traced.
 
     Example:
@@ -79,8 +79,8 @@ def transport_plan(
 ) -> Float[np.ndarray, "n m"]:
     """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
 
-    Row i sums to the share of weight i among `x_weights`, and column j to the share of weight j
-    among `y_weights`. The whole plan sums to one. Equal numbers of samples are matched one to one.
+    Row i sums to weight i of `x_weights` divided by the sum of `x_weights`, and column j likewise
+    for `y_weights`. The whole plan sums to one. Equal numbers of samples are matched one to one.
     For different numbers of samples, SciPy's HiGHS solves a linear program in float64: a million
     unknowns take about ten seconds. If several plans have the same cost, the result is one of them.
     Arguments and errors are the same as for `emd`.
@@ -99,7 +99,7 @@ def transport_plan(
 
 
 class Moves(NamedTuple):
-    """The masses that a transport plan moves, and the rows where each mass starts and ends."""
+    """The masses that a transport plan moves, each with its row in `a` and its row in `b`."""
 
     start: np.ndarray
     end: np.ndarray
@@ -148,10 +148,10 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
     ones = np.ones((1, len(a))), np.ones((1, len(b)))
     sums = vstack([kron(eye_array(len(a)), ones[1]), kron(ones[0], eye_array(len(b)))])
     costs = _costs(a, b).ravel()
-    costs /= costs.max() or 1  # HiGHS treats cost differences below 1e-7 as zero
+    costs /= costs.max() or 1  # scaled, because HiGHS treats cost differences below 1e-7 as zero
     solved = linprog(costs, A_eq=sums.tocsr(), b_eq=np.concatenate([p, q]), method="highs-ds")
-    # The plan p qᵀ satisfies all constraints and costs are not negative, so the linear program has
-    # a solution.
+    # The linear program has a solution, because the plan p qᵀ satisfies all constraints and no cost
+    # is negative.
     assert solved.status == 0, solved.message
     plan = np.maximum(solved.x, 0).reshape(len(a), len(b))
     start, end = np.nonzero(plan)
@@ -159,7 +159,7 @@ def _plan(a: np.ndarray, b: np.ndarray, p: np.ndarray, q: np.ndarray) -> Moves:
 
 
 def _costs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The distances of all rows, from products of the centered rows, in blocks of rows."""
+    """The distances between all rows of `a` and of `b`, computed in blocks of rows."""
     center = (a.mean(0) + b.mean(0)) / 2
     a, b = a - center, b - center
     block = max(1, _BLOCK // len(b))
@@ -179,7 +179,7 @@ def _euclidean(a: Float[Array, "n d"], b: Float[Array, "m d"]) -> Float[Array, "
 
 
 class Sliced(NamedTuple):
-    """A sliced distance, its Monte-Carlo error, and the largest of its projected distances."""
+    """A sliced distance with its Monte Carlo error, and the largest projected distance."""
 
     distance: Float[Array, ""]
     stderr: Float[Array, ""]
@@ -196,12 +196,12 @@ def emd_sliced(
 ) -> Sliced:
     """The mean W₁ of the samples projected on random directions, with its standard error.
 
-    Every projection gives a lower bound of the exact W₁, so the largest projected distance,
-    `largest`, is certainly a lower bound. The mean, divided by `mean_projection(d)`, is also a
-    lower bound, up to the standard error. If `y` is a translation of `x`, the mean divided by
-    `mean_projection(d)` equals W₁. `emd_sliced` works under `jit`, `vmap` and `grad`. If the
-    distances of all projections are equal, the gradient of the standard error is zero. With a
-    single projection, the standard error is NaN.
+    The W₁ of every projection is a lower bound of the exact W₁. The field `largest` is the largest
+    of these bounds. The mean, divided by `mean_projection(d)`, is also a lower bound, up to the
+    standard error. If `y` is a translation of `x`, the mean divided by `mean_projection(d)` equals
+    W₁. `emd_sliced` works under `jit`, `vmap` and `grad`. If the distances of all projections are
+    equal, the gradient of the standard error is zero. With a single projection, the standard error
+    is NaN.
 
     Args:
       key: The random key for the directions.
@@ -211,7 +211,7 @@ def emd_sliced(
 
     Raises:
       TypeError: The key is missing or is not a random key.
-      ValueError: `projections` is below 1, or the samples do not match as for `emd_1d`.
+      ValueError: `projections` is below 1, or `emd_1d` would raise an error for the samples.
 
     Example:
       >>> x = jax.random.normal(jax.random.key(0), (100, 3))
@@ -236,7 +236,7 @@ def emd_sliced(
     # `norm` has a finite gradient even if all projections are equal, and does not square large
     # numbers.
     deviation = norm(distances - mean)[0]
-    # with one projection, there is no standard error
+    # NaN with one projection
     degrees = projections * (projections - 1) or math.nan
     stderr = deviation / degrees**0.5
     return Sliced(mean, stderr, distances[distances.argmax()])
@@ -246,7 +246,7 @@ def emd_sliced(
 def mean_projection(dims: int) -> float:
     """The mean |θ₁| of a random direction θ in d dimensions: Γ(d/2) / (√π Γ((d+1)/2)).
 
-    `mean_projection` runs on the host. The mean of |u₁| over unit vectors u is about √(2/(π d)).
+    `mean_projection` runs on the host. For large d, the result is about √(2/(π d)).
 
     Raises:
       ValueError: `dims` is below 1, or not finite.

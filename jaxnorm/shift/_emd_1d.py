@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Shaped
 from jaxnorm.internal import auto_sharded, promote_to_float32
 from jaxnorm.shift._samples import check_pair, check_weights
 
-CACHED = 2**19  # the number of elements that are sorted at a time: 2 MB fit into a core's cache
-NARROWEST = 64  # smallest number of columns for which vector units are used well
+CACHED = 2**19  # the number of elements that are sorted at a time: 2 MB, which fit into a cache
+NARROWEST = 64  # the smallest number of columns that uses vector units well
 
 
 @auto_sharded
@@ -24,14 +24,13 @@ def emd_1d(
 ) -> Float[Array, "*features"]:
     """The exact earth mover distance W₁ of two samples, feature by feature.
 
-    In one dimension W₁ is the mean distance of equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du: the
+    In one dimension, W₁ is the mean distance between equal quantiles, ∫ |F⁻¹(u) − G⁻¹(u)| du. The
     function sorts both samples and pairs their quantiles. `x` and `y` may have different sizes. The
-    earth mover distance has the unit of `x` and is differentiable if no two values coincide. Under
-    `jit`, a NaN in a feature makes the distance of this feature NaN.
+    distance has the unit of `x` and is differentiable if no two values are equal. Under `jit`, a
+    NaN in a feature makes the distance of this feature NaN.
 
-    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. The distance of one channel is a lower
-    bound on the distance of all channels together. To measure many layers in one call, use
-    `jax.tree.map` under `jit`.
+    For one channel, W₁ is the shift of Huang and Yu, Eq. 2. It is a lower bound on the distance of
+    all channels together. To measure many layers in one call, use `jax.tree.map` under `jit`.
 
     Args:
       x: Samples on the first axis.
@@ -41,8 +40,8 @@ def emd_1d(
       y_weights: The weight of each sample of `y`; by default all weights are equal.
 
     Raises:
-      ValueError: A sample is empty. The features of the samples, or weights and samples, do not
-        match. Outside `jit`, an element is not finite.
+      ValueError: A sample is empty. The numbers of features differ, or weights and samples differ
+        in number. Outside `jit`, an element is not finite.
 
     Example:
       >>> print(emd_1d(jnp.array([0.0, 1.0]), jnp.array([5.0, 3.0, 4.0])))
@@ -63,8 +62,8 @@ def emd_1d(
 
 
 def _quantile_pairs(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs of order statistics of two samples at common quantiles, and the share of each pair."""
-    # Both quantile functions have steps only at integer multiples of 1/(n m).
+    """Pairs of sorted values of two samples at common quantiles, and each pair's probability."""
+    # Both quantile functions are constant between neighbouring integer multiples of 1/(n m).
     edges = np.union1d(np.arange(n + 1, dtype=np.int64) * m, np.arange(m + 1, dtype=np.int64) * n)
     return edges[:-1] // m, edges[:-1] // n, np.diff(edges) / (n * m)
 
@@ -77,7 +76,7 @@ def _shares(weights: Array | None, x: Array) -> Float[Array, " n"]:
 
 
 def _weighted(x: Array, y: Array, p: Float[Array, " n"], q: Float[Array, " m"]) -> Array:
-    """The integral ∫ |F − G|, from the steps of both distribution functions F and G."""
+    """The integral ∫ |F − G| of two weighted distribution functions, summed over their steps."""
     points = jnp.moveaxis(jnp.concatenate([x, y]), 0, -1)
     steps = jnp.broadcast_to(jnp.concatenate([p, -q]), points.shape)
     points, steps = jax.lax.sort((points, steps), num_keys=1)
@@ -96,7 +95,7 @@ def _sorted(x: Float[Array, "n *features"]) -> Float[Array, "n *features"]:
 def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     # Only the derivative needs the permutation.
     (x,) = primals
-    # rows are added until their number is a power of two
+    # `_sorting_network` pads the rows to a power of two, so indices up to 2**14 − 1 fit int16
     dtype = jnp.int16 if len(x) <= 2**14 else jnp.int32
     index = jax.lax.broadcasted_iota(dtype, x.shape, 0)
     y, order = jax.lax.platform_dependent(
@@ -112,10 +111,10 @@ def _sorted_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 def _sorting_network(
     x: Float[Array, "n *features"], *followers: Shaped[Array, "n *features"]
 ) -> tuple[Array, ...]:
-    """`x` sorted along its first axis, and `followers` in the same order as `x`.
+    """`x` sorted along its first axis, and `followers` permuted in the same way as `x`.
 
     XLA's CPU back end sorts column by column with a comparison function. Minima and maxima of whole
-    rows run on vector units, which is ten times as fast if there are some tens of features. Columns
+    rows run on vector units, which is ten times faster if there are some tens of features. Columns
     are sorted in blocks that stay in the cache during all comparisons.
     """
     n, features = len(x), math.prod(x.shape[1:])
@@ -135,7 +134,7 @@ def _sorting_network(
 def _sorted_columns(
     x: Float[Array, "n c"], *followers: Shaped[Array, "n c"]
 ) -> tuple[Shaped[Array, "n c"], ...]:
-    """The result of `_sorting_network` by Batcher's bitonic network, which compares whole rows."""
+    """The result of `_sorting_network` for some columns, by Batcher's bitonic sorting network."""
     n, size = len(x), 1 << (len(x) - 1).bit_length()
     fills = (math.inf, *(0 for _ in followers))
     arrays = [

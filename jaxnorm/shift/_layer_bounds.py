@@ -1,11 +1,11 @@
 """Bounds on the earth mover distance of a layer's outputs, from the layer's parameters.
 
 The bounds hold for all inputs, and are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs
-of a layer are in a ball of radius M around its bias, and the distance of two outputs is at most L
-times the distance of their inputs. If the parameters are the same at two moments of training, W₁ of
-the outputs is therefore at most min(2M, L W), where W is W₁ of the inputs. Vectors are along the
-last axis: features of a sample, of a pixel or of a token. If a sample consists of P vectors, its
-radius is √P M, and its L is the same.
+of a layer are in a ball of radius M around its bias. The distance between two outputs is at most L
+times the distance between their inputs. If the layer has equal parameters at two moments of
+training, W₁ of its outputs is therefore at most min(2M, L W), where W is W₁ of its inputs. Vectors
+are along the last axis: the features of a sample, of a pixel or of a token. If a sample consists of
+P vectors, its radius is √P M, and L does not change.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
 otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so
@@ -38,7 +38,7 @@ Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
 class LayerBounds(NamedTuple):
     """The radius M and the Lipschitz constant L of a layer.
 
-    M is the largest distance of outputs from the bias.
+    M is the largest distance between an output and the bias.
     """
 
     radius: Float[Array, ""]
@@ -50,8 +50,8 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    The bounds 2M and L W are attained: 2M if outputs move to the opposite point of the ball, and L
-    W if inputs move where the slope of the layer is largest. If the mean of the outputs is the bias
+    Both bounds are attained: 2M if every output moves to the opposite point of the ball, and L W if
+    inputs move where the slope of the layer is largest. If the mean of the outputs equals the bias
     at both moments, √2 M is also a bound.
 
     Args:
@@ -78,9 +78,9 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
 
     The number s is the norm of the map x ↦ γ x on vectors of mean 0: s² is the maximum of Σ γᵢ² uᵢ²
     over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a zero
-    of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is equal to them. Outputs approach the
-    bound M as the variance grows beyond eps, and the slope approaches L as the variance vanishes.
-    With one feature every output is the bias: M = L = 0.
+    of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. If the variance is large,
+    distances from the bias approach M. If the variance tends to 0, the slope approaches L. With one
+    feature every output is the bias: M = L = 0.
 
     Args:
       scale: The factor γ of each feature.
@@ -101,8 +101,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 
     RMS norm is defined by Zhang and Sennrich (2019).
 
-    Outputs approach the bound M as the mean square grows beyond eps, and the slope approaches L as
-    the mean square vanishes.
+    If the mean square is large, distances from the bias approach M. If the mean square tends to 0,
+    the slope approaches L.
 
     Args:
       scale: The factor γ of each feature.
@@ -120,8 +120,8 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `dyt`, γ tanh(α x): M = ‖γ‖ and L = max|α γ|.
 
-    Outputs approach the bound M if every |α x| is large, and the slope is L at x = 0. Features with
-    α = 0 do not count in M.
+    If every |α x| is large, distances from the bias approach M. At x = 0, the slope is L. Features
+    with α = 0 do not count in M.
 
     Args:
       alpha: The factor α inside tanh.
@@ -138,7 +138,7 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `derf`, γ erf(α x + s): M = ‖γ‖ and L = (2/√π) max|α γ|, for every s.
 
-    Outputs approach the bound M if every |α x| is large, and the slope is L at α x = −s.
+    If every |α x| is large, distances from the bias approach M. At α x = −s, the slope is L.
 
     Args:
       alpha: The factor α inside erf.
@@ -155,14 +155,14 @@ def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of γ `unitize_bounded`(x, α): M = max|γ/α| and L = max|γ/(1 − α)|.
 
-    `unitize_bounded` is Eqs. 8 and 9, and γ is a scale.
+    `unitize_bounded` computes Eqs. 8 and 9 of Huang and Yu, and γ is the scale of the layer.
 
-    Outputs approach the bound M far from the origin, and the slope approaches L near the origin. M
-    is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and L are
-    NaN. If α differs between features, L is 5/4 of max|γ/(1 − α)|, which is not the smallest
-    possible constant. For different α, the Jacobian is Γ (I − A)⁻¹ (I − C) (I − C w wᵀ), where Γ, A
-    and C are diagonal, C is within [0, 1), and w is a unit vector. The norm of C (I − C) w is at
-    most 1/4.
+    Far from the origin, distances from the bias approach M. Near the origin, the slope approaches
+    L. M is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and
+    L are NaN. If α differs between features, the returned L is 5/4 of max|γ/(1 − α)|, which is not
+    the smallest possible constant. This L follows from the Jacobian Γ (I − A)⁻¹ (I − C) (I − C w
+    wᵀ), where Γ, A and C are diagonal, the elements of C are in [0, 1), and w is a unit vector: the
+    norm of C (I − C) w is at most 1/4.
 
     Args:
       alpha: The parameter α of unitization.
@@ -199,11 +199,10 @@ def _pointwise(alpha: Alpha, scale: Float[Array, " d"], slope: float) -> LayerBo
 def _largest_without_mean(square: Float[Array, " d"]) -> Float[Array, ""]:
     """The maximum of Σ Dᵢ uᵢ² over unit vectors u with Σ uᵢ = 0, where D is `square`.
 
-    If the maximum is λ, it is attained at a vector u with uᵢ ∝ 1/(Dᵢ − λ). Let g = D₁ − D₂ be the
-    gap between the two largest Dᵢ, and λ = D₁ − t g. With this λ, each other element of u is
-    −t/(gapᵢ/g − t) times the first element. For one t in [0, 1/2], the factors of all other
-    elements sum to −1. The value Σ Dᵢ uᵢ² at this u has the gradient of λ, because u is a
-    stationary point.
+    The maximum λ is attained at a vector u with uᵢ ∝ 1/(Dᵢ − λ). Let D₁ ≥ D₂ be the two largest Dᵢ,
+    g = D₁ − D₂, gapᵢ = D₁ − Dᵢ, and λ = D₁ − t g. Then uᵢ/u₁ = −t/(gapᵢ/g − t) for i > 1. The code
+    finds by bisection the t in [0, 1/2] at which these quotients sum to −1, so that Σ uᵢ = 0. The
+    value Σ Dᵢ uᵢ² at this u has the gradient of λ, because u is a stationary point.
     """
     if square.size == 1:
         return jnp.zeros_like(square[0])

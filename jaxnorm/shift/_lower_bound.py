@@ -15,7 +15,7 @@ from jaxnorm.shift._samples import vectors
 
 Critic = Callable[[Array], Array]
 
-# the number of cones, τ and the learning rate, chosen for samples whose spread is 1
+# the number of cones, τ and the learning rate, chosen for samples that are scaled to spread 1
 CONES, TAU, LEARNING_RATE = 128, 0.02, 5e-3
 
 
@@ -33,14 +33,15 @@ def emd_lower_bound(
 
     The critic is a soft minimum of cones, f(z) = −τ log Σ exp(−(‖z − a_j‖ + b_j)/τ), with trained
     apexes a_j and heights b_j. The gradient of the critic f is a weighted mean of unit vectors.
-    Therefore the critic f has Lipschitz constant 1 for every τ, a and b, without clipping or
-    division by a constant. As τ tends to 0, soft minima of cones can approach the optimal critic of
-    Eq. 3 for finitely many samples. Three critics are trained: one from x to y, one from y to x,
-    and one that is linear along the difference of the training means. `emd_lower_bound` takes the
-    critic that is best on the training samples, and returns the critic's mean difference on the
-    test samples. Up to rounding (10⁻⁶ of the spread of float32 samples), the result is at most the
-    distance of the test samples, even if training fails. On average, the result is below the
-    distance of the distributions.
+    Therefore f has Lipschitz constant 1 for every τ, a and b. Neither clipping nor division by a
+    constant is needed. As τ tends to 0, soft minima of cones can approach the optimal critic of Eq.
+    3 for finitely many samples. Two critics are trained: an f with large values on x, and −f for an
+    f with large values on y. A third critic is linear along the difference of the training means.
+    `emd_lower_bound` selects the critic with the largest difference of means on the training
+    samples, and returns the selected critic's difference of means on the test samples. Up to
+    rounding (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test
+    samples, even if training fails. On average, the result is below the distance of the
+    distributions.
 
     Args:
       key: The random key for the minibatches.
@@ -49,12 +50,12 @@ def emd_lower_bound(
       y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
       y_test: Outputs for the inputs of `x_test`, like `y_train`.
-      steps: The number of training steps, by Adam with a rate that falls to zero.
+      steps: The number of training steps of Adam, with a learning rate that decreases to zero.
       batch_size: The number of samples of x, and of y, in one step.
 
     Raises:
-      ValueError: The samples do not match as for `emd_1d`, or are not paired. `steps` or
-        `batch_size` is not positive.
+      ValueError: `emd_1d` would raise an error for the samples, or x and y have different numbers
+        of samples. `steps` or `batch_size` is not positive.
 
     Example:
       >>> from jaxnorm.shift import emd
@@ -103,7 +104,7 @@ def emd_lower_bound(
 def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
     """The root mean square length of the rows.
 
-    Lengths are relative to the largest element, so no square overflows.
+    Elements are divided by the largest element before they are squared, so no square overflows.
     """
     unit = unit_of(jnp.abs(h).max())
     return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())
@@ -112,7 +113,7 @@ def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
 def _init_cones(y: Float[Array, "n d"]) -> tuple[Float[Array, "k d"], Float[Array, " k"]]:
     """The initial apexes, at samples of y and at the centre, with heights of zero.
 
-    At samples of y, the critic f should be small.
+    The critic f should be small at samples of y, and a cone is smallest at its apex.
     """
     apexes = jnp.concatenate([y[:CONES], jnp.zeros_like(y[:1])])
     return apexes, jnp.zeros(len(apexes), y.dtype)
@@ -128,9 +129,9 @@ def _cones(
 
 
 def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """Distances by a fast formula for training.
+    """The distances between samples and apexes, by a fast formula for training.
 
-    Small distances have only three correct digits, which is enough.
+    Small distances have only three correct digits, which is enough for training.
     """
     product = matmul(z, a.T)
     square = jnp.square(z).sum(1)[:, None] - 2 * product + jnp.square(a).sum(1)[None]
@@ -138,5 +139,5 @@ def _distances_by_products(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Fl
 
 
 def _distances(z: Float[Array, "n d"], a: Float[Array, "k d"]) -> Float[Array, "n k"]:
-    """The distances by an exact formula, so that rounding makes no cone steeper than 1."""
+    """The distances by an exact formula, so that rounding gives no cone a slope above 1."""
     return jnp.sqrt(jnp.square(z[:, None] - a[None]).sum(2))

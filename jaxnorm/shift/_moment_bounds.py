@@ -2,11 +2,10 @@
 
 Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
-variances of p and q, and D is the distance of the means. A set of samples stands for the
-distribution that gives each row the same weight. For the distribution of a set of samples, every
-bound is exact. If an input has a NaN, the result is NaN. Vectors are promoted to at least float32.
-Vectors of different lengths or without elements raise `ValueError`, and so does a negative variance
-outside `jit`.
+variances of p and q, and D is the distance of the means. The distribution of a set of samples gives
+each sample the same weight. For such a distribution, every bound holds exactly. If an input has a
+NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise `ValueError`
+for vectors of different lengths or without elements, and outside `jit` for a negative variance.
 """
 
 import jax.numpy as jnp
@@ -25,7 +24,7 @@ def moment_upper_bound(
     """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
 
     This bound adds squared lengths to lengths, so its quality depends on the unit of the outputs.
-    The bound `sharp_moment_upper_bound` is never larger.
+    `sharp_moment_upper_bound` never exceeds this bound.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -49,7 +48,8 @@ def sharp_moment_upper_bound(
     """The root mean square distance of independent samples of p and q: √(S + S' + D²).
 
     No smaller upper bound follows from means and variances alone. The bound has the unit of the
-    outputs. For two pairs of points on perpendicular lines, the bound equals the distance.
+    outputs. An example in which the bound equals the distance is two pairs of points on
+    perpendicular lines.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -62,7 +62,7 @@ def sharp_moment_upper_bound(
     check_not_negative(var_x, "var_x")
     check_not_negative(var_y, "var_y")
     apart, var = mean_x - mean_y, var_x + var_y
-    # Lengths are divided by the largest one, so no square overflows or vanishes.
+    # Lengths are divided by the largest length, so no square overflows.
     unit = unit_of(jnp.maximum(jnp.abs(apart).max(), jnp.sqrt(jnp.abs(var).max())))
     return unit * safe_sqrt(jnp.sum(var / unit / unit) + jnp.sum(jnp.square(apart / unit)))
 
@@ -96,11 +96,11 @@ def normalized_upper_bound(
 
 
 def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> Float[Array, ""]:
-    """The distance of the means, D = ‖μ − μ'‖, is a lower bound.
+    """The distance of the means, D = ‖μ − μ'‖, which is a lower bound.
 
     No transport plan costs less than the distance of the means. The bound equals the distance if
     one distribution is a translation of the other. `mean_lower_bound` is often the largest of the
-    lower bounds. The paper does not have `mean_lower_bound`.
+    lower bounds. The paper does not state this bound.
 
     Example:
       >>> print(mean_lower_bound(jnp.array([3.0, 0.0]), jnp.array([0.0, 4.0])))
@@ -113,10 +113,10 @@ def mean_lower_bound(mean_x: Float[Array, " d"], mean_y: Float[Array, " d"]) -> 
 def paired_upper_bound(x: Float[Array, "n *features"], y: Float[Array, "n *features"]) -> Array:
     """The mean distance between outputs x_i and y_i of the same input.
 
-    The mean distance is the cost of one transport plan, which moves x_i to y_i.
+    The mean distance is the cost of the transport plan that moves each x_i to y_i.
 
     Raises:
-      ValueError: The numbers of samples differ, or the samples do not match as for `emd_1d`.
+      ValueError: The numbers of samples differ, or `emd_1d` would raise an error for the samples.
 
     Example:
       >>> print(paired_upper_bound(jnp.zeros((2, 2)), jnp.array([[3.0, 4.0], [0.0, 1.0]])))
@@ -175,8 +175,8 @@ def moment_lower_bound(
       p: The exponent.
 
     Raises:
-      ValueError: `radius` is not positive, `p` is below 1, or the samples do not match as for
-        `emd_1d`.
+      ValueError: `radius` is not positive, `p` is below 1, or `emd_1d` would raise an error for the
+        samples.
 
     Example:
       >>> x = jnp.array([[0.0], [1.0]])

@@ -1,4 +1,4 @@
-"""Pairs of samples, and critics that are trained to separate the samples of a pair."""
+"""Two sets of samples in pairs, and critics that are trained to separate the two sets."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ class Pairs(NamedTuple):
     y: Array
 
     def difference(self, f: Callable[[Array], Array], batch_size: int) -> Float[Array, "*values"]:
-        """The mean of `f` over x minus its mean over y, computed in minibatches."""
+        """The mean of `f` over x minus the mean of `f` over y, computed in minibatches."""
 
         def mean(samples: Array) -> Array:
             values = jax.lax.map(lambda z: f(z[None])[0], samples, batch_size=batch_size)
@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
 def train_and_test_pairs(
     x_train: Array, y_train: Array, x_test: Array, y_test: Array
 ) -> tuple[Pairs, Pairs]:
-    """The training pairs and the test pairs, after checks, replicated on all devices."""
+    """The training pairs and the test pairs, checked and replicated on all devices."""
     for part, x, y in (("train", x_train, y_train), ("test", x_test, y_test)):
         check_pair(x, y, names=(f"x_{part}", f"y_{part}"))
         if len(x) != len(y):
@@ -61,7 +61,7 @@ def train(
     steps: int,
     batch_size: int,
 ) -> Any:
-    """The parameters after `steps` of ascent on E f(x) − E f(y); `project` follows each step."""
+    """The parameters after `steps` ascent steps on E f(x) − E f(y); `project` follows each step."""
     check_key(key)
     check_whole(steps=steps, batch_size=batch_size)
     if steps < 1 or batch_size < 1:
@@ -76,7 +76,7 @@ def train(
         params, moments = state
         index = jax.random.randint(key, (batch_size,), 0, len(pairs.x))
         gradient = jax.grad(loss)(params, pairs.x[index], pairs.y[index])
-        # optax computes integer powers of floats, which strict dtype promotion refuses
+        # optax computes integer powers of floats, which raise an error under strict dtype promotion
         with jax.numpy_dtype_promotion("standard"):
             updates, moments = optimizer.update(gradient, moments, params)
         return (project(optax.apply_updates(params, updates)), moments), None

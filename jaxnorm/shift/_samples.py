@@ -1,4 +1,4 @@
-"""Checks samples, and reshapes samples to vectors."""
+"""Functions that check samples and reshape samples to vectors."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def check_pair(
     *,
     names: tuple[str, str] = ("x", "y"),
 ) -> None:
-    """Raise unless both samples are nonempty, of equal features and, outside `jit`, finite."""
+    """Raise unless both samples are nonempty, finite (outside `jit`) and of equal features."""
     for name, sample in zip(names, (x, y), strict=True):
         check_samples(sample, name)
         check_finite(sample, name)

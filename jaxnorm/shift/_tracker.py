@@ -25,7 +25,7 @@ class LayerShift(NamedTuple):
 
     exact: float  # the earth mover distance W₁ of all channels together
     lower: float  # the distance of the means, which is a lower bound
-    upper: float  # the mean displacement of an output, which is an upper bound
+    upper: float  # the mean distance of an output from the later output, an upper bound
     # W₁ between two halves of the later outputs, which is the value without any shift
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel
@@ -35,7 +35,7 @@ class LayerShift(NamedTuple):
 def layer_shift(
     before: Float[Array, "n *spatial c"], after: Float[Array, "n *spatial c"], *, exact: int = 400
 ) -> LayerShift:
-    """The shift of one layer between two moments of training, computed on the host.
+    """The shift of one layer's outputs between two moments of training, computed on the host.
 
     `layer_shift` runs on the host; under `jit` use `emd_1d`, `mean_lower_bound` and
     `paired_upper_bound`.
@@ -43,13 +43,13 @@ def layer_shift(
     Args:
       before: Outputs of the layer for some inputs, samples first, channels last.
       after: Later outputs of the layer for the same inputs.
-      exact: The number of samples for the joint distance and its bounds; the first samples are
-        used. The time of `layer_shift` grows with the second to third power of `exact`: 400 samples
-        take 30 ms, and 4,000 samples take some seconds. The field `baseline` compares two halves of
-        the `exact` samples, so `baseline` is slightly larger than a baseline from all samples.
+      exact: The number of samples, from the first on, for the distance of all channels together and
+        its bounds. The time grows with the second to third power of `exact`: 400 samples take 30
+        ms, and 4,000 samples take some seconds. The field `baseline` compares two halves of the
+        `exact` samples, so `baseline` is slightly larger than a baseline from all samples.
 
     Raises:
-      ValueError: `exact` is below 2, or the samples do not match as for `emd_1d`.
+      ValueError: `exact` is below 2, or `emd_1d` would raise an error for the samples.
       TypeError: An argument is traced.
     """
     check_pair(before, after, names=("before", "after"))
@@ -80,8 +80,8 @@ def stream_moments(
     """The moments of every channel of every layer over all `batches`, computed one batch at a time.
 
     Args:
-      outputs: A function, best compiled, from a batch of inputs to a dictionary with the outputs of
-        each layer, channels last.
+      outputs: A function, preferably compiled, from a batch of inputs to a dictionary with the
+        outputs of each layer, channels last.
       batches: Batches of inputs, of any size.
 
     Raises:
@@ -108,10 +108,10 @@ class Tracker:
     """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
 
     Only changes of the weights should cause the shift. However, outputs that are normalized by
-    running averages also change with the latest batches: at momentum 0.9, with about the last ten
-    batches. After a drop of the learning rate, nearly all of the measured shift can be noise from
-    the latest batches. Therefore let `outputs` normalize by statistics of the whole training set,
-    as in the example: `recalibrate` with the whole set as one batch gives every layer its exact
+    running averages also depend on the latest batches (at momentum 0.9, on about ten batches).
+    After a drop of the learning rate, nearly all of the measured shift can be noise from the latest
+    batches. Therefore let `outputs` normalize by statistics of the whole training set, as in the
+    example. There, `recalibrate` with the whole set as one batch gives every layer its exact
     statistics. To see how much of a shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside the compiled step; inside a compiled step use `emd_1d` and
@@ -119,10 +119,10 @@ class Tracker:
     attribute `seconds` is the time that the tracker has taken so far.
 
     Args:
-      outputs: A function, best compiled, from a network's state and inputs to a dictionary with the
-        outputs of the chosen layers, channels last.
+      outputs: A function, preferably compiled, from a network's state and inputs to a dictionary
+        with the outputs of the chosen layers, channels last.
       probe: Inputs that stay the same during training. Do not train on the inputs of `probe`.
-      exact: The number of samples for the joint distance, as for `layer_shift`.
+      exact: The number of samples for the distance of all channels together, as for `layer_shift`.
 
     Example:
       >>> from flax import nnx
@@ -163,10 +163,9 @@ class Tracker:
 
         Args:
           state: The current state of the network.
-          frozen: A state with the same weights, but with the statistics of other batches. "floor"
-            is the distance between the outputs under `state` and under `frozen`. The floor measures
-            noise, because the weights of both states are equal. Without `frozen`, the result has no
-            "floor".
+          frozen: A state with the same weights, but with the statistics of other batches. If given,
+            the result has an entry "floor", the distance between the outputs under `state` and
+            under `frozen`. The floor measures noise, because the weights of both states are equal.
         """
         start = time.perf_counter()
         after = _by_layer(self.outputs(state, self.probe))
@@ -207,7 +206,7 @@ def _check_names(new: Layers, names: Mapping[str, Any]) -> None:
 
 
 def _by_layer(outputs: Any) -> Layers:
-    """The result of the caller's function `outputs`; raise unless it is a dictionary."""
+    """The result of a function `outputs`; raise unless the result is a dictionary."""
     if not isinstance(outputs, Mapping):
         raise TypeError(
             "outputs must return a dictionary from layers to arrays, as jaxnorm.nnx.layer_outputs "

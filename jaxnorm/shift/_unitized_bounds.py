@@ -1,8 +1,7 @@
 """Bounds on the earth mover distance of unitized outputs, and cases where the paper's bounds fail.
 
-Distances are between the outputs of one layer at two moments of training. A set of samples stands
-for the distribution that gives each row the same weight. `alpha` is the parameter of the unitized
-layer.
+Distances are between the outputs of one layer at two moments of training. The distribution of a set
+of samples gives each sample the same weight. `alpha` is the parameter of the unitized layer.
 """
 
 import math
@@ -32,10 +31,10 @@ def unitized_upper_bound(
 ) -> Float[Array, ""]:
     """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 
-    The bound 2/min(alpha) is for `unit_vector` (alpha 1) and `unitize_bounded`, Eqs. 6, 8 and 9,
-    with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus 2 if
-    alpha has one number for each feature. If min(alpha) is 0 and no samples are given, the bound is
-    infinite. Unitization does not always reduce the distance.
+    The bound 2/min(alpha) holds for `unit_vector` (Eq. 6, alpha 1) and `unitize_bounded` (Eqs. 8
+    and 9), with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus
+    2 if alpha has one number for each feature. If min(alpha) is 0 and no samples are given, the
+    bound is infinite. Unitization does not always reduce the distance.
 
     The bound 2/min(alpha) does not hold for `unitize` (Eq. 10), the transformation that the paper
     trains. No theorem covers Eq. 10, and the distance of `interpolation_counterexample` exceeds
@@ -164,11 +163,12 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """The largest mean norm that a layer can give inputs with the norms of `x`, plus the same for
-    `y`.
+    """The largest mean norm of outputs for inputs with the norms of `x`, plus that for `y`.
 
-    For norms above 1, the feature with the smallest alpha gives the largest output. For norms below
-    1, the feature with the largest alpha gives the largest output.
+    The function `reach` returns the largest output for an alpha and an input norm.
+
+    For norms above 1, the smallest alpha gives the largest output. For norms below 1, the largest
+    alpha gives the largest output.
     """
     check_pair(x, y)
     alpha = _at_least_float32(alpha)
