@@ -1,8 +1,8 @@
 """Geometry of representations: how random layers change the angles and norms of a batch.
 
 Samples are the rows of an array `x`. Angles are in radians. Functions are pure and leave `jit`,
-`vmap` and `grad` to the caller. The most used functions can be imported from `geometry` itself.
-Each topic has a namespace with all functions of the topic:
+`vmap` and `grad` to the caller. The most used functions can be imported from `geometry` itself. All
+functions of a topic are in a namespace:
 
 - `networks`: batches in random networks, and neurons that fire for one sample.
 - `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.
@@ -59,5 +59,5 @@ from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:
     from geometry import claims as claims
-else:  # type checkers do not see this function, because with it they would accept any name
+else:  # hidden from type checkers, which would otherwise accept any name
     __getattr__, __dir__ = lazy_modules(__name__, {"claims": "geometry.claims"})

@@ -4,7 +4,7 @@ Samples are the rows of `x`, (n samples, features). Sums are computed in at leas
 products in the highest precision of the device. Results have the dtype of `x`. Angles are in
 radians. If `x` is not a matrix, or is not finite outside `jit`, the functions raise `ValueError`.
 
-On Explicit mesh axes, each device gathers all samples once. Features that are sharded are summed
+On Explicit mesh axes, each device gathers all samples once. Sums over sharded features are sums
 over devices. If the samples are sharded, the Gram matrix has sharded rows, and angles and distances
 have sharded columns.
 """
@@ -42,10 +42,10 @@ def gram(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """Angles of all pairs of samples, in [0, π]: Eq. 11 of Nachum et al.
 
-    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). The formula with atan2
-    resolves angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine would resolve
-    only angles of 3e-4 in float32 and 1e-8 in float64. A zero vector has no angle, so its row and
-    its column are NaN. The gradient of an angle between equal directions is zero.
+    Angles are computed from unit vectors u, v as 2 atan2(‖u − v‖, ‖u + v‖). This formula resolves
+    angles of 1e-7 in float32 and 1e-15 in float64. The arccosine of a cosine would resolve only
+    angles of 3e-4 in float32 and 1e-8 in float64. The row and the column of a zero vector, which
+    has no angle, are NaN. The gradient of an angle between equal directions is zero.
 
     Example:
       >>> x = jnp.array([[1.0, 0.0], [1.0, 1.0], [-3.0, 0.0]])
@@ -63,8 +63,8 @@ def angles(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
 def distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:
     """The Euclidean distances of all pairs of samples, computed from their differences.
 
-    Equal samples have distance exactly 0, and the gradient there is zero. A large common offset of
-    all samples loses no digits, in contrast to the formula √(‖u‖² + ‖v‖² − 2 u·v).
+    The distance of equal samples is exactly 0, with gradient 0. If all samples have a large common
+    offset, no digits are lost. The formula √(‖u‖² + ‖v‖² − 2 u·v) would lose digits.
 
     Example:
       >>> print(distances(jnp.array([[0.0, 0.0], [3.0, 4.0]])))

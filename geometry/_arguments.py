@@ -1,4 +1,4 @@
-"""Checks of arguments, and their promotion to at least float32."""
+"""Functions that check arguments and promote them to at least float32."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from jaxnorm.internal import (
     show,
 )
 
-# The largest allowed |gᵢⱼ − gⱼᵢ| of a Gram matrix, divided by its largest element, and the largest
-# allowed excess of a cosine over 1; bfloat16 rounds by 0.004.
+# The tolerance of two checks, because bfloat16 rounds by 0.004: for |gᵢⱼ − gⱼᵢ| of a Gram matrix,
+# relative to its largest element, and for the excess of a cosine over 1.
 _ROUNDING = 0.01
 
 
@@ -77,7 +77,7 @@ def whole_number(n: Any, name: str) -> int:
     The function raises an error unless `n` is an integer that a float represents exactly.
     """
     if getattr(n, "shape", None) == () and not is_traced(n):
-        n = n.item()  # the argument is an array of one number
+        n = n.item()  # `n` is an array of one number
     if isinstance(n, bool) or not isinstance(n, int | float):
         raise TypeError(f"{name} must be an int; got {show(n)}")
     if not (abs(n) <= 2**53 and n == int(n)):

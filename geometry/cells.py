@@ -1,10 +1,11 @@
-"""Cells of a batch, which are sets of Gaussian neurons that are active on the same samples.
+"""Cells of a batch: sets of weight vectors of neurons that are active on the same samples.
 
 Two weight vectors lie in the same cell of the samples x if their products with every sample have
-the same sign. γ(x) is the smallest positive Gaussian volume of a cell (Nachum et al., Definition
-1). In two dimensions, cells are sectors, bounded by the lines orthogonal to the samples. In three
-dimensions, cells are polygons on the sphere. Volumes have the dtype of the samples. If samples are
-sharded over Explicit mesh axes, they are gathered.
+the same sign. The volume of a cell is the probability that a Gaussian weight vector lies in the
+cell. γ(x) is the smallest positive volume of a cell (Nachum et al., Definition 1). In two
+dimensions, cells are sectors, bounded by the lines orthogonal to the samples. In three dimensions,
+cells are polygons on the sphere. Volumes have the dtype of the samples. If samples are sharded over
+Explicit mesh axes, they are gathered.
 """
 
 import math
@@ -31,14 +32,14 @@ __all__ = [
 
 
 class SampledCells(NamedTuple):
-    """Pairs of opposite cells that random neurons hit.
+    """The pairs of opposite cells in which random neurons lie.
 
     The two cells of a pair have the same volume.
 
     Attributes:
-      volumes: For each pair that was hit, the estimated volume of one of its cells; padded with
+      volumes: For each pair with a neuron, the estimated volume of one of its cells; padded with
         zeros.
-      seen: The number of pairs that were hit.
+      seen: The number of pairs with a neuron.
       gamma: The smallest estimated volume of a cell.
     """
 
@@ -50,10 +51,10 @@ class SampledCells(NamedTuple):
 def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane.
 
-    Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples share a line, so the
-    cells between their lines have volume 0. Angles between lines count as 0 if they are only a few
-    units in the last place. A zero vector does not bound a cell. If all samples are zero, there is
-    one cell of volume 1, and the gradient is zero.
+    Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples have the same
+    orthogonal line, so the cells between their lines have volume 0. Angles between lines of a few
+    units in the last place count as 0. A zero vector does not bound a cell. If all samples are
+    zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -61,8 +62,8 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """
     h = replicate(as_samples(x, columns=2))
     nonzero = jnp.any(h != 0, axis=1)
-    # A zero vector is replaced by another sample or by (1, 0), because the angle of a zero vector
-    # has no derivative.
+    # The angle of a zero vector has no derivative, so another sample or (1, 0) replaces the zero
+    # vector.
     first = row_at(h, jnp.argmax(nonzero))
     line_of_zero = jnp.where(nonzero.any(), first, jnp.eye(1, 2, dtype=h.dtype)[0])
     h = jnp.where(nonzero[:, None], h, line_of_zero[None])
@@ -96,8 +97,8 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum
     of its angles minus the sum of the angles of a flat polygon. Samples must be in general
     position: no two are collinear, and no three lie in a plane through 0. If samples are not in
-    general position, all volumes are NaN. Volumes are also NaN if rounding does not decide on which
-    side of a plane a corner lies.
+    general position, all volumes are NaN. Volumes are also NaN if a corner is so close to a plane
+    that rounding decides on which side the corner lies.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))
@@ -115,8 +116,8 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     sine, cosine = jnp.linalg.norm(corner, axis=1), jnp.sum(u[i] * u[j], axis=1)
     side = jnp.einsum("cd,nd->cn", corner, u, precision="highest")
     undecided = jnp.any((jnp.abs(side) < 8 * eps) & ~own) | jnp.any(sine < 8 * eps)
-    # Four cells meet at each of two opposite corners, one for each pair of signs of the corner's
-    # two planes.
+    # Two planes cross at each corner. The four cells at a corner have different pairs of signs for
+    # the two planes.
     signs, angles = [], []
     for outer, a, b in np.ndindex(2, 2, 2):
         ahead = (side > 0) if outer else (side < 0)
@@ -142,20 +143,20 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # The volume is taken by index, because the derivative of `min` is NaN if recomputed values
-    # differ from the minimum.
+    # An index instead of `min`: if XLA recomputes the volumes with other rounding, no element
+    # equals the minimum, and the derivative of `min` is NaN.
     return row_at(volumes, jnp.argmin(volumes))
 
 
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
     """Volumes of cells in any number of dimensions, estimated by random neurons.
 
-    The estimate is the frequency with which `samples` Gaussian neurons hit the cell. The volumes of
-    the cells that were hit are unbiased, but `gamma` is biased. The smallest cells are missed most
-    often, so `gamma` is too large unless each cell is hit often. The function `number_of_cells`
-    gives the number of cells. `gamma` is never below 1/(2 samples). If all cells are hit, `gamma`
-    is slightly too small, because it is the minimum of noisy estimates. Under `jit`, samples with a
-    NaN have volumes of NaN.
+    The estimate of a volume is the share of `samples` Gaussian neurons that lie in the cell. The
+    estimates of volumes are unbiased, but `gamma` is biased. The smallest cells are most often
+    without a neuron, so `gamma` is too large unless each cell has many neurons. `number_of_cells`
+    returns the number of cells. `gamma` is never below 1/(2 samples). If all cells have neurons,
+    `gamma` is slightly too small, because it is the minimum of noisy estimates. Under `jit`, the
+    volumes of samples with a NaN are NaN.
 
     Raises:
       ValueError: `samples` is below 1.
@@ -189,8 +190,8 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
 def number_of_cells(n: int, dims: int) -> int:
     """The number of cells of n samples in general position: 2 Σⱼ C(n − 1, j) over j < dims.
 
-    The volume γ is at most the inverse of the number of cells. The number of cells is computed
-    exactly, on the host.
+    The volume γ is at most the inverse of the number of cells. The number is computed exactly, on
+    the host.
 
     Raises:
       ValueError: n or dims is not an integer, or is below 1.

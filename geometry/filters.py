@@ -1,10 +1,11 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
-Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions:
-filters have almost equal lengths, right angles and equal distances. All moments in
-`geometry.filters` are known exactly in any dimension. As the dimension grows, only ratios converge,
-at the rate 1/√dims. Filters are the rows of a matrix. Angles are in radians. For the covariance of
-the filters, with the edges of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
+Theorem 5 of Huang et al. (convolution weights) is about weights from N(0, c²) in many dimensions.
+Filters then have almost equal lengths, right angles and equal distances. For such weights, all
+moments in `geometry.filters` are known exactly in any dimension. As the dimension grows, ratios of
+lengths or distances tend to 1 at the rate 1/√dims, but their differences do not tend to 0. Filters
+are the rows of a matrix. Angles are in radians. For the covariance of the filters, with the edges
+of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -37,7 +38,7 @@ __all__ = [
 
 
 class FilterGeometry(NamedTuple):
-    """The means and variances over filters, and over pairs of different filters."""
+    """Means and variances: of norms over filters, of all others over pairs of different filters."""
 
     norm_mean: Float[Array, ""]
     norm_variance: Float[Array, ""]
@@ -53,9 +54,9 @@ class FilterGeometry(NamedTuple):
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     """The nine moments of the filters of a layer; the variances of norms are unbiased.
 
-    Two pairs that share a filter are dependent: their squared distances have correlation 1/4. A
-    filter of zeros has no angle and makes the moments of angles and cosines NaN. If filters are
-    sharded over Explicit mesh axes, their angles and distances are gathered.
+    Two pairs that share a filter are dependent: their squared distances have correlation 1/4. If a
+    filter is zero, the moments of angles and cosines are NaN. If filters are sharded over Explicit
+    mesh axes, their angles and distances are gathered.
 
     Raises:
       ValueError: There are fewer than 2 filters.
@@ -93,9 +94,9 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
     Cosines have mean 0, variance 1/d and mean absolute value 1/(√π R), because (1 + cos)/2 is
     Beta((d − 1)/2, (d − 1)/2). Angles have mean π/2 and variance ψ′(d/2)/2. Distances are
     distributed like the norms of filters whose std is √2 times as large. As the dimension grows,
-    the variance of the difference of two norms tends to c², and the variance of the difference of
-    two distances from one filter tends to 3c²/2, where c is `std`. The arguments `dims` and `std`
-    are Python numbers, and the function runs on the host.
+    the variance of the difference of two norms tends to c². The variance of the difference of two
+    distances from one filter tends to 3c²/2. `dims` and `std` are Python numbers, and the function
+    runs on the host.
 
     Raises:
       ValueError: dims is not an integer or is below 2, or std is not positive.
@@ -127,9 +128,9 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """A bound on the deviation of all norms of Gaussian filters from their mean, divided by std.
 
-    With probability 1 − delta, no norm deviates from the mean by more than the bound √(2 log(2
-    num_filters / delta)) times std, by the concentration of Lipschitz functions. The bound on the
-    deviation of norms does not grow with the dimension. `norm_envelope` runs on the host.
+    The bound is √(2 log(2 num_filters / delta)). With probability 1 − delta, no norm deviates from
+    the mean by more than the bound times std. The bound follows from the concentration of Lipschitz
+    functions, and does not depend on the dimension. `norm_envelope` runs on the host.
 
     Raises:
       ValueError: `num_filters` is not an integer or is below 1, or `delta` is not in (0, 1).
@@ -154,8 +155,8 @@ def welch_bound(num_filters: int, dims: int) -> float:
 
     If there are at least as many dimensions as filters, the bound is 0.
 
-    If there are more filters than dimensions, they are never mutually orthogonal, whatever their
-    distribution (Welch, 1974). `welch_bound` runs on the host.
+    If there are more filters than dimensions, the filters cannot be mutually orthogonal, whatever
+    their distribution (Welch, 1974). `welch_bound` runs on the host.
 
     Raises:
       ValueError: `num_filters` or `dims` is not an integer, or is below 1.

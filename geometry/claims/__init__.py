@@ -1,12 +1,11 @@
-"""Checks statements by computation: whether the printed and the corrected forms hold.
+"""Checks statements of papers by computation, in their printed and in their corrected form.
 
-A `Claim` has checks. If possible, a check is exact: an identity or an inequality in thousands of
-cases, some of them adversarial. If an exact check is impossible, the check is sampled by Monte
-Carlo. The function `check(claim, key)` returns a `Verdict`. The function `check_all` decides about
-many claims together. The chance that `check_all` rejects any true statement is below `LEVEL`.
-`about(claims, "Theorem 1")` finds claims by the number of a theorem, equation, figure or table. The
-claims of the three papers are in the folder `scripts/claims` of the repository;
-`scripts/check_theorems.py` checks them.
+A `Claim` has checks. If possible, a check is exact: an identity or an inequality is computed in
+thousands of cases, some of them adversarial. Otherwise, the check estimates a number by Monte
+Carlo. `check(claim, key)` returns a `Verdict`. `check_all` decides about many claims together. The
+chance that `check_all` rejects any true statement is below `LEVEL`. `about(claims, "Theorem 1")`
+finds claims by the number of a theorem, equation, figure or table. The claims of the three papers
+are in the folder `scripts/claims` of the repository; `scripts/check_theorems.py` checks them.
 
 Example:
   >>> import jax, jax.numpy as jnp

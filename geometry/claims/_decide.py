@@ -1,6 +1,6 @@
 """Measures the numbers of claims, and decides whether the claims hold.
 
-All sampled checks are decided together, and Holm's correction keeps the chance of any false alarm
+All sampled checks are decided together. Holm's correction keeps the probability of any false alarm
 below `LEVEL`. Computations are in float64, and random numbers are drawn in float32.
 """
 
@@ -39,9 +39,10 @@ LEVEL = 0.002
 
 
 def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdict:
-    """The verdict on one claim.
+    """The verdict on a single claim.
 
-    The numbers and the options are the same as in `check_all` with the same key.
+    The options are the same as for `check_all`. With the same key, `check_all` measures the same
+    numbers.
     """
     return check_all((claim,), key, precision=precision)[0]
 
@@ -52,8 +53,8 @@ def check_all(
     """Measure every check of every claim once, and decide about all of them together.
 
     With the same key, the numbers of a claim do not depend on which other claims are checked.
-    Holm's correction covers all given claims. The function cannot be traced, because its results
-    are Python numbers. Arguments and errors are the same as for `measure`.
+    Holm's correction covers all given claims. `check_all` cannot be traced, because its results are
+    Python numbers. Arguments and errors are the same as for `measure`.
     """
     claims = _as_claims(claims)
     return decide(claims, measure(claims, key, precision=precision))
@@ -69,24 +70,24 @@ def measure(
     measured_before: Mapping[str, Measurement] | None = None,
     on_done: Callable[[str, Measurement], None] = lambda name, measurement: None,
 ) -> dict[str, Measurement]:
-    """Measure the moments of all draws of the claims and the values of all functions, by name.
+    """Measure the moments of the claims' draws and the values of their computed checks, by name.
 
     Args:
       claims: The claims to measure; if several claims use the same draws, they are drawn once.
       key: Random key of the whole run.
-      precision: A factor of the standard errors: with ½, four times as many draws are made.
+      precision: A factor of the standard errors. With ½, each number has four times as many draws.
       devices: Devices that share the draws; by default all devices of all hosts.
-      threads: Number of functions that are measured at the same time. The number of threads does
-        not change results. While one function compiles, another function draws. Settings that the
-        caller made by a context manager of JAX do not apply in threads.
+      threads: Number of functions that are measured at the same time, so that one function can draw
+        while another function compiles. The number of threads does not change results. Context
+        managers of JAX around the call do not apply in threads.
       measured_before: The measurements of an earlier call with the same key and precision.
       on_done: A function that is called with every new measurement, in the thread of the caller.
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
-      ValueError: A claim has neither a check nor a reason. `precision` is not in (0, 2], because
-        larger values may miss a wrong number. There are both several threads and several devices,
-        because programs could then wait for each other.
+      ValueError: A claim has neither a check nor a reason. `precision` is not in (0, 2]: with
+        larger values, checks may miss a wrong number. There are both several threads and several
+        devices: programs could then wait for each other.
     """
     check_key(key)
     check_numeric(precision, "precision")
@@ -131,10 +132,10 @@ def _complete(
 
 
 def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
-    """The sources of numbers that the claims' checks read, by the name of the source.
+    """The sources of all numbers in the claims' checks, by name.
 
-    The key of draws is the name of their function. The key of a computed number is the name of its
-    claim and of its check.
+    The name of draws is the name of their function. The name of a computed number consists of the
+    names of its claim and its check.
     """
     claims = _list_of_claims(claims)
     name_of: dict[Draws | Callable, str] = {}
@@ -146,7 +147,7 @@ def sources(claims: Iterable[Claim]) -> dict[str, Draws | Callable]:
 
 
 def _name(claim: Claim, part: Check, taken: set[str]) -> str:
-    """The name of a source, with a number if another source has the same name."""
+    """The name of a source, with a number appended if another source has the same name."""
     drawn = isinstance(part, Sampled)
     plain = part.function.__qualname__ if drawn else f"{claim.paper}, {claim.name}: {part.what}"
     numbered = (f"{plain} ({i})" for i in itertools.count(2))
@@ -155,7 +156,7 @@ def _name(claim: Claim, part: Check, taken: set[str]) -> str:
 
 
 def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list[Verdict]:
-    """The verdicts on claims, from the result of `measure`.
+    """The verdicts on claims, computed from the result of `measure`.
 
     Raises:
       TypeError: An element of `claims` is not a claim.
@@ -244,20 +245,20 @@ def _measure(
 
 
 def _numbers(found: Any) -> np.ndarray:
-    """All numbers that the function of a check returns, as one vector."""
+    """All numbers from the function of a check, as one vector."""
     parts = jax.tree.leaves([*found] if isinstance(found, Iterator) else found)
     kinds = {np.asarray(part).dtype.kind for part in parts}
-    if not kinds or not kinds <= set("biufV"):  # in NumPy, the dtype bfloat16 is of kind V
+    if not kinds or not kinds <= set("biufV"):  # V is NumPy's kind of bfloat16
         raise TypeError(f"the function of a check must return real numbers; got {found!r}")
     return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
 
 
 @cache
 def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[Array, "..."]]:
-    """A function like `draw`, whose statistics are on the last axis, sorted by name.
+    """The function `draw` with its statistics stacked on the last axis, sorted by name.
 
-    Each call returns the same function object, because Monte Carlo compiles once for each function
-    object.
+    For one `draw`, every call returns the same function object, because `monte_carlo` compiles once
+    for each function object.
     """
 
     def stacked(key: Key[Array, ""]) -> Float[Array, "..."]:
@@ -271,7 +272,7 @@ def _stack(draw: Callable[[Key[Array, ""]], Statistics]) -> Callable[..., Float[
 
 
 def _sampled_findings(checks: Sequence[Sampled], measured: Sequence[Measurement]) -> list[Finding]:
-    """The findings of checks that are decided together."""
+    """The findings of sampled checks, which are decided together."""
     critical = float(scipy.stats.norm.isf(LEVEL / 2 / max(len(checks), 1)))
     alone = [
         _sampled_finding(part, measurement, critical)
@@ -318,7 +319,7 @@ def _sampled_finding(part: Sampled, measurement: Measurement, critical: float) -
 
 
 def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> float:
-    """The probability that the check rejects the wrong prediction `part.against`."""
+    """The probability that the check would reject the wrong prediction `part.against`."""
     wrong = 1.1 * predicted if part.against is None else number(part.against)
     if part.form in MUST_FAIL or wrong == predicted:
         return math.nan
@@ -327,9 +328,9 @@ def _power(part: Sampled, predicted: float, stderr: float, critical: float) -> f
 
 
 def _distance(difference: float, stderr: float) -> float:
-    """The quotient of `difference` and the standard error.
+    """The `difference` in standard errors.
 
-    If the standard error is zero, the result is 0 or infinite.
+    If the standard error is zero, the result is 0, ∞ or −∞.
     """
     if stderr == 0:
         return math.copysign(math.inf, difference) if difference else 0.0
@@ -341,7 +342,7 @@ def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
     excess = values - part.predicted
     if part.relation != "inequality":
         excess = np.abs(excess)
-    # a NaN counts as a violation of the inequality
+    # NaN counts as a violation of the inequality
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     holds = bool(excess[worst] <= part.tolerance)
     value = float(values[worst])

@@ -11,8 +11,8 @@ class Measurement(NamedTuple):
     """The result of measuring one source of checks.
 
     Attributes:
-      mean: The means of the statistics of a draw, by name; or the values of a computed function in
-        its cases.
+      mean: The means of the statistics of a draw, by name. For a computed function, its value in
+        each case.
       samples: The number of draws, or of cases.
       mean_stderr: The standard errors of the means; empty for a computed function.
       variance: The variances of the statistics; empty for a computed function.
@@ -39,9 +39,8 @@ class Finding(NamedTuple):
         for computed values.
       draws: The number of draws or of cases.
       holds: Whether the statement was not rejected.
-      power: The chance that the check tells the predicted number from the wrong number `against`.
-        The power is NaN for computed values, for forms that must fail, and for a prediction of 0
-        without `against`.
+      power: The probability that the check rejects the wrong number `against`. The power is NaN for
+        computed values, for forms that must fail, and for a prediction of 0 without `against`.
     """
 
     check: Check
@@ -56,7 +55,7 @@ class Finding(NamedTuple):
 
     @property
     def as_recorded(self) -> bool:
-        """Whether the check has the outcome that its form demands; false if a number is NaN."""
+        """Whether the check has the outcome that its form requires; false if a number is NaN."""
         known = not math.isnan(self.estimate + self.stderr)
         return known and self.holds != (self.check.form in MUST_FAIL)
 
@@ -69,8 +68,8 @@ class Verdict(NamedTuple):
       findings: The findings of the claim's checks, in the order of the checks.
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
-      as_recorded: Whether every check has the outcome that its form demands.
-      text: The recorded class of the claim, or the checks that contradict this class.
+      as_recorded: Whether every check has the outcome that its form requires. text: The recorded
+      class of the claim, or the checks that contradict this class.
     """
 
     claim: Claim

@@ -19,10 +19,10 @@ _LIST = re.compile(
 
 
 def numbered(text: str) -> tuple[str, ...]:
-    """The numbered objects that `text` names, one by one, such as "Theorem 1".
+    """The numbered objects, such as "Theorem 1", that `text` names alone or in ranges.
 
     Raises:
-      ValueError: The ends of a range do not differ in their last part alone, or do not ascend.
+      ValueError: The two ends of a range differ in more than their last part, or do not ascend.
 
     Example:
       >>> print(numbered("Theorem 3, item 2, Equations 7a, 9 and 36 to 38"))
@@ -52,7 +52,7 @@ def _span(first: str, last: str) -> list[str]:
 
 
 def objects(claim: Claim) -> tuple[str, ...]:
-    """All numbered objects in a claim's name, and in the list of steps that the claim covers."""
+    """All numbered objects in a claim's name and in the `covers` of the claim."""
     if not isinstance(claim, Claim):
         raise TypeError(f"claim must be a Claim; got {claim!r}")
     return numbered(f"{claim.name}; {claim.covers}")
@@ -61,8 +61,8 @@ def objects(claim: Claim) -> tuple[str, ...]:
 def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     """The claims about the objects that `text` names, such as "Theorem 1".
 
-    If `text` has no number, the function searches the names of the claims for `text`, in upper or
-    lower case.
+    If `text` has no number, the result is all claims whose names contain `text`, in upper or lower
+    case.
 
     Raises:
       TypeError: `claims` is a string, such as the name of a paper.

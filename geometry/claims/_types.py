@@ -1,9 +1,9 @@
 """Claims, and the checks of a claim.
 
-A claim has checks of its printed form. If the printed form is wrong or far off, the claim also has
-checks of a corrected form. A check is computed, in thousands of random and adversarial cases, or
-sampled. Some checks are about over-readings: false conclusions that a reader might draw from a true
-statement. A check of an over-reading must fail. The failure of a check of an over-reading does not
+A claim has checks of its printed form. If the printed form is wrong or inexact, the claim also has
+checks of a corrected form. A check is computed in thousands of random and adversarial cases, or
+sampled by Monte Carlo. Some checks are about over-readings, which are false conclusions that a
+reader might draw from a true statement. A check of an over-reading must fail. Its failure does not
 contradict the statement.
 """
 
@@ -44,7 +44,7 @@ Statistics = Mapping[str, Float[Array, "..."]]
 
 @dataclass(frozen=True)
 class Draws:
-    """Random statistics, which may be read by several checks.
+    """Random statistics, which several checks may use.
 
     Attributes:
       draw: The function of a key that returns the statistics by name. Each statistic has the shape
@@ -79,9 +79,8 @@ class Sampled:
       side: The relation between the moment and the number, such as "≤".
       within: The allowed deviation of the moment, such as the next term if the prediction is of
         first order.
-      against: A wrong number that the check should be able to reject; by default a number 10 % away
-        from `predicted`. If `predicted` is 0, give `against`; without it, the power of the check is
-        not known.
+      against: A wrong number that the check should be able to reject, by default 10 % away from
+        `predicted`. If `predicted` is 0, give `against`; otherwise the power of the check is NaN.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 
@@ -117,10 +116,10 @@ class Computed:
     Attributes:
       what: The statement that is checked, in one line.
       values: A function that returns the numbers, one for each case, as arrays of any shapes or as
-        an iterator. The function has no argument, or its argument is a key that decides the cases.
-      relation: "identity" if the values must be within `tolerance` of `predicted`; "limit" if the
-        value is the exponent of an error; "inequality" if the values must not exceed `predicted` by
-        more than `tolerance`.
+        an iterator. The function has no argument, or a key from which it draws the cases.
+      relation: "identity" if the values must be within `tolerance` of `predicted`; "limit" if, in
+        addition, the value is the fitted exponent of an error; "inequality" if the values must not
+        exceed `predicted` by more than `tolerance`.
       predicted: The number with which the values are compared.
       tolerance: The allowed error from rounding, or from the fit of an exponent.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
@@ -166,7 +165,7 @@ class Remark(NamedTuple):
 
 
 class Result(NamedTuple):
-    """Our number from trained networks, and the number that the paper prints.
+    """Our number from trained networks, for comparison with the paper's number.
 
     Attributes:
       ours: A sentence with our number, its uncertainty and the number of runs; or a function that
@@ -184,8 +183,8 @@ class Result(NamedTuple):
 class Claim:
     """A statement with its checks.
 
-    The methods `equal`, `at_most`, `rate`, `mean` and `variance` add checks to the claim. The
-    methods `equal`, `at_most` and `rate` decorate the function that computes the numbers.
+    The methods `equal`, `at_most`, `rate`, `mean` and `variance` add checks to the claim. `equal`,
+    `at_most` and `rate` are decorators of the function that computes the numbers.
 
     Attributes:
       paper: Short title of the paper.
@@ -198,7 +197,7 @@ class Claim:
       fault: The class of the error in the printed form; None if the form is right.
       remark: A further note for the reader.
       why: The proof or the counter-example, in two or three sentences.
-      results: Results of networks that were trained or measured.
+      results: Numbers from trained or measured networks.
       reason: Why the claim has no checks, if it has none.
 
     Raises:
@@ -260,9 +259,10 @@ class Claim:
     def rate(
         self, what: str, exponent: float, *, tolerance: float = 0.1, form: Form = "printed"
     ) -> Callable[[Callable], Callable]:
-        """Check that a fitted exponent, such as −1 for an error like 1/k, is near `exponent`.
+        """Check that the fitted exponent of an error, such as −1 for an error ∝ 1/k, is `exponent`.
 
-        The decorated function fits the exponent. The difference is at most `tolerance`.
+        The decorated function returns the exponent, which may differ from `exponent` by at most
+        `tolerance`.
         """
         return self._computed(what, "limit", exponent, tolerance, form)
 
@@ -289,7 +289,7 @@ class Claim:
 
     @property
     def standing(self) -> Standing:
-        """The recorded verdict: true, misprint, false in a case, false or not tested."""
+        """The recorded verdict: true, misprint, false in some case, false, or not tested."""
         if not self.checks:
             return "not tested"
         return self.fault or "true"

@@ -1,4 +1,4 @@
-"""Computes layers of infinite width as exact maps of the Gram matrix of a batch."""
+"""Layers of infinite width, as exact maps of the Gram matrix of a batch."""
 
 from geometry.mean_field._activation_step import activation_step as activation_step
 from geometry.mean_field._activation_step import rescale_gram as rescale_gram

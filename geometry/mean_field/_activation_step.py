@@ -1,4 +1,4 @@
-"""Maps the Gram matrix of a batch through a layer of any activation, or a normalization.
+"""The Gram matrix of a batch after a layer with any activation, or after a normalization.
 
 All layers of this module have infinite width.
 """
@@ -19,11 +19,11 @@ def activation_step(
     *,
     terms: int | None = None,
 ) -> Float[Array, "n n"]:
-    """The Gram matrix E φ(zᵢ) φ(zⱼ) after a layer of any activation φ; z has covariance `gram`.
+    """The Gram matrix E φ(zᵢ) φ(zⱼ) after an activation φ of Gaussian z with covariance `gram`.
 
-    The result is exact for samples of any norms. The result is a sum of the series of `kernel_map`,
-    in which each sample has its own coefficients. For ReLU, twice the result is `arccosine_kernel`.
-    To compute a layer with a part of batch norm, first apply the normalization to the Gram matrix:
+    The samples may have any norms. The result is the sum of a series as in `kernel_map`, with
+    different coefficients for each sample. For ReLU, twice the result is `arccosine_kernel`. To
+    compute a layer with a part of batch norm, first apply the normalization to the Gram matrix:
 
         neither                activation_step(gram, φ)
         recentering            activation_step(recenter_gram(gram), φ)
@@ -32,10 +32,10 @@ def activation_step(
         RMS or layer norm      activation_step(rms_norm_gram(gram), φ), over features
         residual branch        gram + scale² · activation_step(...)
 
-    In a finite batch, rescaling divides each neuron by its own size. `rescale_gram` divides by the
-    mean size instead, which is the limit of rescaling for many samples in many directions. For
-    ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a rescaling over the batch,
-    `activation_step` is exact for any batch.
+    In a finite batch, rescaling divides each neuron by its own root mean square over the batch.
+    `rescale_gram` divides all neurons by the same mean size, which is the limit for many samples in
+    many directions. For ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a
+    rescaling over the batch, `activation_step` is exact for any batch.
 
     Args:
       activation: The activation φ; `activation`, `kinks` and `terms` are as in `kernel_map`.
@@ -55,7 +55,7 @@ def activation_step(
 
 
 def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The Gram matrix of the batch, scaled to a mean squared norm of 1; zeros remain zero.
+    """The Gram matrix of the batch, scaled to a mean squared norm of 1; a zero matrix remains zero.
 
     Example:
       >>> print(rescale_gram(jnp.diag(jnp.array([1.0, 3.0]))))
@@ -68,7 +68,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def rms_norm_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The Gram matrix of samples that are each scaled to norm 1; zeros remain zero.
+    """The Gram matrix of the batch with each sample scaled to norm 1; zero samples remain zero.
 
     The elements of the result are the cosines of the samples. `rms_norm_gram` describes RMS norm
     over features. For preactivations, RMS norm equals layer norm, because the mean of
@@ -94,9 +94,9 @@ def activation_kernel(
     terms: int | None,
     nodes: int | None = None,
 ) -> Float[Array, "n n"]:
-    """`activation_step` without a check of `gram`, for a given number of nodes.
+    """`activation_step` without a check of `gram`, for a given number of quadrature nodes.
 
-    Nodes are counted between two kinks.
+    The number is for each interval between two kinks.
     """
     variances = jnp.diagonal(g)
     std = safe_sqrt(jnp.where(variances <= 0, 0, variances))

@@ -1,6 +1,6 @@
-"""Maps Gram matrices through a random ReLU layer, in the mean or at infinite width.
+"""Gram matrices after a random ReLU layer, in expectation or at infinite width.
 
-A layer has Gaussian weights of variance 2/width ("He"), which keeps the mean of squared norms. Gram
+A layer has Gaussian weights of variance 2/width ("He"), which keeps squared norms in the mean. Gram
 matrices are (n, n) for a batch of n samples.
 """
 
@@ -13,18 +13,19 @@ from geometry._arguments import as_cosine, as_gram, whole_number
 from jaxnorm import recenter
 from jaxnorm.internal import floating, host_only, replicate, safe_sqrt
 
-# Above this width, a series in 1/width is more accurate than the exact sum, whose terms cancel.
+# Above this width, a series in 1/width is more accurate than the exact sum, because the terms of
+# the sum cancel.
 _LONG_SUM = 10_000
 
 
 def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Gram matrix expected after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
+    """The expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
 
     If ρ is the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
     arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal of the Gram matrix is
-    unchanged. The kernel K(x, y) is at least x·y. The two are equal for parallel vectors of the
-    same direction, a case that the paper leaves out. For opposite vectors, the kernel is zero. A
-    zero vector has a row of zeros. Gradients are finite everywhere.
+    unchanged. The kernel K(x, y) is at least x·y. K(x, y) and x·y are equal for vectors of the same
+    direction, a case that the paper leaves out. For opposite vectors, the kernel is zero. A zero
+    vector has a row of zeros. Gradients are finite everywhere.
 
     Example:
       >>> print(arccosine_kernel(jnp.eye(2)).round(4))
@@ -37,9 +38,9 @@ def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def mean_field_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after recentering and ReLU at infinite width: `arccosine_kernel` of H G H.
 
-    The map is Eq. 8 of Nachum et al., scaled to keep the recentred squared norms. The Gram matrix
-    of the recentred batch is H G H with H = I − 11ᵀ/n. Two samples are at a right angle after one
-    step.
+    The map is Eq. 8 of Nachum et al., scaled to keep the squared norms of the recentred batch. The
+    Gram matrix of the recentred batch is H G H with H = I − 11ᵀ/n. A batch of two samples has a
+    right angle after one step.
 
     Example:
       >>> print(mean_field_step(2 * jnp.eye(2)))
@@ -65,8 +66,8 @@ def expected_norm_factor(width: int) -> float:
     """The mean growth E ‖ReLU(W x)‖ / ‖x‖ of a norm in a layer of `width` d with weights N(0, 2/d).
 
     The formula is √(2/d) 2⁻ᵈ Σⱼ C(d, j) √2 Γ((j+1)/2) / Γ(j/2) = 1 − 5/(8d) − 23/(128d²) + O(d⁻³).
-    Without the factor √(2/d), the formula is the mean of a chi variable with a Binomial(d, 1/2)
-    number j of degrees of freedom. Theorem 14 of Nachum et al. has a growth of 1, which is right
+    Without the factor √(2/d), the formula is the mean of a chi variable whose number j of degrees
+    of freedom is Binomial(d, 1/2). Theorem 14 of Nachum et al. states a growth of 1, which is right
     only for the mean squared norm. `expected_norm_factor` runs on the host in double precision.
 
     Raises:
@@ -97,9 +98,8 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
     """The cosine of two samples after ReLU alone: κ(ρ) = (√(1 − ρ²) + (π − arccos ρ) ρ) / π.
 
     The formula holds for layers of infinite width. The argument ρ is a number or an array in [−1,
-    1]. If ρ is outside [−1, 1] by more than 0.01, which rounding does not explain, the result is
-    NaN. The slope of κ is 0 at −1 and 1 at 1. After t layers, angles between samples are about
-    3π/t.
+    1]. If ρ is outside [−1, 1] by more than 0.01, the result is NaN. The slope of κ is 0 at −1 and
+    1 at 1. After t layers, angles between samples are about 3π/t.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))
@@ -110,7 +110,7 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
 
 
 def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """`cosine_step` of an array that needs no check; elements beyond 1 stay as they are."""
+    """`cosine_step` of an array that needs no check; elements above 1 do not change."""
     inside = jnp.abs(rho) < 1
     safe = jnp.where(inside, rho, 0)
     value = (jnp.sqrt(1 - jnp.square(safe)) + (math.pi - jnp.arccos(safe)) * safe) / math.pi
@@ -118,7 +118,7 @@ def _after_relu(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def relu_kernel(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """`arccosine_kernel` of a Gram matrix that was already checked. NaN elements stay NaN."""
+    """`arccosine_kernel` of a Gram matrix that was already checked; NaN elements remain NaN."""
     diagonal = jnp.eye(len(g), dtype=bool)
     squares = jnp.sum(g, 1, where=diagonal, keepdims=True)  # a masked sum works for any sharding
     squares = jnp.where(squares <= 0, 0, squares)

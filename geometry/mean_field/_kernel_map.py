@@ -1,4 +1,4 @@
-"""Maps the correlation of two samples through a layer of any activation φ at infinite width.
+"""The correlation of two samples after a layer of infinite width with any activation φ.
 
 The preactivations of a neuron at two samples are Gaussian with equal standard deviation and
 correlation ρ. If aₖ are the coefficients of φ in the normalized Hermite polynomials,
@@ -6,12 +6,13 @@ correlation ρ. If aₖ are the coefficients of φ in the normalized Hermite pol
     E φ(u) φ(v) = Σ aₖ² ρᵏ.
 
 If φ has kinks, the series converges slowly at ρ = ±1. A kink at t, where the slope jumps by j,
-contributes the series of the ramp j max(x − t, 0), whose sum is an integral over an angle,
+contributes a ramp j max(x − t, 0) to φ. The sum of the series of two ramps is an integral over an
+angle,
 
     E max(u − s, 0) max(v − t, 0) = (linear in ρ) + ∫ (ρ − sin θ) h(θ) dθ,   0 ≤ θ ≤ arcsin ρ,
     h(θ) = exp(−((s − t)²/(1 − sin θ) + (s + t)²/(1 + sin θ))/4) / 2π,
 
-by Plackett's identity. The computed sum has a finite number of terms of φ, and all further terms of
+by Plackett's identity. The code sums a finite number of terms of φ, and adds all further terms of
 the ramps. For piecewise linear functions the result is therefore exact.
 """
 
@@ -41,8 +42,8 @@ from jaxnorm.internal import (
 Activation = Callable[[Array], Array]
 """A function of each element of an array, such as `jnp.tanh`."""
 
-# the functions are cut off at 12, beyond which Hermite functions times the square root of the
-# density are below 1e-15
+# Integrals end at 12, because beyond 12 the Hermite functions times the square root of the density
+# are below 1e-15.
 _RADIUS = 12.0
 _TERMS, _TERMS_WITH_KINKS = 128, 1024
 
@@ -50,8 +51,7 @@ _TERMS, _TERMS_WITH_KINKS = 128, 1024
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class KernelMap:
-    """A function κ(ρ) from the correlation of two samples before a layer to their correlation
-    after.
+    """A function κ(ρ): the correlation of two samples after a layer, from the correlation ρ before.
 
     The argument of κ is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap`
     is a pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`.
@@ -66,8 +66,8 @@ class KernelMap:
       mean_square: The mean square of the activations, E φ(u)².
       slope: The slope κ′(1) = E φ′(u)² E u²/E φ(u)². A layer multiplies the square of a small angle
         by κ′(1).
-      tail: The sum of the coefficients that the series omits, which is about the largest error of
-        κ.
+      tail: The sum of the coefficients that the series omits; the error of κ is at most about
+        `tail`.
     """
 
     powers: Float[Array, " terms"]
@@ -78,7 +78,7 @@ class KernelMap:
     tail: Float[Array, ""]
 
     def __call__(self, cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """The value κ of each cosine; NaN for numbers that exceed [−1, 1] by more than 0.01."""
+        """The value κ of each cosine; NaN for numbers outside [−1, 1] by more than 0.01."""
         cosine = floating(cosine, "cosine")
         rho = within(as_cosine(cosine).astype(self.powers.dtype))
 
@@ -104,7 +104,7 @@ class FixedPoint(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """The Hermite coefficients of φ(std x), and of the ramps at the kinks of φ."""
+    """The Hermite coefficients of φ(std x) and of the ramps at its kinks."""
 
     coefficients: Float[Array, " terms"]
     ramps: Float[Array, " terms"]
@@ -127,8 +127,8 @@ def kernel_map(
     The function κ is the map of correlations of Poole et al. (2016) and the dual activation of
     Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no
     coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is the scale
-    of the norm. Without a norm, `std` is the square root of the variance v that the layers keep.
-    The variance v is the fixed point of v ↦ weight_variance · `mean_square` + bias_variance.
+    of the norm. Without a norm, `std` is √v for the variance v that the layers keep: the fixed
+    point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square` depends on v.
 
     If φ is 0 everywhere, the result is NaN.
 
@@ -166,7 +166,7 @@ def kernel_map(
         jnp.square(std) * series.mean_square_slope / series.mean_square,
         jnp.zeros_like(std),
     )
-    # κ(1) = 1, so the last coefficient takes the mass of the omitted terms.
+    # The omitted coefficients are added to the last coefficient, so that κ(1) = 1.
     tail = 1 - unit.powers.sum() - ramp_kernel(unit, unit, within(jnp.ones_like(std)))
     return replace(unit, powers=unit.powers.at[-1].add(tail), tail=tail)
 
@@ -177,10 +177,11 @@ def mixed_map(
     skip: int | float | Float[Array, ""] = 0.0,
     bias: int | float | Float[Array, ""] = 0.0,
 ) -> KernelMap:
-    """The map κ with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
+    """The map of a layer with a residual stream or biases: skip ρ + bias + (1 − skip − bias) κ(ρ).
 
     Args:
-      skip: The share of the residual stream in the squared norm of the sum of stream and branch.
+      skip: The share of the residual stream in the squared norm of the sum of the stream and the
+        branch.
       bias: The share of the biases in the variance of the preactivations.
 
     Raises:
@@ -217,9 +218,9 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
     """The map κ of a layer that applies layer norm to its activations over features.
 
     At infinite width, layer norm subtracts the mean activation E φ(u). The subtraction removes the
-    constant term of the series, and the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the
-    activations does not change κ. RMS norm and layer norm of the preactivations do not change κ
-    either, because the mean of preactivations over features is zero.
+    constant term of the series, so the map is (κ(ρ) − κ(0))/(1 − κ(0)). RMS norm of the activations
+    does not change κ. RMS norm and layer norm of the preactivations do not change κ either, because
+    the mean of preactivations over features is zero.
 
     Example:
       >>> kernel = layer_norm_map(kernel_map(jax.nn.relu, (0.0,)))
@@ -241,13 +242,14 @@ def layer_norm_map(kernel: KernelMap) -> KernelMap:
 def fixed_point(kernel: KernelMap) -> FixedPoint:
     """The stable fixed point of κ in [0, 1], to which correlations in [0, 1) tend.
 
-    The slope κ′(1) decides which of two cases holds, because κ is convex on [0, 1] and κ(1) = 1. If
-    κ′(1) ≤ 1, the fixed point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result
-    is the only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024)
-    show by the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth
-    scale is defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite, and
-    angles fall like 1/(c layers) if φ has kinks, where c is `cubic_term`, and otherwise like
-    1/√layers. The result can be differentiated with respect to the parameters of κ.
+    Because κ is convex on [0, 1] and κ(1) = 1, the slope κ′(1) decides between two cases. If κ′(1)
+    ≤ 1, the fixed point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result is the
+    only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by
+    the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth scale is
+    defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite. Then angles
+    decrease like 1/(c · number of layers) if φ has kinks, where c is `cubic_term`, and otherwise
+    like 1/√(number of layers). The result can be differentiated with respect to the parameters of
+    κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)
@@ -289,8 +291,7 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
 def cubic_term(kernel: KernelMap) -> Float[Array, ""]:
     """The coefficient c of 1 − κ(cos θ) = κ′(1) θ²/2 − c θ³ + O(θ⁴), for small angles θ.
 
-    The coefficient c equals Σ jumps² exp(−kinks²/2)/(6π). For ReLU, c is 1/(3π). Without kinks, c
-    is zero.
+    The coefficient c is Σ jumps² exp(−kinks²/2)/(6π). For ReLU, c is 1/(3π). Without kinks, c is 0.
 
     Example:
       >>> print(f"{cubic_term(kernel_map(jax.nn.relu, (0.0,))):.4f}")
@@ -315,14 +316,13 @@ def expand(
     terms: int | None,
     nodes: int | None = None,
 ) -> Expansion:
-    """Hermite coefficients by Gauss-Legendre quadrature, with `nodes` nodes between two kinks."""
+    """Hermite coefficients by Gauss-Legendre quadrature, with `nodes` nodes in each interval."""
     terms = _checked(activation, kinks, terms)
     dtype, tiny = std.dtype, float(jnp.finfo(std.dtype).tiny)
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # The rule has more than one node for each half wave of the last Hermite function, and 128 nodes
-    # for φ.
+    # More than one node for each half wave of the last Hermite function, and 128 nodes for φ.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
@@ -366,9 +366,9 @@ def ramp_kernel(
 
 
 def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The correlation, clipped to the inside of (−1, 1), where arcsin has a slope.
+    """The correlation, clipped to slightly less than (−1, 1), so that arcsin has a finite slope.
 
-    The gradient of the clipping is 1.
+    The gradient of the clipping is defined as 1.
     """
     limit = 1 - float(jnp.finfo(rho.dtype).eps)
     constant = jax.lax.stop_gradient(rho)
@@ -380,15 +380,15 @@ def jump(
 ) -> Float[Array, " kinks"]:
     """The jumps of the slope at the kinks.
 
-    Errors in jumps change only the remainder after the last term.
+    An error of a jump changes only the added terms beyond the last term of φ.
     """
     t = jnp.asarray(kinks, dtype)
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
     (low, below), (high, above) = (
         jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
     )
-    # If the function is continuous, the values on both sides of the kink differ by the two slopes
-    # times the step.
+    # For a continuous function, the values at a small step on both sides of the kink differ by the
+    # two slopes times the step.
     gap = jnp.abs(high - low - step * (above + below))
     if not is_traced(gap) and jnp.any(gap > 0.01 * jnp.maximum(jnp.abs(high), jnp.abs(low))):
         raise ValueError(f"activation must be continuous; it jumps at a kink of {kinks}")
@@ -413,7 +413,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
 
 
 def _check_shape(activation: Activation, x: Array) -> None:
-    """Raise `TypeError` unless `activation` maps the elements of a traced array."""
+    """Raise `TypeError` unless `activation` maps a traced array to an array of the same shape."""
     try:
         made = jax.eval_shape(lambda x: activation(x), x)  # JAX cannot trace a ufunc itself
     except jax.errors.TracerArrayConversionError as error:
@@ -443,7 +443,7 @@ def leggauss(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _power_series(powers: Float[Array, " terms"], rho: Float[Array, ""]) -> Float[Array, ""]:
-    """The sum Σ powersₖ ρᵏ in blocks of √terms.
+    """The sum Σ powersₖ ρᵏ, computed in blocks of about √terms terms.
 
     Two short loops are faster than one long loop.
     """

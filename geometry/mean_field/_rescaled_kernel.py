@@ -1,16 +1,15 @@
-"""Computes random layers that rescale at infinite width, exactly for any n samples.
+"""Random layers of infinite width with rescaling, exact for any number n of samples.
 
 The activities z of a neuron over the batch are Gaussian, and their covariance is the batch's Gram
-matrix G. After division by their size over the batch, the activities are no longer Gaussian. The
-identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 expresses the expectation by kernels of Gaussian
-covariances:
+matrix G. After division by their size z C z over the batch, the activities are not Gaussian. The
+identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 reduces the expectation to Gaussian expectations:
 
     E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
 
-which is an integral over one variable. All nodes of the quadrature use one eigendecomposition of C.
-Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
-resulting Gram matrices have trace n, except for `rescale` without recentering. For a layer of
-`width` neurons, the mean Gram matrix is width/2 times as large.
+an integral over one variable a. All nodes of the quadrature use one eigendecomposition. Gram
+matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The resulting
+Gram matrices have trace n, except for `rescale` without recentering. For a layer of `width`
+neurons, the mean Gram matrix is width/2 times the result.
 """
 
 import math
@@ -35,9 +34,9 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after `jaxnorm.rescale_rms` and ReLU, without recentering.
 
     `rescale_rms` divides each feature by its root mean square over the batch. If all angles between
-    many samples are equal, repeated steps bring them to 58.75° (`rms_angle`). The scale of the
-    batch does not change the result. A Gram matrix of zeros gives NaN. In float32, cosines above
-    0.9999 are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
+    many samples are equal, the angles tend to 58.75° (`rms_angle`) in repeated steps. The scale of
+    the batch does not change the result. A Gram matrix of zeros gives NaN. In float32, cosines
+    above 0.9999 are up to 0.0003 too small: equal samples get 0.9997 instead of 1.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))
@@ -50,9 +49,9 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
-    The function applies `rescale_rms_step` to the recentred batch H G H. If all norms are equal and
-    all angles are equal, the angles are `recentred_angle(n)` after one layer, and remain so. If all
-    samples are equal, the result is NaN.
+    The function applies `rescale_rms_step` to the Gram matrix H G H of the recentred batch. If all
+    norms are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer,
+    and remain so. If all samples are equal, the result is NaN.
 
     Example:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
@@ -64,10 +63,10 @@ def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after `jaxnorm.rescale` and ReLU, without recentering.
 
-    `rescale` divides each feature by its standard deviation over the batch. If layers of this kind
-    are repeated, all angles between samples fall to zero, as in layers with ReLU only. The
-    expectation is finite if the recentred batch has at least three dimensions; otherwise the result
-    is NaN or has no meaning.
+    `rescale` divides each feature by its standard deviation over the batch. In repeated layers of
+    this kind, all angles between samples tend to zero, as in layers with ReLU alone. The
+    expectation is finite if the recentred batch has at least rank 3. Otherwise, the result is NaN
+    or has no meaning.
 
     Raises:
       ValueError: There are fewer than 4 samples.
@@ -89,11 +88,11 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`rescale_rms_step` for infinitely many samples of one norm and one cosine in [0, 1).
 
-    Let m = √(ρ/(1 − ρ)) ξ with a standard normal ξ be the mean of a neuron over the batch. The
-    cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) +
-    m φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64°
-    after two layers, and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least
-    1 or below −1 gives NaN.
+    The mean of a neuron over the batch is m = √(ρ/(1 − ρ)) ξ, with a standard normal ξ. The cosine
+    after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) + m
+    φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64° after
+    two layers, and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least 1 or
+    below −1 gives NaN.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
@@ -114,16 +113,16 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 
 
 def rms_angle() -> float:
-    """The angle in radians that `rms_cosine_step` does not change: 58.75 degrees.
+    """The angle that `rms_cosine_step` does not change: 58.75 degrees, in radians.
 
-    Figure 5 of Nachum et al. has 60 degrees instead of 58.75. The paper does not say whether the
-    networks of Figure 5 divide by the root mean square about zero.
+    Figure 5 of Nachum et al. shows 60 degrees. The paper does not say whether the networks of
+    Figure 5 divide by the root mean square about zero.
 
     Example:
       >>> round(math.degrees(rms_angle()), 2)
       58.75
     """
-    # inside a traced function, this context makes the array a constant
+    # Inside a traced function, this context computes the array now instead of tracing it.
     with jax.ensure_compile_time_eval():
         step, cosine = jax.jit(rms_cosine_step), jnp.zeros(())
         for _ in range(60):
@@ -168,9 +167,9 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
-    """The matrix `gram` divided by its trace.
+    """The matrix `gram` divided by its trace, because gradients would underflow at a small scale.
 
-    Results do not depend on the scale of `gram`, and at a small scale gradients would underflow.
+    Results do not depend on the scale of `gram`.
     """
     g = replicate(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))
@@ -186,11 +185,11 @@ def _integral(
 ) -> Float[Array, "n n"]:
     """The integral n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da.
 
-    The trapezoidal rule in log a computes the integral. The last node is the largest a at which I +
-    a C can be inverted. The part of the integral beyond the last node is left out; its share is
-    ε^(3r/8), where r is the rank of C.
+    The integral is computed by the trapezoidal rule in log a. The last node is the largest a at
+    which rounding allows the inverse of I + a C. The integral beyond the last node is omitted. Its
+    share is about ε^(3r/8), where r is the rank of C and ε is the rounding unit.
     """
-    # The mean with the transpose also makes tangents symmetric, as the rule of `_resolvent` needs.
+    # The rule of `_resolvent` needs symmetric tangents, which the mean with the transpose gives.
     c = (c + c.T) / 2
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
@@ -205,7 +204,6 @@ def _integral(
         g = covariance(a, at_a)
         return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # This loop is not a `scan`, because second derivatives of a `scan` would not use the rule of
-    # `_resolvent`.
+    # Not a `scan`, because second derivatives of a `scan` would not use the rule of `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))

@@ -1,7 +1,7 @@
-"""Makes one neuron for each sample, which is the initialization in the Discussion of Nachum et al.
+"""One neuron for each sample: the initialization in the Discussion of Nachum et al.
 
-The neuron ReLU(x w + b) of a sample fires for no other sample. The neuron of a sample exists if and
-only if the sample is a vertex of the convex hull of the batch. The functions check on the host, in
+The neuron ReLU(x w + b) of a sample is zero for all other samples. Such a neuron exists if and only
+if the sample is a vertex of the convex hull of the batch. The functions check on the host, in
 double precision, whether samples are vertices. If no simple direction shows that a sample is a
 vertex, a linear program decides. The functions cannot be traced.
 """
@@ -17,18 +17,17 @@ from jaxtyping import Array, Bool, Float, Key
 from geometry._arguments import as_samples
 from jaxnorm.internal import check_positive, host_only
 
-# the smallest margin of a vertex, relative to the length of its direction and the size of the batch
+# the smallest margin of a vertex along a unit vector, relative to the size of the batch
 _MIN_MARGIN = 1e-9
 
 
 @host_only()
 def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
-    """A mask of the samples that are vertices of the convex hull of all samples.
+    """A mask of the samples that are vertices of the convex hull of the batch.
 
-    A sample that occurs twice is not a vertex. A sample is a vertex if the sample exceeds all other
-    samples along some direction by a positive margin. The best direction is one of a few candidates
-    or the solution of a linear program. A margin of the separating direction below 1e-9 of the size
-    of the batch counts as zero.
+    A sample that occurs twice is not a vertex. A sample is a vertex if it exceeds all other samples
+    along some direction by a positive margin. The function tries a few directions, and then the
+    solution of a linear program. A margin below 1e-9 of the size of the batch counts as zero.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0], [1.0, 1.0]])
@@ -41,11 +40,11 @@ def hull_vertices(x: Float[Array, "n k"]) -> Bool[np.ndarray, " n"]:
 
 @host_only()
 def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float[Array, " n"]]:
-    """Kernel and bias with ReLU(x kernel + bias) = I: neuron i fires only for sample i.
+    """Kernel and bias with ReLU(x kernel + bias) = I, so neuron i is positive only for sample i.
 
-    The threshold of a neuron is midway between its own sample and the next sample in the direction
-    of the neuron. Before the ReLU, the neuron's own sample has the value 1, and the next sample the
-    value −1.
+    The threshold of a neuron is midway between its own sample and the next sample along the
+    neuron's direction. Before the ReLU, the neuron's own sample has the value 1, and the next
+    sample has the value −1.
 
     Raises:
       ValueError: A sample is not a vertex of the batch's convex hull.
@@ -78,17 +77,18 @@ def neuron_per_point(x: Float[Array, "n k"]) -> tuple[Float[Array, "k n"], Float
 def point_initializers(
     key: Key[Array, ""], x: Float[Array, "n k"], *, gain: float = 1.0
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
-    """Initializers of the kernel and bias of an `nnx.Linear` with k inputs, by `neuron_per_point`.
+    """Initializers for the kernel and the bias of an `nnx.Linear`, by `neuron_per_point`.
 
-    If the layer has more neurons than `x` has samples, the other neurons have He's initialization
-    and bias 0. If the layer has fewer neurons, `key` chooses the samples that get a neuron. To use
-    the two initializers, build `nnx.Linear(k, width, kernel_init=a, bias_init=b, ...)`.
+    If the layer has more neurons than `x` has samples, the additional neurons get He's
+    initialization and bias 0. If the layer has fewer neurons, random samples get a neuron. To use
+    the two initializers a and b for samples of k features, build `nnx.Linear(k, width,
+    kernel_init=a, bias_init=b, ...)`.
 
     Args:
-      key: The key that chooses the samples; the layer's own keys draw the weights of the other
+      key: The key that selects the samples. The layer's own keys draw the weights of additional
         neurons.
       x: Samples that are all vertices of their convex hull.
-      gain: The activity of each neuron at its own sample.
+      gain: The activity of each neuron for its own sample.
 
     Raises:
       ValueError: A sample is not a vertex, or the layer does not have k inputs.
@@ -124,12 +124,12 @@ def point_initializers(
 
 
 def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
-    as_samples(x)  # only JAX's checks need this array, because JAX's dtype may be narrower
+    as_samples(x)  # only for its checks; the result may have fewer digits than `x`
     return np.asarray(x, np.float64)
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each sample, the direction of its largest margin over all other samples, and this margin.
+    """For each sample, the direction of its largest margin over all other samples, and the margin.
 
     The directions are unit vectors. Margins are divided by the largest distance of a sample from
     the mean.
@@ -152,11 +152,11 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
-    """The direction w within [−1, 1]ᵏ of the largest margin minⱼ w (xᵢ − xⱼ).
+    """The direction w in [−1, 1]ᵏ with the largest margin minⱼ w (xᵢ − xⱼ).
 
-    The direction 0 is feasible.
+    The linear program has a solution, because w = 0 is feasible.
     """
-    # imported here, because this import takes longer than all other imports of the package
+    # imported here, because importing SciPy takes longer than all other imports of the package
     import scipy.optimize
 
     n, k = x.shape
@@ -172,7 +172,7 @@ def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
 
 
 def _own_and_next(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The position of sample i along its direction i, and the largest of the other samples."""
+    """Each sample's position along its direction, and the largest position of another sample."""
     along = w @ x.T
     own = np.diagonal(along).copy()
     np.fill_diagonal(along, -np.inf)

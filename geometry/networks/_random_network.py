@@ -1,4 +1,4 @@
-"""Sends batches through the random layers of deep networks."""
+"""Batches in deep random networks."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from jaxnorm.internal import check_flags, check_function, check_key, check_whole
 
 
 class RandomNetwork(NamedTuple):
-    """A scaled batch after chosen layers; multiplied by exp(log_scale), it is the true batch.
+    """A scaled batch after the layers of a network; the true batch is exp(log_scale) times larger.
 
     Attributes:
-      statistics: The values of the statistic after each chosen layer, on a new leading axis.
-      log_scale: The logarithm of the true scale of the batch, after each chosen layer.
+      statistics: The values of the statistic after each recorded layer, on a new leading axis.
+      log_scale: The logarithm of the true scale of the batch, after each recorded layer.
       x: The scaled batch after the last layer.
     """
 
@@ -39,13 +39,13 @@ def random_network(
     statistic: Callable[[Array], PyTree[Array]] = gram,
     layers: Sequence[int] | None = None,
 ) -> RandomNetwork:
-    """Send `x` through `depth` layers x ← nonlinearity(normalization(x W)), W of variance 2/width.
+    """Apply `depth` layers x ← nonlinearity(normalization(x W)) to `x`, with W of variance 2/width.
 
     Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
-    they are needed and not stored, so memory grows with depth only because statistics are recorded.
-    On a CPU, most of the time is spent on drawing weights, so it depends on the kind of `key`. To
-    run many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded samples
-    remains sharded, and its recorded statistics are gathered.
+    they are needed and not stored, so only the recorded statistics need memory that grows with
+    depth. On a CPU, drawing weights takes most of the time, which therefore depends on the kind of
+    `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded
+    samples remains sharded, and its recorded statistics are gathered.
 
     Args:
       key: Random key of the weights.
@@ -57,7 +57,7 @@ def random_network(
       nonlinearity: A function of the normalized batch, such as ReLU.
       homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and no
         rescaling. If true, the batch is divided by its root mean squared norm after every layer, so
-        no number under- or overflows. `log_scale` records the logarithm of the product of all
+        no number underflows or overflows. `log_scale` is the logarithm of the product of all
         divisors. If false, the batch is not scaled and `log_scale` is 0.
       statistic: Any function of the batch that returns an array or a tree of arrays to record.
       layers: The numbers of the layers after which the statistic is recorded, ascending from 1 to
@@ -115,9 +115,9 @@ def random_network(
         lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # For layers that are not recorded, the statistic is written to an extra row after the last row.
+    # The statistic of a layer that is not recorded is written to an extra row at the end.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
-    # Only the first layer has another number of inputs, so all further layers share one scan.
+    # Only the first layer may have another number of inputs, so all further layers share one scan.
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))
     (h, _, (statistics, log_scale)), _ = jax.lax.scan(step, carry, (keys[1:], rows[1:]))
     return RandomNetwork(statistics, log_scale, h)
@@ -137,7 +137,7 @@ def _chosen(layers: Sequence[int] | None, depth: int) -> tuple[int, ...]:
 
 
 def _step(name: str, function: Callable[[Array], Array], x: Array) -> Array:
-    """The result of the caller's function `name`.
+    """The result of the user's function `function`, which error messages call `name`.
 
     The function raises an error unless the result has the shape of `x`.
     """
@@ -151,7 +151,7 @@ def _step(name: str, function: Callable[[Array], Array], x: Array) -> Array:
 def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
     """The batch `x` divided by its root mean squared norm, and the logarithm of its true scale.
 
-    The logarithm of the divisor is added to `log_scale`.
+    The logarithm of the true scale is `log_scale` plus the logarithm of the divisor.
     """
     largest = jnp.max(jnp.abs(x))
     zero = largest == 0  # the comparison is false for NaN, so NaN remains NaN

@@ -1,4 +1,4 @@
-"""Finds odd points: samples that a recentred ReLU network drives away from all others."""
+"""Odd points: samples that a recentred ReLU network drives away from all other samples."""
 
 from geometry.odd_points._invariance import NextLayer as NextLayer
 from geometry.odd_points._invariance import expected_entries as expected_entries

@@ -1,10 +1,10 @@
-"""Theorems 13 and 14 of Nachum et al., about an invariant batch in a recentred ReLU layer.
+"""Theorems 13 and 14 of Nachum et al., on a batch that a recentred ReLU layer does not change.
 
 A layer recentres the batch and has Gaussian weights of variance 2α/width. He's initialization is α
-= 1. The theorems choose another α, which this module calls `gain`. Both theorems are right about
-`gain` for expected Gram matrices and squared norms. As printed, Theorems 13 and 14 are about
-expected elements and norms, for which they are wrong. Sample 1 of the theorems is the first row of
-the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
+= 1. The theorems choose another α, which this module calls `gain`. With this gain, both theorems
+hold for expected Gram matrices and expected squared norms. As printed, the theorems are about
+expected elements and expected norms, for which they are wrong. Sample 1 of the theorems is the
+first row of the batch. The functions `is_invariant` and `next_layer` gather sharded arrays.
 """
 
 import math
@@ -29,13 +29,13 @@ from jaxnorm.internal import (
 
 
 class NextLayer(NamedTuple):
-    """Expectations of the batch after the layer in Theorem 14.
+    """Expectations about the batch after the layer of Theorem 14.
 
     Attributes:
       radius: The distance R = ‖x₁ − ν‖ before the layer, where ν is the mean of the other samples.
       gain: The factor α = n²/((n − 1)² R²) in the variance of the weights.
-      gram: The expected Gram matrix of the n samples and, as the last row and column, of the image
-        of ν.
+      gram: The expected Gram matrix of the images of the n samples and, as the last row and column,
+        of the image of ν.
     """
 
     radius: Float[Array, ""]
@@ -44,12 +44,12 @@ class NextLayer(NamedTuple):
 
 
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
-    """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
+    """Whether a Gram matrix is that of an invariant representation, up to order and scale.
 
-    In Definition 12, the longest sample is orthogonal to all other samples; the other samples are
-    equal, and n − 1 times shorter. The given Gram matrix is divided by its largest element. After
-    the division, each element may differ from the Gram matrix of Definition 12 by at most
-    `tolerance`. The result is false for a Gram matrix of zeros.
+    In Definition 12, the longest sample is orthogonal to all other samples, which are equal and n −
+    1 times shorter. The given Gram matrix is divided by its largest element. Then each element may
+    differ from the Gram matrix of Definition 12 by at most `tolerance`. The result is false for a
+    Gram matrix of zeros.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -71,14 +71,15 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
 
 
 def next_layer(x: Float[Array, "n d"]) -> NextLayer:
-    """Expectations of the batch after the layer in Theorem 14, whose gain depends on the batch.
+    """Expectations about the batch after the layer of Theorem 14, whose gain depends on the batch.
 
     The first sample must differ from the mean ν of the other samples; otherwise the Gram matrix is
     NaN. Three expectations are exact: the squared norm 1 of the first sample, the squared norm 1/(n
     − 1)² of the image of ν, and their inner product 0. Items 1 to 3 of Theorem 14 print norms
     instead of the squared norms; see `expected_norm_factor`. Distances between the other samples do
     not grow if R ≥ n/(n − 1) (item 4). In an invariant representation, R² is (n² − 2n + 2)/(n −
-    1)², which is too small for item 4. Relative to R, squared distances grow by `cluster_growth`.
+    1)², which is too small for item 4: squared distances grow relative to R² by the factor
+    `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -95,8 +96,8 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     largest = jax.lax.stop_gradient(jnp.abs(h).max())
     unit = jnp.where(largest == 0, 1, largest)
     h = h / unit
-    # After recentering, ν and the first sample are opposite: x₁ − ν is n/(n − 1) times the
-    # recentred first sample.
+    # After recentering, ν is a negative multiple of the first sample, because x₁ − ν is n/(n − 1)
+    # times the recentred first sample.
     h = jnp.concatenate([h, -h[:1] / (n - 1)])
     g = matmul(h, h.T)
     gain = 1 / g[0, 0]
@@ -108,12 +109,12 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
 def expected_entries(
     x: Float[Array, "n d"], *, width: int, gain: int | float | Float[Array, ""] = 1.0
 ) -> Float[Array, " n"]:
-    """The expected activity of every neuron at each sample: √(α/(π width)) ‖xᵢ − μ‖.
+    """The expected activity of a neuron for each sample: √(α/(π width)) ‖xᵢ − μ‖.
 
-    All neurons have the same expected activity. Therefore the expected batch has rank one, and its
-    samples are parallel. The expected batch is therefore never an invariant representation, in
-    contrast to Theorem 13 as printed. The gradient is zero at a sample that equals the mean of the
-    batch.
+    Here μ is the mean of the batch, and α is `gain`. All neurons have the same expected activity,
+    so the samples of the expected batch are parallel. Therefore the expected batch is never an
+    invariant representation, in contrast to Theorem 13 as printed. The gradient is zero at a sample
+    that equals the mean of the batch.
 
     Raises:
       TypeError: `width` is not an `int`.

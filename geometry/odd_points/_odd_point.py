@@ -1,4 +1,4 @@
-"""Finds the odd point, the sample that a recentred ReLU network drives away from all others."""
+"""The odd point: the sample that a recentred ReLU network drives away from all other samples."""
 
 import math
 from typing import NamedTuple
@@ -30,13 +30,13 @@ class OddPoint(NamedTuple):
 
 
 def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
-    """Facts about the longest of the n samples with Gram matrix `gram`, which say how odd it is.
+    """Facts about the longest of the n samples with Gram matrix `gram`.
 
-    Every batch has a longest sample; `is_odd` decides whether this sample is an odd point. Angles
-    below 3e-4 (float32) or 1e-8 (float64) are not resolved; to resolve smaller angles, use `angles`
-    of the samples. A zero vector makes both angles NaN. Pairs of parallel or antiparallel samples
-    contribute nothing to the gradient. A Gram matrix that is sharded over Explicit mesh axes is
-    gathered.
+    Every batch has a longest sample. `is_odd` decides whether the longest sample is an odd point.
+    Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved; to resolve smaller angles, apply
+    `angles` to the samples. A zero vector makes both angles NaN. Pairs of parallel or antiparallel
+    samples contribute nothing to the gradient. A Gram matrix that is sharded over Explicit mesh
+    axes is gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.
@@ -67,14 +67,13 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
 
 def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Whether a Gram matrix is in the odd state of Nachum et al., Figure 3, by three thresholds.
+    """Whether a batch with this Gram matrix has an odd point, as in Figure 3 of Nachum et al.
 
-    The norm ratio must be at least (n − 1)/2, the mean angle between the longest sample and the
-    others at least 80°, and the spread of the others at most 65°. We chose the three thresholds. In
-    the odd state the spread is 61.4° for 7 samples and smaller for more samples; in a symmetric
-    batch, the spread is at least 71.4°.
+    The fields of `OddPoint` must satisfy `norm_ratio` ≥ (n − 1)/2, `angle` ≥ 80° and `spread` ≤
+    65°. The thresholds are our choice. In the odd state, the spread is 61.4° for 7 samples and
+    smaller for more samples. In a symmetric batch, the spread is at least 71.4°.
 
-    In the recentering tree, both the smallest and the largest sample are often long; then no sample
+    In the recentering tree, both the smallest and the largest sample are often long. Then no sample
     is odd.
 
     Raises:
@@ -90,7 +89,7 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 
 
 def invariant_representation(n: int, dims: int) -> Float[Array, "n dims"]:
-    """Definition 12 of Nachum et al.: a unit vector and n − 1 copies of a shorter vector.
+    """Definition 12 of Nachum et al.: a unit vector, and n − 1 copies of a shorter vector.
 
     The first sample is (1, 0, ...), and all other samples are (0, 1/(n − 1), 0, ...). A layer of
     recentering, Gaussian weights of variance 2 n²/((n² − 2n + 2) width) and ReLU does not change

@@ -1,9 +1,9 @@
 """Fixed points of recentering and ReLU at infinite width for n samples, and their stability.
 
 The map of one layer is `mean_field_step`. If all samples except one can be exchanged without a
-change of the Gram matrix, the map keeps this symmetry, and the Gram matrix has only four different
-entries. Functions compute Python numbers in double precision on the host, so they cannot be traced.
-Angles are in radians.
+change of the Gram matrix, the Gram matrix has only four different entries, and the map keeps this
+symmetry. The functions compute Python numbers on the host in double precision, so they cannot be
+traced. Angles are in radians.
 """
 
 import math
@@ -19,8 +19,8 @@ class OddState(NamedTuple):
     """A fixed point with one odd sample and a cluster of n − 1 samples.
 
     Attributes:
-      norm_ratio: The norm of the odd sample divided by the norm of the others.
-      angle: The angle between the odd sample and the others.
+      norm_ratio: The norm of the odd sample divided by the norm of the other samples. angle: The
+      angle between the odd sample and the other samples.
       spread: The angle between two samples of the cluster.
     """
 
@@ -31,12 +31,12 @@ class OddState(NamedTuple):
 
 @host_only("arccos of `cosine_step`")
 def recentred_angle(n: int | float) -> float:
-    """The angle at the fixed point of n samples of one norm and one angle: arccos κ(−1/(n − 1)).
+    """The angle at the fixed point of n samples with equal norms and angles: arccos κ(−1/(n − 1)).
 
-    Samples of one norm and one angle have the angle arccos κ(−1/(n − 1)) after one layer, with or
-    without rescaling, where κ is `cosine_step`. The angle is 90° for two samples, 75.03° for nine
-    samples, and arccos(1/π) = 71.44° for `math.inf`. Figure 5 of Nachum et al. shows 75°. Without
-    rescaling, a sample whose norm ratio exceeds `escape_ratio` leaves the symmetric state.
+    The function κ is `cosine_step`. Samples with equal norms and angles reach this angle after one
+    layer, with or without rescaling. The angle is 90° for two samples, 75.03° for nine samples, and
+    arccos(1/π) = 71.44° for n = `math.inf`. Figure 5 of Nachum et al. shows 75°. Without rescaling,
+    a sample whose norm ratio exceeds `escape_ratio` becomes an odd point.
 
     Raises:
       ValueError: n is below 2.
@@ -55,10 +55,10 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """The growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
-    The spread is measured relative to the odd sample. The growth exceeds 1, so the invariant
-    representation, in which the cluster is a point, is unstable. Theorem 14 of Nachum et al.
-    suggests otherwise. Theorem 13 multiplies He's variance of the weights by the same number n² /
-    (n² − 2n + 2).
+    The spread is relative to the odd sample. In the invariant representation, the cluster is a
+    point. Because the growth exceeds 1, the invariant representation is unstable. Theorem 14 of
+    Nachum et al. suggests that it is stable. Theorem 13 multiplies He's variance of the weights by
+    the same number n² / (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.
@@ -77,11 +77,11 @@ def cluster_growth(n: int) -> float:
 
 @host_only("`mean_field_step` of a Gram matrix until it changes no more")
 def odd_state(n: int) -> OddState:
-    """The stable state of n samples at infinite width: one odd sample, and a cluster of the others.
+    """The stable state of n samples at infinite width: one odd sample and a cluster.
 
-    For large n, the norms have ratio n − 1, the odd sample is orthogonal to the cluster, and the
-    cluster keeps a spread of 3π/n. The odd state is the corrected form of Theorem 14 of Nachum et
-    al. The function solves three equations by Newton's method. For other activations, use
+    For large n, the norm ratio is about n − 1, the odd sample is almost orthogonal to the cluster,
+    and the cluster has a spread of about 3π/n. The odd state is the corrected form of Theorem 14 of
+    Nachum et al. The function solves three equations by Newton's method. For other activations, use
     `odd_stability`, which also gives the rates at which deviations decay.
 
     Raises:
@@ -102,11 +102,12 @@ def odd_state(n: int) -> OddState:
 
 @host_only("`mean_field_step` of Gram matrices")
 def escape_ratio(n: int) -> float:
-    """The norm ratio above which one longer sample of a symmetric batch becomes an odd point.
+    """The norm ratio above which the longest sample of a symmetric batch becomes an odd point.
 
-    The n − 1 other samples have one norm, and all angles are `recentred_angle(n)`. The escape ratio
-    is about 1 + 1.15/n. The difference between the escape ratio and 1 is accurate to four digits;
-    bisection needs O(n) operations. A norm ratio below the escape ratio returns to 1.
+    The n − 1 other samples have equal norms, and all angles are `recentred_angle(n)`. The escape
+    ratio is about 1 + 1.15/n. The difference between the escape ratio and 1 is accurate to four
+    digits. The bisection takes O(n) operations. A norm ratio below the escape ratio returns to 1 in
+    later layers.
 
     Raises:
       ValueError: n is not an integer, or is below 7; for fewer than 7 samples every ratio returns
@@ -137,10 +138,10 @@ def escape_ratio(n: int) -> float:
 
 @host_only()
 def escape_step(norm_ratio: float) -> float:
-    """The next norm ratio of one longer sample among infinitely many: √(s² + (s − 1)²/(π − 1)).
+    """The norm ratio of a longest sample after a layer, for n = ∞: √(s² + (s − 1)²/(π − 1)).
 
-    A norm ratio s above 1 grows, in later layers by a factor of √1.467 per layer. A norm ratio
-    below 1 returns to 1.
+    Here s is `norm_ratio`, the norm ratio before the layer. A norm ratio above 1 grows, in later
+    layers by a factor of √1.467 per layer. A norm ratio below 1 returns to 1.
 
     Raises:
       ValueError: `norm_ratio` is negative or not finite.
@@ -154,15 +155,15 @@ def escape_step(norm_ratio: float) -> float:
 
 
 def _angle_after_relu(cosine: float) -> float:
-    """The angle arccos κ(ρ): `cosine_step` in double precision, whatever the default dtype is."""
+    """The angle arccos κ(ρ), where κ is `cosine_step` in double precision for any default dtype."""
     kappa = (math.sqrt(1 - cosine * cosine) + (math.pi - math.acos(cosine)) * cosine) / math.pi
     return math.acos(kappa)
 
 
 def _layer(n: int, state: OddState) -> OddState:
-    """The map of one layer: recentering, the arc-cosine kernel, and a scale.
+    """The map of one layer: recentering, the arc-cosine kernel and a scaling.
 
-    The Gram matrix is scaled such that the samples other than the odd sample have norm 1.
+    The Gram matrix is scaled so that all samples except the odd sample have norm 1.
     """
     others = n - 1
     a, odd = state.norm_ratio**2, state.norm_ratio * math.cos(state.angle)
@@ -182,7 +183,7 @@ def _layer(n: int, state: OddState) -> OddState:
 
 
 def _fixed_point(n: int, start: OddState) -> OddState:
-    # imported here, because this import takes longer than all other imports of the package
+    # imported here, because importing SciPy takes longer than all other imports of the package
     import scipy.optimize
 
     def step(values: np.ndarray) -> list[float]:

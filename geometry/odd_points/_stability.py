@@ -1,10 +1,10 @@
-"""Finds the odd state of recentering and any activation, its stability and its rates.
+"""The odd state of recentering and any activation, and the stability of the odd state.
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
-`std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples but
-one are exchangeable, the Gram matrix has four different entries: the variance of the odd sample,
-its covariance with the others, their variance, and their covariance. Everything is computed on the
-host in double precision.
+`std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples
+except one are exchangeable, the Gram matrix has four different entries: the variance of the odd
+sample, its covariance with the other samples, the variance of the other samples, and the covariance
+of two of the other samples. Everything is computed on the host in double precision.
 """
 
 import math
@@ -23,20 +23,20 @@ from geometry.mean_field._kernel_map import Activation, cubic_term, kernel_map
 from geometry.odd_points._odd_state import OddState
 from jaxnorm.internal import check_function, check_positive, host_only
 
-# These numbers of terms and nodes suffice, because samples are scaled by the standard deviation of
-# the samples in the cluster.
+# Few terms and nodes suffice, because the activation is expanded at the scale of the samples in the
+# cluster.
 _TERMS, _NODES = 64, 640
 
 
 class Stability(NamedTuple):
-    """A fixed point of a batch, and how fast deviations of the Gram matrix grow.
+    """A fixed point of a batch, and the growth per layer of deviations of the Gram matrix.
 
     Attributes:
       state: Norm ratio, angle and spread of the fixed point.
-      family: The growth, per layer, of deviations that keep the n − 1 samples exchangeable. The
-        growth is the absolute value of an eigenvalue.
-      single: The growth of deviations that make one of the n − 1 samples longer than the others, or
-        nearer to them.
+      family: The growth of deviations that keep the n − 1 samples exchangeable. Each growth is the
+        absolute value of an eigenvalue.
+      single: The growth of deviations that make one of the n − 1 samples differ from the other n −
+        2, such as a longer sample.
       pairs: The growth of deviations that change only angles between pairs of the n − 1 samples.
       radius: The largest growth of all deviations. If the radius is below 1, the fixed point is
         stable.
@@ -50,7 +50,7 @@ class Stability(NamedTuple):
 
 
 class SpreadDistribution(NamedTuple):
-    """The cluster's spread at finite width, which to first order in n/width is a Gamma variable.
+    """The distribution of the cluster's spread at finite width, to first order in n/width.
 
     Attributes:
       mean: The mean of the spread, which is `cluster_spread` at infinite width.
@@ -71,12 +71,12 @@ def odd_stability(
 ) -> Stability | None:
     """The state of an odd sample and a cluster of all other samples, and its stability.
 
-    The result is None if no odd state exists. The function applies the map for 40 n layers, and
-    starts from a sample that is n − 1 times as long as the others. From the result of the 40 n
-    layers, Newton's method finds the fixed point. If the norms of the samples differ by less than 1
-    % after the 40 n layers, there is no odd state. For ReLU, the result is `odd_state`. Before the
-    activation, the preactivations are scaled to the root mean square `std`. The option `kinks` is
-    as in `kernel_map`.
+    The result is None if no odd state exists. The function applies the map for 40 n layers to a
+    batch in which one sample is n − 1 times as long as the other samples. Newton's method then
+    finds the fixed point. If the norms of the samples differ by less than 1 % after the 40 n
+    layers, there is no odd state. For ReLU, the result is `odd_state`. Before the activation, the
+    preactivations are scaled to the root mean square `std`. The option `kinks` is as in
+    `kernel_map`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -107,7 +107,7 @@ def odd_stability(
 def symmetric_stability(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> Stability:
-    """The state of one norm and one angle, and its stability; for ReLU, see `recentred_angle`.
+    """The state with equal norms and angles, and its stability; for ReLU, see `recentred_angle`.
 
     If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
     threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, every deviation grows.
@@ -131,15 +131,14 @@ def symmetric_stability(
 def cluster_spread(
     n: int, activation: Activation, kinks: tuple[float, ...] = (), *, std: float = 1.0
 ) -> float | None:
-    """The spread of the cluster, by an expansion at correlation one: κ′ (1 − 1/g)/(2 c).
+    """The spread of the cluster, by an expansion at correlation 1: κ′ (1 − 1/g)/(2 c).
 
-    A layer multiplies the squared spread of a collapsed cluster by g (`cluster_growth`; for ReLU
-    n²/(n² − 2n + 2)), and a squared spread θ² by g (1 − 2 c θ/κ′). Here κ′ and c are the
-    coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n
-    the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result is 0. If g > 1
-    and c is 0 or too small, no kink limits the growth at a small angle, because the next term is of
-    fourth order. If the spread is not limited at a small angle, the result is None. The options are
-    the same as for `odd_stability`.
+    A layer multiplies a vanishing squared spread by g, which is `cluster_growth` for ReLU, and a
+    small squared spread θ² by g (1 − 2 c θ/κ′). Here κ′ and c are the coefficients of the expansion
+    1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU and large n the spread is 3π/n. If g ≤ 1,
+    the cluster collapses to a point, and the result is 0. If g > 1 and c is 0 or too small, the
+    spread grows beyond small angles, and the result is None. The options are the same as for
+    `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -167,11 +166,12 @@ def spread_distribution(
 
     The result is None if `cluster_spread` is None or 0. The logarithm of the spread θ is a random
     walk. A layer adds the drift ½ log g + (Var D − Var N)/(4 width) to log θ, subtracts c θ/κ′, and
-    adds noise of variance Var(N − D)/(4 width). The variable N is the contribution of one neuron to
-    the squared spread, and D is its contribution to the squared distance of the odd sample, both
-    divided by their means. The stationary distribution of θ is then Gamma. For ReLU and large n,
-    the shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if the
-    width is much larger than n. The spread θ is n times the root mean square distance of two
+    adds noise of variance Var(N − D)/(4 width). N is the contribution of one neuron to the squared
+    spread, divided by the mean contribution. D is the contribution of one neuron to the squared
+    distance of the odd sample, divided by the mean contribution. For g, c and κ′, see
+    `cluster_spread`. The stationary distribution of θ is then Gamma. For ReLU and large n, the
+    shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if the width
+    is much larger than n. At finite width, θ is n times the root mean square distance of two
     samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
     samples, the measured standard deviation of the spread was above the theory by 5 % at width
     1,000 and by 14 % at width 300. The options are the same as for `odd_stability`.
@@ -199,7 +199,7 @@ def spread_distribution(
 
 
 def _checked(n: int, activation: Activation, std: float) -> tuple[int, float]:
-    """The numbers `n` and `std`, after a check of all arguments."""
+    """The numbers `n` and `std`, after checks of all arguments."""
     check_function(activation, "activation", "jax.nn.relu")
     std = check_positive(std, "std")
     n = whole_number(n, "n")
@@ -211,7 +211,7 @@ def _checked(n: int, activation: Activation, std: float) -> tuple[int, float]:
 
 
 def _entries(ratio: float, spread: float) -> Float[Array, "4"]:
-    """The four entries of the Gram matrix for an odd sample at a right angle to the others."""
+    """The Gram matrix's four entries for an odd sample at a right angle to all other samples."""
     return jnp.asarray([ratio**2, 0.0, 1.0, math.cos(spread)])
 
 
@@ -243,9 +243,9 @@ def _programs(activation: Activation, kinks: tuple[float, ...]) -> _Programs:
     )
 
     def layer(g: Array, n: Array, std: Array) -> Array:
-        """Map the four entries of the Gram matrix before a layer to the entries after it.
+        """The four entries of the Gram matrix after a layer, from the entries before the layer.
 
-        The result is the same if the four entries are multiplied by one factor.
+        A common factor of the four entries does not change the result.
         """
         odd, both, other, pair = _recentred(g, n, std)[0]
         rows = [[odd, both, both], [both, other, pair], [both, pair, other]]
@@ -276,12 +276,12 @@ def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
 
 
 def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) -> Stability:
-    """The eigenvalues of a layer's map: how fast each kind of deviation of the n − 1 samples grows.
+    """The eigenvalues of a layer's map for two kinds of deviation of the n − 1 samples.
 
-    The first kind of deviations is x cᵢ of variances, y cᵢ of covariances with the odd sample, and
-    w (cᵢ + cⱼ) of other covariances, with Σ cᵢ = 0. A layer maps the first kind to itself. The
-    second kind is deviations of pairs whose rows sum to zero. A layer maps the second kind to
-    itself too, and recentering does not change it.
+    The first kind deviates by x cᵢ in variances, by y cᵢ in covariances with the odd sample, and by
+    w (cᵢ + cⱼ) in other covariances, with Σ cᵢ = 0. The second kind deviates only in covariances of
+    pairs, and its rows sum to zero. A layer maps each kind to itself. Recentering does not change
+    the second kind.
     """
     (odd, both, other, pair), scale = _recentred(g, n, std)
     (_, by_other, by_both), (_, variance, _) = programs.entries(odd, other, both)
@@ -293,7 +293,7 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
         np.sort(np.abs(np.linalg.eigvals(matrix)))[::-1].tolist()
         for matrix in (np.asarray(programs.slope(g, n, std)), kernel @ recentred)
     )
-    # the fourth eigenvalue is zero, because it belongs to the scale of the batch
+    # without the fourth eigenvalue, which belongs to the scale of the batch and is zero
     family = family[:3]
     pairs = abs(float(scale * by_pair))
     return Stability(_state(g), tuple(family), tuple(single), pairs, max(*family, *single, pairs))
@@ -302,9 +302,9 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
 def _collapsed(
     n: int, activation: Activation, kinks: tuple[float, ...], std: float
 ) -> tuple[float, float, float, float]:
-    """The growth of a collapsed cluster's squared spread, and relative variances of N and D.
+    """The growth of a vanishing squared spread, and the variances for `spread_distribution`.
 
-    After recentering, the cluster is −1/(n − 1) times the odd sample.
+    After recentering, each sample of a collapsed cluster is −1/(n − 1) times the odd sample.
     """
     other = std / (n - 1) ** 0.5
     odd = (n - 1) * other

@@ -1,4 +1,4 @@
-"""Computes ranks of a batch, and the number of random ReLU neurons that give full rank."""
+"""Ranks of a batch, and the number of random ReLU neurons that give full rank."""
 
 from geometry.ranks._batch import effective_rank as effective_rank
 from geometry.ranks._batch import isometry_gap as isometry_gap

@@ -1,12 +1,10 @@
-"""Measures how many dimensions a batch fills, and how far its samples are from orthogonal.
+"""Measures of the rank of a batch, and of the deviation of its samples from orthogonality.
 
-Samples are the rows of `x`, (n samples, features). Effective and stable rank need only the Gram
-matrix of the shorter side of `x`, with min(n, features) rows. The gap functions take a Gram matrix,
-so they also apply to infinite-width maps. Sums are in at least float32; results have the dtype of
-the input. If an argument is not a matrix, or is not finite outside `jit`, the functions raise
-`ValueError`. On Explicit mesh axes, the matrix whose singular values or eigenvalues are needed is
-gathered. The gathered matrix is `x` for `numerical_rank`, and a Gram matrix for all other
-functions.
+Samples are the rows of `x`, (n samples, features). Effective and stable rank are computed from x xᵀ
+or xᵀ x, whichever is smaller. The gap functions take a Gram matrix, so they also apply to layers of
+infinite width. Sums are in at least float32; results have the dtype of the input. If an argument is
+not a matrix, or is not finite outside `jit`, the functions raise `ValueError`. On Explicit mesh
+axes, `numerical_rank` gathers `x`, and all other functions gather a Gram matrix.
 """
 
 import jax
@@ -22,9 +20,9 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
     """The number of singular values above max(n, d) · ε times the largest singular value.
 
     The number ε is the rounding unit of the dtype. `numpy.linalg.matrix_rank` and Figure 2 of
-    Nachum et al. count singular values in the same way. `numerical_rank` uses the singular values
-    of `x` itself. A Gram matrix has the squares of the singular values and loses values below √ε. A
-    batch of zeros has rank 0. Under `jit`, samples with a NaN also have rank 0.
+    Nachum et al. use the same threshold. `numerical_rank` computes the singular values of `x`
+    itself, because a Gram matrix would lose singular values below √ε. A batch of zeros has rank 0.
+    Under `jit`, samples with a NaN also have rank 0.
 
     Example:
       >>> print(numerical_rank(jnp.ones((5, 3))))
@@ -35,11 +33,11 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 
 
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
-    """Effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank]; small singular values barely count.
+    """The effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank].
 
-    The effective rank is a lower bound on the rank, after Daneshmand et al. (2020). A batch of n
-    orthogonal samples of one length has effective rank n, and a batch of zeros has effective rank
-    0.
+    The effective rank is a lower bound on the rank, after Daneshmand et al. (2020), to which small
+    singular values contribute little. A batch of n orthogonal samples of one length has effective
+    rank n, and a batch of zeros has effective rank 0.
 
     Example:
       >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))
@@ -98,7 +96,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
-    """The Gram matrix of the shorter side of `x`, divided by its largest element."""
+    """x xᵀ or xᵀ x, whichever is smaller, divided by its largest element."""
     h = as_samples(x)
     # Ranks do not depend on the scale of `x`.
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
@@ -107,7 +105,7 @@ def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
 
 
 def _trace(g: Float[Array, "n n"]) -> Float[Array, ""]:
-    """The sum of the diagonal; `jnp.trace` fails on sharded rows if a mesh is set."""
+    """The trace; `jnp.trace` raises an error for sharded rows if a mesh is set."""
     return jnp.sum(g, where=jnp.eye(len(g), dtype=bool))
 
 

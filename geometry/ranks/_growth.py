@@ -1,8 +1,8 @@
 """The number of ReLU neurons that make samples linearly independent (Nachum et al., Section I).
 
-The representation of samples x by neurons w is ReLU(x wᵀ). A batch norm before the ReLU replaces x
-by the recentred batch and multiplies neurons by positive numbers. Positive factors do not change a
-rank, so pass `jaxnorm.recenter(x)` instead of x if the network has batch norm.
+The representation of samples x by neurons w is ReLU(x wᵀ). A batch norm before the ReLU recenters
+the batch and multiplies each neuron by a positive number. Positive factors do not change a rank.
+Therefore, if the network has batch norm, pass `jaxnorm.recenter(x)` instead of x.
 """
 
 import math
@@ -31,11 +31,11 @@ from jaxnorm.internal import (
 def rows_needed(
     key: Key[Array, ""], x: Float[Array, "n d"], *, max_rows: int = 10_000
 ) -> tuple[Int[Array, ""], Int[Array, ""]]:
-    """Draw Gaussian neurons until the n samples have rank n; return their number and the rank.
+    """The number of Gaussian neurons that are drawn until n samples have rank n, and the rank.
 
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
-    false, the rank is always below n. Numbers below about 64 n ε, relative to the length of a
-    neuron, count as zero in the rank.
+    false, the rank is always below n. A new neuron increases the rank only if more than about 64 n
+    ε of its length is independent of the earlier neurons, where ε is the rounding unit.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.
@@ -65,8 +65,8 @@ def rows_needed(
         w = jax.random.normal(jax.random.fold_in(key, rows), (dims,), u.dtype)
         y = _unit(jax.nn.relu(jnp.einsum("nd,d->n", u, w, precision="highest")))
         new = y - _project(basis, y)
-        # The projection is applied twice, because its first result is orthogonal only up to
-        # rounding.
+        # The projection is applied twice, because the result of one projection is orthogonal only
+        # up to rounding.
         new = new - _project(basis, new)
         grows = jnp.linalg.norm(new) > tolerance
         basis = basis.at[rank].set(jnp.where(grows, _unit(new), basis[rank]))
@@ -78,14 +78,14 @@ def rows_needed(
 
 
 def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
-    """Whether ReLU neurons can make the samples linearly independent.
+    """Whether ReLU neurons exist that make the samples linearly independent.
 
     The result is true if and only if three conditions hold: no sample is zero, no two samples are
     positively parallel, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
-    samples of x are collinear, but should require that no two samples of the recentred batch are
-    collinear. An angle between two samples below 64 ε counts as zero. Under `jit`, the result for
-    samples with a NaN has no meaning.
+    samples of x are collinear, but it should require this for the recentred batch. An angle between
+    two samples below 64 ε counts as zero. Under `jit`, the result for samples with a NaN has no
+    meaning.
 
     Example:
       >>> x = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
@@ -105,15 +105,15 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
 
 
 def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
-    """Probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
+    """The probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
     The r given neurons must have rank n − 1 on the first n − 1 samples, and rank n − 1 on all
     samples. Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ.
-    A neuron breaks this relation if Σ aⱼ xⱼ over active j is nonzero in its cell. The probability
-    is at least 2γ(x), where γ(x) is the smallest probability of a cell (`gamma_2d`). If two cells
-    differ in one sample with aⱼ ≠ 0, a neuron of at least one of the two cells breaks the relation.
-    A neuron of the opposite cell breaks the relation too. Lemma 2 prints γ instead of 2γ. Under
-    `jit`, the result is NaN if samples are not finite.
+    A neuron breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is
+    active, is nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of
+    a cell (`gamma_2d`). The reason is that of two cells that differ in one sample with aⱼ ≠ 0, at
+    least one cell has neurons that break the relation, and so has the opposite cell. Lemma 2 prints
+    γ instead of 2γ. Under `jit`, the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -134,7 +134,7 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     w = jnp.stack([jnp.cos(turn), jnp.sin(turn)])
     active = (h @ w > 0).astype(h.dtype)
     change = jnp.einsum("nc,n,nd->cd", active, relation, h)
-    # the threshold below which a sum is zero up to rounding in float64
+    # a sum below this threshold is zero up to rounding in float64
     breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
     probability = jnp.sum(cell_volumes_2d(h), where=breaks)
     return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(jnp.result_type(x))
@@ -144,8 +144,8 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Theorem 3 prints the bound n/γ, which is right for n = 1. The bound n/(2γ) is not sharp: n
-    equally spaced points in the plane need about n + 2 neurons, but the bound is n².
+    Theorem 3 prints the bound n/γ, which is right for n = 1. The bound n/(2γ) is not sharp: for n
+    equally spaced points in the plane, the bound is n², but about n + 2 neurons suffice.
     `mean_rows_bound` runs on the host.
 
     Raises:
@@ -163,11 +163,11 @@ def mean_rows_bound(n: int, gamma: float) -> float:
 
 @host_only()
 def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
-    """Lower bound of P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
+    """A lower bound on P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
-    The bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]) for one γ, and 1 −
-    exp(−n (α − 1 − log α)) for all γ. The bound holds for α > 1; the paper requires α ≥ 2.
-    `rank_tail_bound` is never above `rank_tail`, and runs on the host.
+    For γ > 0, the bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]). For γ =
+    0, the bound is 1 − exp(−n (α − 1 − log α)), which holds for all γ. The bound holds for α > 1;
+    the paper requires α ≥ 2. `rank_tail_bound` is never above `rank_tail`, and runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
@@ -190,10 +190,10 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 def rank_tail(n: int, gamma: float, rows: int) -> float:
     """A lower bound on P(rank n) for `rows` neurons.
 
-    The bound is the probability of n successes in `rows` trials, each of probability γ. The bound
-    `rank_tail` is sharper than Eq. 7a, which is Chernoff's bound of the same probability. For n ≥
-    2, the bound holds even with 2γ in place of γ, by `full_rank_probability`. `rank_tail` runs on
-    the host.
+    The bound is the probability of at least n successes in `rows` trials, each of probability γ.
+    The bound `rank_tail` is sharper than Eq. 7a, which is Chernoff's bound of the same probability.
+    For n ≥ 2, the bound holds even with 2γ in place of γ, by `full_rank_probability`. `rank_tail`
+    runs on the host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].
@@ -206,7 +206,7 @@ def rank_tail(n: int, gamma: float, rows: int) -> float:
     rows = whole_number(rows, "rows")
     if rows < 1:
         raise ValueError(f"rows must be at least 1; got {rows}")
-    # imported here, because this import takes longer than all other imports of the package
+    # imported here, because importing SciPy takes longer than all other imports of the package
     import scipy.stats
 
     return float(scipy.stats.binom.sf(n - 1, rows, gamma))

@@ -1,4 +1,4 @@
-"""Computes Monte Carlo estimates together with their standard errors."""
+"""Monte Carlo estimates with their standard errors."""
 
 from geometry.sampling._monte_carlo import Estimate as Estimate
 from geometry.sampling._monte_carlo import SampleMoments as SampleMoments

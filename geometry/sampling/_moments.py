@@ -1,4 +1,4 @@
-"""Computes moments of draws, chunk by chunk, in a state of fixed size."""
+"""Moments of one chunk of draws."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -7,7 +7,7 @@ from jaxnorm.internal import CentralMoments
 
 
 def central_moments(draws: Float[Array, "n *s"], counted: Bool[Array, " n"]) -> CentralMoments:
-    """The central moments of the draws that are counted."""
+    """The central moments of the draws that a mask selects."""
     count, mean, deviation = _deviations(draws, counted)
     square = jnp.square(deviation)
     sums = (square.sum(0), (square * deviation).sum(0), jnp.square(square).sum(0))
@@ -17,9 +17,9 @@ def central_moments(draws: Float[Array, "n *s"], counted: Bool[Array, " n"]) -> 
 def _deviations(
     draws: Float[Array, "n *s"], counted: Bool[Array, " n"]
 ) -> tuple[Array, Array, Array]:
-    """The number, the mean and the deviations of the counted draws.
+    """The number, the mean and the deviations of the selected draws.
 
-    The deviation of a draw that is not counted is 0.
+    The deviation of a draw that is not selected is 0.
     """
     counted = counted.reshape(-1, *(1,) * (draws.ndim - 1))
     count = counted.sum(dtype=draws.dtype)

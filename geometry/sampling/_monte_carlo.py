@@ -1,9 +1,9 @@
-"""Computes Monte Carlo estimates together with their standard errors.
+"""Monte Carlo estimates with their standard errors.
 
 A draw is a function of a key, and possibly of parameters. Draw i has the key `fold_in(key, i)`.
-Therefore results do not depend on the devices or on `batch_size`, up to rounding; `batch_size` only
-decides the memory. The program is compiled once for each function object `draw`, shape of the
-parameters and number of draws in memory.
+Therefore, up to rounding, results do not depend on the devices or on `batch_size`, which only
+decides how much memory is needed. The program is compiled once for each function object `draw`,
+shape of the parameters and number of draws in memory.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -55,14 +55,14 @@ def monte_carlo(
     Args:
       draw: Any function of a key. The result of `draw` may have any shape, and may be Boolean or an
         integer.
-      key: The key from which the keys of all draws are derived.
+      key: The random key from which the keys of all draws are derived.
       samples: The number of draws, at least 2.
       parameters: Trees of arrays that are passed to `draw` after the key. New values of parameters
         do not recompile the program.
       batch_size: The number of draws that a device holds at a time; by default at most 16,384.
-      draws_per_key: The number of draws from one key. The draws of one key lie on the leading axis
-        of the result of `draw`. Splitting off a key takes as long as drawing a random number, so
-        one key for each random number doubles the time.
+      draws_per_key: The number of draws from one key, on the leading axis of the result of `draw`.
+        Making a key takes as long as drawing a random number, so one key for each random number
+        doubles the time.
       devices: The devices that share the draws; by default all devices of all hosts, or the devices
         of the mesh that `jax.set_mesh` has set.
       target_stderr: If every standard error is at most `target_stderr`, drawing stops before
@@ -129,7 +129,7 @@ def _central_moments(
     samples: int,
     target_stderr: float | None,
 ) -> tuple[CentralMoments, int]:
-    """The moments of the draws, and the number of draws that were made."""
+    """The moments of the draws, and the number of draws."""
     keys = number_of_keys(sampler, key, samples)
     program = compiled(sampler, key, keys)
     inputs = Inputs(key, sampler.parameters)
@@ -148,9 +148,9 @@ def _central_moments(
 
 
 def _round_ends(keys: int) -> Iterator[int]:
-    """Numbers of keys after which the standard errors are checked, the same for all batch sizes.
+    """The numbers of keys after which standard errors are checked, equal for all batch sizes.
 
-    Each number of keys is a quarter larger than the one before.
+    Each number of keys is a quarter larger than the previous number.
     """
     end = 1000
     while end < keys:

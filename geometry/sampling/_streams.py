@@ -1,4 +1,4 @@
-"""Computes moments of millions of draws in chunks, on all devices, in a state of fixed size.
+"""Moments of any number of draws, in chunks on all devices, with a state of fixed size.
 
 Draw i has the key `fold_in(key, i)`, and the order in which the states of devices are merged
 changes only rounding. Therefore neither the size of a chunk nor the number of devices changes a
@@ -32,18 +32,18 @@ _MAX_KEYS = 2**31  # keys are counted by 32-bit integers
 
 
 class Sampler(NamedTuple):
-    """The function to draw from, the number of draws at a time, and the devices.
+    """A function to draw from, and how many draws each device computes at a time.
 
     Attributes:
       draw: A function of a key and of the parameters.
       parameters: Trees of arrays that are passed to `draw` after the key.
       batch_size: The number of draws that a device holds at a time.
       draws_per_key: The number of draws from one key, on the leading axis; None if the result is
-        one draw without this axis.
+        one draw without such an axis.
       devices: The devices that share the keys; None for all devices, or for the devices of a traced
         caller.
-      highest: The highest power whose moments are computed, 2 or 4. Moments above `highest` are
-        zero, because powers of large draws overflow.
+      highest: The highest power whose moments are computed, 2 or 4. Higher moments are zero, so
+        that powers of large draws do not overflow.
     """
 
     draw: Callable[..., Array]
@@ -55,7 +55,7 @@ class Sampler(NamedTuple):
 
 
 class Program(NamedTuple):
-    """The program that computes the moments of draws for keys; it is compiled once.
+    """The compiled program that computes the moments of draws for a range of keys.
 
     Attributes:
       size: The number of keys that a device holds at a time.
@@ -72,14 +72,14 @@ class Program(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """The inputs of a program: a key, and the parameters of draws."""
+    """The inputs of a program: a key, and the parameters of `draw`."""
 
     key: Key[Array, ""]
     parameters: tuple[Any, ...] = ()
 
 
 def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
-    """The number of keys that give `samples` draws, after a check of all arguments."""
+    """The number of keys that give `samples` draws, after checks of all arguments."""
     check_key(key)
     _, _, batch_size, draws_per_key, devices, _ = sampler
     check_function(sampler.draw, "draw", "jax.random.normal")
@@ -126,9 +126,9 @@ def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
-    """The mesh of `devices`, or the mesh that the caller has set.
+    """A mesh of `devices`, or the mesh that the caller has set.
 
-    JAX allows only one mesh at a time.
+    JAX allows only one mesh at a time, so both must have the same devices.
     """
     context = jax.sharding.get_abstract_mesh()
     if context.manual_axes or (devices is not None and len(devices) == 1):
@@ -153,13 +153,13 @@ def empty(program: Program, inputs: Inputs) -> CentralMoments:
 def fold(
     program: Program, inputs: Inputs, start: int, stop: int, state: CentralMoments
 ) -> CentralMoments:
-    """The `state` after the draws of keys `start` to `stop` are merged into it."""
+    """The `state` merged with the draws of keys `start` to `stop`."""
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
-    # Plain numbers are equal on all hosts; arrays lie on the devices of one host.
+    # Python numbers are equal on all hosts, but arrays are on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
-    # the context makes keys and state constants inside a traced function
+    # Inside a traced function, this context makes the keys and the state constants.
     with jax.ensure_compile_time_eval():
         inputs = inputs._replace(key=jax.random.key_data(inputs.key))
         inputs, state = jax.tree.map(np.asarray, (inputs, state))
@@ -208,9 +208,9 @@ def _on_device(
     stop: Array,
     state: CentralMoments,
 ) -> CentralMoments:
-    """The state of one device.
+    """The state of one device after its chunks.
 
-    If there are n devices, device k mod n computes chunk k.
+    With n devices, chunk k is computed by device k mod n.
     """
     stride = (1 if program.mesh is None else program.mesh.size) * program.size
     chunks = (stop - start + stride - 1) // stride
@@ -225,9 +225,9 @@ def _on_device(
 def _chunk(
     program: Program, inputs: Inputs, first: Array | int, stop: Array | int
 ) -> CentralMoments:
-    """The state of the draws for `size` keys from `first` on.
+    """The state of the draws for `size` keys, beginning with key `first`.
 
-    Only keys before `stop` count.
+    Keys from `stop` on are ignored.
     """
     index = first + jnp.arange(program.size, dtype=jnp.int32)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(inputs.key, index)
@@ -245,7 +245,7 @@ def _chunk(
 
 
 def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[Any, ...]) -> Array:
-    """The draw for a key; raise unless this draw is an array."""
+    """The draw for a key; raise unless the draw is an array of real numbers."""
     drawn = draw(key, *parameters)
     if not isinstance(drawn, jax.Array | np.ndarray | np.generic | int | float):
         raise TypeError(f"draw must return an array; got {type(drawn).__name__}")
@@ -258,9 +258,9 @@ def one_draw(draw: Callable[..., Any], key: Key[Array, ""], parameters: tuple[An
 
 
 def draw_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype of draws after promotion: at least float32.
+    """The dtype in which moments of draws are computed: at least float32.
 
-    Booleans and integers become floating-point numbers.
+    Booleans and integers are converted to floats.
     """
     if jnp.issubdtype(dtype, jnp.floating):
         return np.promote_types(dtype, np.float32)

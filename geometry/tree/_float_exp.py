@@ -1,8 +1,8 @@
 """Numbers of any size, stored as a floating-point mantissa and an integer exponent of two.
 
 The value of a number is mantissa · 2**exponent. An array has one exponent for all elements, or
-exponents that broadcast to its elements. Multiplication by powers of two is exact; only operations
-on mantissas round. Derivatives treat exponents as constants.
+exponents that broadcast to its shape. Multiplication by powers of two is exact. Only operations on
+mantissas round. Derivatives treat exponents as constants.
 """
 
 from typing import NamedTuple
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-# The exponent of an array that has only zeros. The sum of two such exponents fits into 32 bits.
+# The exponent of an array of zeros. The sum of two such exponents fits into 32 bits.
 _LOWEST = -(2**30)
 
 
@@ -44,9 +44,9 @@ def add(a: FloatExp, b: FloatExp) -> FloatExp:
 
 
 def renormalize(a: FloatExp, *, axis: int | None = None, where: Array | bool = True) -> FloatExp:
-    """The numbers `a` with the largest mantissa along `axis` in [1/2, 1).
+    """The numbers `a` with new exponents, so that the largest mantissa along `axis` is in [1/2, 1).
 
-    Only the exponents in `where` change. Zeros keep their exponent.
+    Only the exponents that `where` selects change. Zeros keep their exponent.
     """
     largest = jnp.max(jnp.abs(a.mantissa), axis, keepdims=axis is not None)
     largest = jax.lax.stop_gradient(largest)
@@ -60,11 +60,11 @@ def top_exponent(a: FloatExp) -> Int[Array, ""]:
 
 
 def at_exponent(a: FloatExp, exponent: Int[Array, ""]) -> Float[Array, "*shape"]:
-    """The mantissas of `a` at an exponent of at least `top_exponent(a)`.
+    """The mantissas of `a` for a new exponent, which must be at least `top_exponent(a)`.
 
     Tiny mantissas become 0.
     """
-    # Zeros may have larger exponents, and zero times infinity would give NaN.
+    # Zeros may have larger exponents, and 0 times ∞ would give NaN.
     shift = jnp.minimum(a.exponent - exponent, 0)
     return a.mantissa * _power_of_two(shift, a.mantissa)
 

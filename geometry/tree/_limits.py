@@ -1,11 +1,12 @@
 """The limit of the recentering tree: Theorems 10 and 11 of Nachum et al., and sharper constants.
 
-A neuron is stable if it takes at most three values; then the neurons that descend from it are also
-stable. In the limit of depth, the largest and the smallest sample (the two ends) are orthogonal,
-and all other samples merge into one cluster. The cluster's length and angles relative to the two
-ends depend on one number r of the first batch. The number r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ −
-x₁‖² for sorted samples. If samples are sharded over Explicit mesh axes, they are gathered. Bounds
-that depend on n alone are Python numbers, computed on the host.
+A neuron is stable if it takes at most three values. All neurons that descend from a stable neuron
+are stable. In the limit of infinite depth, the largest and the smallest sample (the two ends) are
+orthogonal, and all other samples merge into one cluster. The cluster's length and angles relative
+to the two ends depend only on the number n of samples and on a number r, which the initial batch
+determines. For sorted samples, r is the limit of ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖². If samples are sharded
+over Explicit mesh axes, they are gathered. Bounds that depend on n alone are Python numbers,
+computed on the host.
 """
 
 import math
@@ -20,7 +21,7 @@ from jaxnorm.internal import floating, host_only, promote_to_float32, replicate
 
 
 class TreeLimits(NamedTuple):
-    """The cluster of the n − 2 inner samples relative to the smallest and to the largest sample.
+    """The cluster of the n − 2 inner samples, relative to the smallest and to the largest sample.
 
     Attributes:
       norm_ratios: The norm of the cluster, divided by the norm of each of the two ends.
@@ -32,7 +33,7 @@ class TreeLimits(NamedTuple):
 
 
 class EndBounds(NamedTuple):
-    """Bounds for the cluster relative to an end; they hold for at least one of the two ends.
+    """Bounds on the cluster relative to an end, which hold for at least one of the two ends.
 
     Attributes:
       norm_ratio: An upper bound on the norm of the cluster divided by the norm of the end.
@@ -50,13 +51,12 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
     range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
     are neither the smallest nor the largest. Only the two outer gaps of a neuron shrink. Each outer
-    gap shrinks at least by the factor (n − 3)/n while the gap is above 2D/(n − 3). The depths that
-    we observed are at most 0.67 of the bound. No bound that depends only on n can hold. If inner
-    samples coincide, the bound is ∞.
+    gap shrinks at least by the factor (n − 3)/n while the gap is above 2D/(n − 3). Observed depths
+    are at most 0.67 of the bound. There is no bound that depends only on n. If inner samples
+    coincide, the bound is ∞.
 
     Raises:
-      ValueError: There are fewer than 4 samples. With fewer than 4 samples, all neurons are stable
-        from the start.
+      ValueError: There are fewer than 4 samples; all neurons are then stable at depth 0.
 
     Example:
       >>> print(depth_bound(jnp.array([0.0, 1.0, 2.0, 3.0])).round(2))
@@ -71,7 +71,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
         )
     h = jnp.sort(replicate(h))
     gap = jnp.diff(h[1:-1]).min()
-    coincide = gap == 0  # the comparison is false for NaN, so a NaN remains
+    coincide = gap == 0  # the comparison is false for NaN, so NaN remains NaN
     ratio = (n - 3) / 2 * (h[-1] - h[0]) / jnp.where(coincide, 1, gap)
     ratio = jnp.where(coincide, math.inf, ratio)
     steps = 3 + 2 / math.log(n / (n - 3)) * jnp.maximum(0, jnp.log(ratio))
@@ -79,12 +79,14 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, ""]:
-    """The ratio r of n distinct samples in any order at `depth`.
+    """The ratio r at `depth` for n distinct samples in any order.
 
-    As the depth grows, r tends to a limit in (0, ∞). If r < 1, the smallest sample becomes the
-    longest. If r > 1, the largest sample becomes the longest. Both ends are longer than the cluster
-    if r is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0 or ∞. If r would be 0/0, the
-    result is 1, which is the ratio of a symmetric batch. The gradient is zero where r is 1 or ∞.
+    The ratio is ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. As the depth grows, r tends to a
+    limit in (0, ∞). If the limit is below 1, the smallest sample becomes the longest. If the limit
+    is above 1, the largest sample becomes the longest. Both ends become longer than the cluster if
+    the limit is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0 or ∞. If r would be 0/0,
+    the result is 1, which is the ratio of a symmetric batch. The gradient is zero where r is 1 or
+    ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.
@@ -136,7 +138,7 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
 
 @host_only("`limits` at r = 1")
 def end_bounds(n: int) -> EndBounds:
-    """Sharp constants of Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
+    """Sharp bounds for Theorem 11, items 3 and 4: √(2/(m + 1)) and arccos(1/√(2(m + 1))).
 
     In the bounds, m is (n − 1)². Samples that are symmetric about their mean have r = 1 and attain
     the bounds.

@@ -1,12 +1,12 @@
-"""Computes the recentering tree of one coordinate at any depth, with O(n) numbers.
+"""The recentering tree of one coordinate at any depth, stored in O(n) numbers.
 
 If samples are sorted, every neuron is a monotone function of the sample. A neuron that takes three
-or more values is stored in slots, with one slot for each sample inside it. A neuron in slots is
-constant on its first `low` samples, and constant from sample `high` on. The samples in between are
-inside the neuron and keep their initial distances, so only the two outer gaps of the neuron shrink.
-Every sample is strictly inside at most one neuron. All other neurons take two values. A neuron of
-two values can jump at n + 1 positions. For each position, only the sum of the squared heights of
-jumps is needed.
+or more values is constant on its first `low` samples, and constant from sample `high` on. The
+samples between these two sets are inside the neuron. They keep their initial distances, so only the
+two outer gaps of the neuron shrink. Every sample is inside at most one neuron. Therefore such
+neurons are stored in n slots: slot i is for the neuron that has sample i inside. All other neurons
+take two values, and jump at one of n + 1 positions. For each position, only the sum of the squared
+heights of the jumps is needed.
 """
 
 from typing import NamedTuple
@@ -20,11 +20,11 @@ from jaxnorm.internal import matmul
 
 
 class Slots(NamedTuple):
-    """Neurons with three or more values; sample i is strictly inside the neuron of slot i.
+    """Neurons with three or more values; sample i is inside the neuron of slot i.
 
-    A slot is dead, that is, not used, if one of its gaps is zero. A neuron with k samples inside it
-    has k equal slots. The true heights of slot i are 2**gaps.exponent[0, i] times the heights that
-    its gaps give.
+    A slot is dead, that is, not used, if one of its gaps is zero. A neuron with k samples inside
+    has k equal slots. The true heights of slot i are 2**gaps.exponent[0, i] times the heights from
+    the mantissas of its gaps.
 
     Attributes:
       low: The number of samples at the lowest value.
@@ -43,16 +43,16 @@ class Slots(NamedTuple):
 class State(NamedTuple):
     """The neurons of the tree at one depth.
 
-    Each layer multiplies heights by the number n of samples, so that a mean over samples needs no
-    division by n. The field `sums` contains these factors, and `slots` does not.
+    Each layer multiplies heights by the number n of samples, so that no mean over samples needs a
+    division by n. The heights in `sums` contain these factors, but the heights in `slots` do not.
 
     Attributes:
       slots: The neurons of three or more values.
       sums: For each p, the sums of the squared heights of two-valued neurons that jump after p
-        samples. Row 0 is for neurons that are positive on the first p samples and zero on the
-        others. Row 1 is for neurons that are zero on the first p samples and positive on the
-        others.
-      power: n**depth, the factor that is missing in the heights of `slots`.
+        samples. Row 0 is for neurons that are positive on the first p samples and zero on all other
+        samples. Row 1 is for neurons that are zero on the first p samples and positive on all other
+        samples.
+      power: The factor n**depth, which the heights in `slots` do not contain.
     """
 
     slots: Slots
@@ -61,7 +61,7 @@ class State(NamedTuple):
 
 
 def start(x: Float[Array, " n"]) -> State:
-    """The state at depth 0, for sorted samples in [0, 1] of which the first is 0."""
+    """The state at depth 0, for sorted samples in [0, 1]; the first sample is 0."""
     n = len(x)
     i, zero = _index(n), jnp.zeros((), jnp.int32)
     low, high = (jnp.sum(part, dtype=jnp.int32) for part in (x == 0, x < x[-1]))
@@ -82,8 +82,8 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     rises, falls = alive & (height > mean), alive & (height < mean)
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
-    # The first sample inside contributes the child that is zero from the sample on. The last sample
-    # inside contributes the child that is zero up to the sample.
+    # The slot of the first sample inside contributes the child that is zero from this sample on.
+    # The slot of the last sample inside contributes the child that is zero up to this sample.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)
@@ -108,9 +108,10 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
-    """Computes squared distances as sums of positive terms.
+    """The squared distances of all samples, as sums of positive terms.
 
-    The terms belong to slots, and to jumps between samples.
+    The terms are from the neurons in slots, and from the jumps of two-valued neurons between
+    samples.
     """
     n, rows = len(x), _heights(x, state.slots)
     weight, exponent = _weights(state)
@@ -126,14 +127,14 @@ def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
-    """The mean and the largest height of every slot, relative to its low samples."""
+    """The mean and the largest height of every slot's neuron, relative to its low samples."""
     n, (low, high, gaps, _) = len(x), slots
     below, above = gaps.mantissa
     first, last = x[low], x[high - 1]
     inside = (high - low).astype(x.dtype)
     sums = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(x)])
-    # If all samples inside are equal, the mean depends only on the gaps. The gaps shrink, so a
-    # difference of samples would lose digits.
+    # If all samples inside are equal, the mean is computed from the gaps alone. The gaps shrink, so
+    # a difference of samples would lose digits.
     spread = jnp.where(last > first, sums[high] - sums[low] - inside * first, 0)
     top = below + (last - first) + above
     return (inside * below + spread + (n - high).astype(x.dtype) * top) / n, top
@@ -146,13 +147,13 @@ def _slot_children(
     rises: Bool[Array, " n"],
     falls: Bool[Array, " n"],
 ) -> Slots:
-    """For every slot, the child in which its sample is positive; the parent's mean is at zero."""
+    """For every slot, the child in which the slot's sample is positive."""
     alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
-    # If a sample is at the mean, rounding decides to which child it belongs. The gap may be rounded
-    # in another way and become zero. A gap of zero would mark the whole neuron as dead.
+    # If a sample is at the mean, rounding decides to which child the sample belongs. Another
+    # rounding may make the gap zero, which would mark the whole neuron as dead.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))
@@ -160,7 +161,7 @@ def _slot_children(
     new_above = jnp.where(falls, jnp.maximum(fall, smallest_gap), above)
     lives = (rises | falls) & (new_low <= i) & (i < new_high)
     new_gaps = jnp.where(lives[None], jnp.stack([new_below, new_above]), 0)
-    # If all samples inside are equal, the gaps are the only sizes of the slot, so they may be
+    # If all samples inside are equal, the heights depend only on the gaps, so both gaps may be
     # scaled.
     alone = x[new_high - 1] == x[new_low]
     gaps = renormalize(FloatExp(new_gaps, gaps.exponent), axis=0, where=alone[None])
@@ -168,9 +169,9 @@ def _slot_children(
 
 
 def _two_valued_children(sums: FloatExp) -> FloatExp:
-    """The heights of two-valued children after a layer: the old heights times p/n or (n − p)/n.
+    """The sums for the two-valued children of two-valued neurons: heights times p/n or (n − p)/n.
 
-    Multiplication by p or n − p is exact.
+    The code multiplies by p or n − p without the division by n.
     """
     total = sums.mantissa.sum(0)
     square = jnp.square(_index(len(total))).astype(total.dtype)
@@ -178,7 +179,7 @@ def _two_valued_children(sums: FloatExp) -> FloatExp:
 
 
 def _jumps(heights: FloatExp) -> FloatExp:
-    """The squared heights of new two-valued neurons, (2, n), at the positions of their jumps."""
+    """The squared heights (2, n) of new two-valued neurons, at the positions of their jumps."""
     squares = multiply(heights, heights)
     top = top_exponent(squares)
     zero_from, zero_up_to = at_exponent(squares, top)
@@ -198,9 +199,9 @@ def _heights(x: Float[Array, " n"], slots: Slots) -> Float[Array, "slots n"]:
 
 
 def _weights(state: State) -> tuple[Float[Array, " slots"], Int[Array, ""]]:
-    """Weights with a common exponent, by which the squares of all slots are summed.
+    """Weights by which the squared heights of all slots are summed, with a common exponent.
 
-    With these weights, each neuron counts once.
+    With these weights, a neuron with several slots counts once.
     """
     slots = state.slots
     counted = _alive(slots) & (_index(len(slots.low)) == slots.low)
@@ -219,14 +220,11 @@ def _index(n: int) -> Int[Array, " n"]:
 
 
 def _last_so_far(marked: Array) -> Int[Array, " n"]:
-    """For each sample, the index of the last marked sample up to it; −1 if there is none."""
+    """For each i, the last marked index of at most i; −1 if there is none."""
     return jax.lax.cummax(jnp.where(marked, _index(len(marked)), -1))
 
 
 def _next(marked: Array) -> Int[Array, " n"]:
-    """For each sample, the index of the first marked sample from it on.
-
-    The index is n if there is none.
-    """
+    """For each i, the first marked index of at least i; the length n if there is none."""
     n = len(marked)
     return jax.lax.cummin(jnp.where(marked, _index(n), n), reverse=True)

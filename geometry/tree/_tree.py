@@ -1,4 +1,4 @@
-"""The recentering tree, in which every neuron has two children: above and below its mean.
+"""The recentering tree, in which every neuron has two children, above and below its mean.
 
 The tree is the deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples
 are rows of x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram
@@ -25,7 +25,7 @@ class TreeGram(NamedTuple):
     """The Gram matrix of the tree and the squared distances, both divided by exp(2 log_scale).
 
     `squared_distances` are computed as sums of squares. If samples merge, sums of squares keep
-    digits long after gᵢᵢ + gⱼⱼ − 2gᵢⱼ of the Gram matrix g has lost all digits to rounding.
+    their digits, while gᵢᵢ + gⱼⱼ − 2gᵢⱼ of the Gram matrix g loses all digits.
     """
 
     gram: Float[Array, "n n"]
@@ -51,7 +51,7 @@ def step(x: Float[Array, "n m"]) -> Float[Array, "n 2*m"]:
 def neurons(x: Float[Array, " n"] | Float[Array, "n m"], *, depth: int) -> Float[Array, "n width"]:
     """All 2ᵈᵉᵖᵗʰ neurons of the tree for each coordinate, by `depth` calls of `step`.
 
-    The function computes every neuron, so it suits small depths; `tree_gram` computes inner
+    The function computes every neuron, so the depth must be small. `tree_gram` computes inner
     products at any depth. The samples may be sharded.
 
     Raises:
@@ -78,12 +78,13 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
     """Gram matrix of all 2ᵈᵉᵖᵗʰ `neurons` of the tree at `depth` on `x`.
 
     The result is exact up to rounding. `tree_gram` takes O(n log n) operations for each layer, and
-    O(n³) operations once. The algorithm is a recursion over split positions. Suppose that a neuron
-    is zero on p of n samples and c on the other samples. One child of the neuron is c p/n on the
-    other samples, and the other child is c (n − p)/n on the p samples. Each coordinate has its own
-    tree, and the Gram matrices add. The result is differentiable except where a sample equals a
-    mean. At depth 0, the Gram matrix is the Gram matrix of `x` itself. If `x` is constant, the Gram
-    matrix is zero from depth 1 on. The result is computed in at least float32.
+    O(n³) operations once. The algorithm is a recursion over positions of jumps. Suppose that a
+    neuron is zero on p of n samples and c on the n − p remaining samples. The positive child of the
+    neuron is c p/n on the n − p samples, and the negative child is c (n − p)/n on the p samples.
+    Each coordinate has its own tree, and the Gram matrices are added. The result is differentiable
+    except where a sample equals a mean. At depth 0, the Gram matrix is the Gram matrix of `x`
+    itself. If `x` is constant, the Gram matrix is zero from depth 1 on. The result is computed in
+    at least float32.
 
     Run `tree_gram` on a CPU: each layer consists of tens of small kernels, so a TPU or GPU would
     spend most of the time on launching them. If samples are sharded over Explicit mesh axes, they
@@ -111,7 +112,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Every layer was computed n times too large; in the division, powers of two cancel exactly.
+    # Every layer was multiplied by n. In the division by the product, powers of two cancel exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(
@@ -140,7 +141,7 @@ def _check_depth(depth: int) -> int:
 
 
 def _one_coordinate(x: Float[Array, " n"], depth: int) -> tuple[FloatExp, FloatExp]:
-    """The Gram matrix and squared distances of the tree of one coordinate, times n**(2 depth)."""
+    """The Gram matrix and the squared distances of one coordinate's tree, times n**(2 depth)."""
     order = jnp.argsort(x)
     h = x[order] - x[order[0]]
     unit = renormalize(FloatExp(h, jnp.zeros((), jnp.int32)))
