@@ -1,8 +1,8 @@
-"""The numbered objects of three papers as data: printed statements, corrections and checks.
+"""The claims of three papers as data: printed statements, corrections and checks.
 
 `PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three
-papers. Each module covers one section of a paper; the checks of a claim follow its statement.
-`geometry.claims` decides whether each claim holds.
+papers. Each module covers one section of a paper. In a module, the checks of a claim follow the
+claim. `geometry.claims` decides whether each claim holds.
 """
 
 from claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED
@@ -13,7 +13,7 @@ from geometry.claims import Claim
 
 
 class Papers(dict[str, tuple[Claim, ...]]):
-    """The claims by the name of their paper; an error for an unknown name lists all names."""
+    """The claims by the name of their paper."""
 
     def __missing__(self, name: str) -> tuple[Claim, ...]:
         raise KeyError(f"the paper must be one of {', '.join(self)}; got {name}")

@@ -1,4 +1,4 @@
-"""Random numbers and the fitted exponent of an error, which claims of all papers use."""
+"""Functions for claims of all papers: random numbers, and the fitted exponent of an error."""
 
 import math
 from typing import Any
@@ -11,13 +11,13 @@ from jaxtyping import Array, Float, Key
 
 def normal(key: Key[Array, ""], *shape: int) -> Float[Array, "..."]:
     """Standard normal numbers in float32."""
-    # Numbers are drawn along one axis, because XLA takes many times as long to compile a draw with
-    # several axes.
+    # Numbers are drawn along one axis, because XLA compiles a draw with several axes much more
+    # slowly.
     return jax.random.normal(key, (math.prod(shape),), jnp.float32).reshape(shape)
 
 
 def generator(key: Key[Array, ""]) -> np.random.Generator:
-    """NumPy's generator of random numbers, whose seed comes from the key."""
+    """A NumPy generator of random numbers, seeded by the key."""
     return np.random.default_rng(np.asarray(jax.random.key_data(key)))
 
 

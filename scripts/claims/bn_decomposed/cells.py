@@ -1,4 +1,4 @@
-"""Section I: cells of weights; and Lemma 2, which says that one more neuron raises the rank."""
+"""Section I: cells of weights, and Lemma 2, on the probability that a neuron raises the rank."""
 
 import math
 from functools import partial
@@ -20,8 +20,8 @@ THREE = (
     (1.0, 0.0),
     (0.6, 0.8),
     (-0.3, 0.9),
-)  # in the thinnest cells, the first two samples are on different sides
-TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # rows that give the first two samples rank 2
+)  # the thinnest cells separate the first two samples
+TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # neurons that give the first two samples rank 2
 
 
 def circle(n: int) -> Float[Array, "n 2"]:
@@ -31,11 +31,10 @@ def circle(n: int) -> Float[Array, "n 2"]:
 
 
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
-    """Whether the weights w of one Gaussian neuron lie in a cell.
+    """Whether the weights w of a Gaussian neuron lie in each of three sets.
 
-    There are three cells: one of the circle, the thinnest cell of three samples, and "as needed".
-
-    "As needed" means that w, together with two rows of rank 2, gives three samples rank 3.
+    The sets are a cell of the circle, the thinnest cell of three samples, and "as needed": the
+    weights that, together with `TWO_ROWS`, give three samples rank 3.
     """
     w = normal(key, 2000, 2)
     points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)
@@ -53,7 +52,7 @@ GAUSSIAN_ROWS = Draws(gaussian_rows, 200_000, batch_size=20_000, draws_per_key=2
 
 
 def gamma_of_three() -> float:
-    """The smallest volume γ of a cell of the three samples."""
+    """The smallest volume γ of a cell of three samples."""
     return float(geometry.gamma_2d(jnp.asarray(THREE)))
 
 
@@ -102,7 +101,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """One minus the probability that one more neuron gives full rank, in units of γ."""
+    """One minus the probability, divided by γ, that one more neuron gives full rank."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)
@@ -114,7 +113,7 @@ def probability_over_gamma(key: Key[Array, ""]) -> Values:
 
 
 def probability_of_three() -> float:
-    """The probability that one more row gives the three samples rank 3."""
+    """The probability that one more neuron gives three samples rank 3."""
     x, rows = jnp.asarray(THREE), jnp.asarray(TWO_ROWS)
     return float(geometry.ranks.full_rank_probability(x, rows))
 
@@ -165,9 +164,9 @@ def _() -> Values:
 
 
 def _flips(rng: np.random.Generator, power: int, cases: int = 10 * CASES) -> np.ndarray:
-    """Whether a step changes the sign of w xᵢ and of no other product w xⱼ.
+    """Whether a step of w changes the sign of w xᵢ, but of no other product w xⱼ.
 
-    The step leads to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for the i with least |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
+    The step leads to w − (1 + ε)(w xᵢ) xᵢ/‖xᵢ‖ᵖ, for the i with the smallest |w xᵢ|/‖xᵢ‖ᵖ⁻¹.
     """
     x, w = rng.normal(size=(cases, 4, 3)), rng.normal(size=(cases, 1, 3))
     norms = np.linalg.norm(x, axis=2)

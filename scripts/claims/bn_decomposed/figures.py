@@ -27,9 +27,9 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def accuracies_and_ranks(found: Any) -> str:
-    """The accuracy of the deepest networks, and the rank of their last hidden layer.
+    """The accuracies of the deepest networks, and the ranks of their last hidden layers.
 
-    The rank is measured before training.
+    The ranks are measured before training.
     """
     figure = found["figure_2"]
     runs, depth = figure["runs"], figure["depths"][-1] + 1
@@ -86,7 +86,7 @@ def _degrees(cosine: Array) -> float:
 
 
 def _standardized_angle(n: int) -> float:
-    """Angles in degrees between `n` samples after five layers with both parts of batch norm."""
+    """The angle in degrees between `n` samples after five layers with both parts of batch norm."""
     step = jax.jit(geometry.mean_field.standardize_step)
     g = jnp.asarray(np.eye(n))
     for _ in range(5):
@@ -95,7 +95,7 @@ def _standardized_angle(n: int) -> float:
 
 
 def angles_with_recentering(key: Key[Array, ""]) -> Values:
-    """Angles at infinite width for 9 samples, 100 samples and the limit of many samples."""
+    """Angles at infinite width for 9 samples, for 100 samples, and in the limit of many samples."""
     return [_standardized_angle(n) for n in (9, 100)] + [_many_samples()]
 
 
@@ -133,9 +133,9 @@ def _() -> Values:
 
 
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
-    """The angle that layers with only rescaling about zero do not change, in degrees.
+    """The angle in degrees that layers with only rescaling about zero do not change.
 
-    The angle is for many samples.
+    The value is the limit of many samples.
     """
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
@@ -177,10 +177,10 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """The share of 50 inputs that activate a neuron after 30 layers of width 200.
+    """The share of 50 samples that activate a neuron after 30 layers of width 200.
 
-    The share is given with and without recentering. An activity counts as negligible if it is at
-    most a tenth of the neuron's largest activity.
+    One share is with recentering, and one is without. A sample activates a neuron if the activity
+    is above a tenth of the neuron's largest activity.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -16,11 +16,10 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """The mean number of samples that ReLU maps to zero.
+    """The mean number of samples that ReLU maps to zero, for two kinds of neurons.
 
-    The two means are over neurons with Wν < μ and over neurons with Wν > μ. The means are over 40
-    batches with 2,000 neurons each; a batch has a cluster of 19 samples, and one sample far from
-    the cluster.
+    One mean is over neurons with Wν < μ, and one is over neurons with Wν > μ, from 40 batches with
+    2,000 neurons each. A batch has a cluster of 19 samples, and one sample far from the cluster.
     """
     rng = generator(key)
     x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)

@@ -72,9 +72,9 @@ def _() -> Cases:
 
 
 def next_layers(key: Key[Array, ""]) -> Statistics:
-    """Norms and distances after one layer.
+    """Norms and distances after one layer, for two batches.
 
-    The batches are an invariant representation, and a batch with a spread cluster.
+    One batch is an invariant representation, and one batch has a spread cluster.
     """
     n, layer_key = POINTS, jax.random.fold_in(key, 1)
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)
@@ -82,7 +82,7 @@ def next_layers(key: Key[Array, ""]) -> Statistics:
     y = jax.nn.relu(recenter(x @ w))
     odd, other = jnp.square(y[0]).sum(), jnp.square(y[1]).sum() * (n - 1) ** 2
     cluster = jnp.asarray(SPREAD, jnp.float32)
-    # Item 4 of Theorem 14 with its own gain, n²/((n − 1)² R²).
+    # Item 4 of Theorem 14, with the gain of Theorem 14: n²/((n − 1)² R²).
     radius = jnp.linalg.norm(cluster[0] - cluster[1:].mean(0))
     gain = (n / ((n - 1) * radius)) ** 2
     z = jax.nn.relu(recenter(cluster @ normal(layer_key, 3, WIDTH) * jnp.sqrt(2 * gain / WIDTH)))
@@ -100,7 +100,7 @@ LAYER = Draws(next_layers, 60_000, batch_size=5000)
 
 
 def expected_entry() -> float:
-    """The exact expectation √d E x₁ⱼ′ after one layer."""
+    """The exact expectation √d E x₁ⱼ′ for the first sample after one layer."""
     x = geometry.invariant_representation(POINTS, 2).astype(jnp.float64)
     gain = geometry.odd_points.cluster_growth(POINTS)
     return WIDTH**0.5 * float(geometry.odd_points.expected_entries(x, width=WIDTH, gain=gain)[0])
@@ -136,7 +136,7 @@ def _() -> Values:
 def invariant_batch(n: int) -> Array:
     """An invariant representation in float64.
 
-    The arrays are made by NumPy, so no operation is compiled.
+    NumPy makes the arrays, so nothing is compiled.
     """
     x = np.zeros((n, 3))
     x[0, 0], x[1:, 1] = 1, 1 / (n - 1)

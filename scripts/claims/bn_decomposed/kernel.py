@@ -24,9 +24,9 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """The products of the activities of a batch in pairs, with and without recentring.
+    """The products of the activities of pairs of samples, with and without recentring.
 
-    The products are ReLU(w xᵢ) ReLU(w xⱼ), and 2 ReLU(w x)²/‖x‖².
+    The products are ReLU(w xᵢ) ReLU(w xⱼ). A further result is 2 ReLU(w x)²/‖x‖².
     """
     x = jnp.asarray(BATCH, jnp.float32)
     z = jax.nn.relu(normal(key, 500, 3) @ (x - x.mean(0, keepdims=True)).T)
@@ -42,7 +42,7 @@ KERNEL = Draws(kernel_products, 200_000, batch_size=10_000, draws_per_key=500)
 
 
 def kernel_of_the_batch(recentred: bool) -> float:
-    """The mean of ReLU(w xᵢ) ReLU(w xⱼ) by the arc-cosine kernel, whose weights have variance 2."""
+    """The mean of ReLU(w xᵢ) ReLU(w xⱼ), by the arc-cosine kernel (for weights of variance 2)."""
     g = geometry.gram(jnp.asarray(BATCH))
     step = geometry.mean_field_step if recentred else geometry.arccosine_kernel
     return float(step(g)[0, 1]) / 2

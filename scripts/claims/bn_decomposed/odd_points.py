@@ -1,4 +1,4 @@
-"""Figure 3 and the remark on the odd point: limits of recentered networks at infinite width."""
+"""Figure 3 and the remark on the odd point: recentered networks of infinite width."""
 
 import math
 from functools import partial
@@ -38,7 +38,7 @@ def _() -> Cases:
 
 
 def _turned_odd(g: Array, layers: int) -> Array:
-    """The Gram matrix after many layers of infinite width."""
+    """The Gram matrix of a batch after many layers of infinite width."""
 
     def layer(g: Array, _: None) -> tuple[Array, None]:
         g = geometry.mean_field_step(g)
@@ -48,10 +48,10 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples becomes odd at infinite width, and was the longest sample.
+    """Whether one of 10 Gaussian samples becomes odd at infinite width, and whether it was longest.
 
-    At width 50, the result says whether the longest sample of the batch is still the longest after
-    60 layers.
+    A further result is whether the longest sample of the batch is the longest after 60 layers of
+    width 50.
     """
     batch, weights = jax.random.split(key)
     x = normal(batch, 10, 10)
@@ -155,10 +155,10 @@ def _gram_of_odd_state(n: int) -> np.ndarray:
 
 
 def cluster_distances(n: int) -> tuple[float, float]:
-    """Distances in the cluster of the odd state, in units of R.
+    """Two distances in the cluster of the odd state, in units of R.
 
-    The results are the distance between two samples of the cluster, and the distance of one sample
-    to the centre. The unit R is the distance of the odd sample from the centre of the cluster.
+    The distances are between two samples of the cluster, and from one sample to the centre. R is
+    the distance of the odd sample from the centre of the cluster.
     """
     g = _gram_of_odd_state(n)
     pair = g[1, 1] + g[2, 2] - 2 * g[1, 2]

@@ -49,9 +49,9 @@ WIDTHS = (16, 64, 256)  # widths of the linear networks
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
     """The mean |cos| of samples after 100 linear layers with rescaling only, by width.
 
-    Further results are this mean minus half of the mean after layer 25 (at width 64), and minus 0.6
-    or 0.4 times the mean at a quarter of the width. A mean that falls as 1/√d is 0.5 times the mean
-    at a quarter of the width.
+    Further results compare this mean with other means by a difference. At width 64, half of the
+    mean after 25 layers is subtracted. At larger widths, 0.6 or 0.4 times the mean at a quarter of
+    the width is subtracted. The factor is 0.5 if the mean decreases as 1/√d.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {
@@ -65,7 +65,7 @@ def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
 
 
 def _cosines(key: Key[Array, ""], width: int) -> tuple[Array, Array]:
-    """The mean |cos| of five samples after 25 layers and after 100 layers."""
+    """The mean |cos| between five samples, after 25 layers and after 100 layers."""
     net = geometry.random_network(
         key,
         jnp.eye(5, dtype=jnp.float32),

@@ -28,7 +28,7 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
     """The number of neurons until a batch has full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
-    circle. For two points, rank 1 needs y₁ neurons, and rank 2 needs y₂ further neurons.
+    circle. For two points, rank 1 takes y₁ neurons, and rank 2 takes y₂ additional neurons.
     """
 
     def rows(x: Array) -> Array:
@@ -138,7 +138,7 @@ _TAILS = [
 
 
 def tail_of_one() -> float:
-    """The probability of one success in three rows, for one point."""
+    """The probability of at least one success in three trials, for one point."""
     return geometry.ranks.rank_tail(1, 0.5, 3)
 
 
@@ -193,8 +193,8 @@ THEOREM_3_2.mean(
 _U, _V = np.array([1.0, 0.3]), np.array([-0.2, 1.0])
 _ZERO_ONCE_CENTRED = np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
 _OPPOSITE_ONCE_CENTRED = np.array([3.0, 5.0]) + np.stack([_U, -_U, _V, -_V, _U + _V, -_U - _V])
-# In each of these batches, one fact decides the rank: a zero sample, parallel samples, or dependent
-# or independent opposite pairs.
+# What decides the rank of each batch: a zero sample, parallel samples, or opposite pairs that are
+# dependent or independent.
 _SINGLE_REASONS = (
     np.stack([0 * _U, _U, _V, -_U - _V]),
     np.stack([_U, 2 * _U, _V, -3 * _U - _V]),
@@ -204,7 +204,7 @@ _SINGLE_REASONS = (
 
 
 def _missing(rng: np.random.Generator, x: np.ndarray) -> int:
-    """By how much the rank of `x` is too small after recentering and 400 random neurons."""
+    """The number of samples minus the rank, after recentering of `x` and 400 random neurons."""
     y = np.maximum((x - x.mean(0)) @ rng.normal(size=(x.shape[1], 400)), 0)
     return len(x) - int(np.linalg.matrix_rank(y, tol=1e-9))
 

@@ -50,7 +50,7 @@ def _() -> Values:
 
 
 def expected_norm() -> float:
-    """The mean norm E‖x₁′‖ for a gain at which E‖x₁′‖² is 1."""
+    """The mean norm E‖x₁′‖ after a layer with the gain for which E‖x₁′‖² is 1."""
     return geometry.mean_field.expected_norm_factor(WIDTH)
 
 
@@ -152,7 +152,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The batch `x` with its first sample moved to a given distance from the mean of the others."""
+    """The batch `x`, with its first sample at a given distance from the mean of the others."""
     direction = rng.normal(size=(len(x), x.shape[2]))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     x = x.copy()
@@ -161,7 +161,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of distances within the cluster and to its centre."""
+    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of distances within the cluster, and to its centre."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -195,7 +195,8 @@ THEOREM_14_4 = claim(
 )
 
 
-# Distances are rounded to 1e-16, and their squares reach 1e-5, so the growth is known to 1e-11.
+# Rounding errors are 1e-16, and squared distances are about 1e-5, so the growth has an error of
+# about 1e-11.
 @THEOREM_14_4.at_most("growth ≤ α = n²/((n − 1)²R²)", tolerance=1e-10)
 def _(key: Key[Array, ""]) -> Cases:
     rng = generator(key)
@@ -216,9 +217,7 @@ THEOREM_14_4.mean("E‖x₂′ − x₃′‖² of a spread cluster", distance_a
 
 
 def _relative_spread(g: np.ndarray) -> float:
-    """The mean squared distance of the cluster from its centre, divided by the squared distance of
-    the odd sample.
-    """
+    """The cluster's mean squared distance from its centre, relative to that of the odd sample."""
     n = len(g)
     weights = np.full(n, 1 / (n - 1))
     weights[0] = 0

@@ -1,4 +1,4 @@
-"""Appendix E: neurons with three clusters of samples in Theorem 11, Equations 61 to 94."""
+"""Appendix E: Theorem 11 for neurons with three clusters of samples, Equations 61 to 94."""
 
 import math
 from functools import partial
@@ -19,7 +19,7 @@ POINTS = 7
 
 
 def _geometric_sum(n: int, layers: int) -> float:
-    """The braces of Eq. 61: Σⱼ aʲ bᵀ⁻¹⁻ʲ from j = 1 to T − 1."""
+    """The sum in the braces of Eq. 61: Σⱼ aʲ bᵀ⁻¹⁻ʲ from j = 1 to T − 1."""
     a, b = ((n - 1) / n) ** 2, (2 / n) ** 2 + ((n - 2) / n) ** 2
     return math.fsum(a**j * b ** (layers - 1 - j) for j in range(1, layers))
 
@@ -62,11 +62,10 @@ def _() -> Values:
 
 
 def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
-    """The Gram matrix, times n², of the children of neurons with compositions A to D; and A to D.
+    """The Gram matrix, times n², of the children of random neurons, and the sums A to D.
 
-    A letter is the sum of squared heights over the neurons with one composition, which says how
-    many samples are in the first and in the second cluster. The compositions are A: (1, n − 1), B:
-    (n − 1, 1), C: (2, n − 2), D: (n − 2, 2).
+    Each of A to D is the sum of squared heights over the neurons with given sizes of the first and
+    the second cluster: A for (1, n − 1), B for (n − 1, 1), C for (2, n − 2), and D for (n − 2, 2).
     """
     c = generator(key).uniform(0.2, 2, (4, 5))
     i = np.arange(POINTS)
@@ -79,7 +78,7 @@ def sums_by_layer(key: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sums(key: Array) -> np.ndarray:
-    """Numbers A to D of many orders of magnitude, with zeros among them, and with B + D ≤ A + C."""
+    """Random numbers A to D of many orders of magnitude, some of them zero, with B + D ≤ A + C."""
     sums = np.exp(generator(key).normal(0, 4, (2000, 4))) * (generator(key).random((2000, 4)) > 0.2)
     sums[0] = (0, 0, 1, 0)
     a, b, c, d = sums.T
@@ -223,9 +222,9 @@ def _() -> Values:
 
 
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
-    """Products of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
+    """The product of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
     rows, ac, bd = unbalanced_rows(key)
-    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes the sum B + D the larger one
+    rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes B + D larger than A + C
     ac, bd = ac, 4 * bd
     y = np.asarray(geometry.tree.step(jnp.asarray(rows.T)))
     norms = np.linalg.norm(y, axis=1)

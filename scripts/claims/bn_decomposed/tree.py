@@ -68,7 +68,7 @@ def _(key: Key[Array, ""]) -> Cases:
 def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
     """The neurons at `depth` with more than three clusters of samples.
 
-    All other neurons are stable.
+    A neuron with at most three clusters is stable.
     """
     rows = x[None]
     for _ in range(depth):
@@ -120,8 +120,8 @@ def _() -> Values:
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
     """Chains of neurons that keep their clusters of samples, with the sign of each step.
 
-    These neurons have many samples at both ends, and a few samples with tiny gaps in the middle, so
-    at most one child keeps the clusters.
+    These neurons have many samples at both ends, and a few samples with tiny gaps in the middle.
+    Therefore at most one child of a neuron keeps the clusters.
     """
     for _ in range(40):
         low, high = rng.integers(3, 9, 2)

@@ -31,17 +31,16 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 POINTS, BATCHES = 7, 30
-DEPTH = 600  # limits are reached only up to rounding
+DEPTH = 600  # deep enough to reach the limits up to rounding
 
 
 class DeepTrees(NamedTuple):
-    """Batches deep in the tree, as arrays.
+    """Arrays for several batches deep in the tree.
 
     Attributes:
-      cosines: The cosines of the samples, which are sorted.
-      norms: The norms of the samples, divided by the largest norm.
-      squared_gaps: The squared distances of neighbouring samples, divided by the largest squared
-        norm.
+      cosines: The cosines between the samples, which are sorted. norms: The norms of the samples,
+      divided by the largest norm. squared_gaps: The squared distances of neighbouring samples,
+      divided by the largest squared norm.
     """
 
     cosines: Array
@@ -129,9 +128,10 @@ def printed_end_bounds(n: int) -> EndBounds:
 
 
 def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
-    """The largest norm ratio of inner samples to the better end, and the smallest angle.
+    """The largest norm ratio of an inner sample to the better end, and the smallest angle.
 
-    The angle is between an inner sample and the better end.
+    The angle is between an inner sample and the better end, which is the end for which the bound is
+    easier to satisfy.
     """
     norms = np.asarray(tree.norms)
     ratios = norms[:, 1:-1, None] / norms[:, None, [0, -1]]
@@ -140,7 +140,7 @@ def _better_ends(tree: DeepTrees) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _beyond_sharp_bounds(x: Array) -> Values:
-    """The norm ratio of the better end minus its bound, and its angle's bound minus the angle."""
+    """The norm ratio for the better end minus its bound, and the angle's bound minus the angle."""
     ratio, angle = _better_ends(deep_trees(x))
     sharp = geometry.tree.end_bounds(POINTS)
     return [ratio - sharp.norm_ratio, sharp.angle - angle]

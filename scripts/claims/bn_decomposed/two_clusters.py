@@ -30,7 +30,7 @@ def two_clusters(key: Key[Array, ""]) -> Cases:
 
 
 def _descendants(rows: np.ndarray) -> np.ndarray:
-    """All neurons after `LAYERS` layers, as columns."""
+    """All neurons of the tree after `LAYERS` layers, as columns."""
     run = jax.jit(partial(geometry.tree.neurons, depth=LAYERS))
     return np.asarray(run(jnp.asarray(np.atleast_2d(rows).T)))
 
@@ -81,9 +81,9 @@ def _() -> Cases:
 
 
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
-    """The share of certain neurons in layer 9 that have samples i and j in one cluster.
+    """The share of neurons in layer 9 that have samples i and j in one cluster.
 
-    The neurons that count separate one of 6 samples from the 5 others.
+    The share is among the neurons that separate one of 6 samples from the other 5 samples.
     """
     x = jnp.asarray(np.sort(generator(key).normal(size=6)))
     rows = np.asarray(geometry.tree.neurons(x, depth=9)).T
@@ -117,10 +117,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
-    """Two-valued neurons that separate sample 1 or sample n, with heights c; and two sums Σc².
+    """Two-valued neurons that separate sample 1 or sample n, and two sums Σc² of their heights c.
 
-    The heights are random. One sum is over the neurons that separate sample 1, and the other is
-    over the neurons that separate sample n.
+    The heights are random. One sum is over the neurons that separate sample 1, and one is over the
+    neurons that separate sample n.
     """
     rng = generator(key)
     c = rng.uniform(0.2, 2, (4, 5))
@@ -132,7 +132,7 @@ def unbalanced_rows(key: Array) -> tuple[np.ndarray, float, float]:
 
 
 def _unbalanced_gram(key: Array) -> tuple[np.ndarray, float, float]:
-    """The Gram matrix of the neurons' descendants over the factor of Eqs. 45 to 54, and the sums.
+    """The Gram matrix of the descendants, divided by the factor of Eqs. 45 to 54, and the sums.
 
     `unbalanced_rows` makes the neurons and the sums.
     """
@@ -186,7 +186,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine of an inner sample and x₁, the sum S₂, and the denominator of the cosine."""
+    """The cosine between an inner sample and x₁, the sum S₂, and the denominator of the cosine."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

@@ -1,8 +1,8 @@
 """Claims of the pruning paper, on the convolution-weight-distribution assumption (CWDA).
 
-A layer has N filters of d dimensions and standard deviation c. The paper also writes n for N and k
-for d. Let R = Γ((d + 1)/2)/Γ(d/2). A norm has mean √2 c R and variance 2c²h, where h = d/2 − R².
-The squared coefficient of variation of a norm is q − 1, where q = d/(2R²).
+A layer has N filters of d weights each, with standard deviation c. The paper also writes n for N
+and k for d. Let R = Γ((d + 1)/2)/Γ(d/2). The norm of a filter has mean √2 c R and variance 2c²h,
+where h = d/2 − R². The squared coefficient of variation of the norm is q − 1, where q = d/(2R²).
 """
 
 from claims.cwda import (

@@ -1,7 +1,6 @@
-"""Draws that several sections of the pruning paper share.
+"""Random draws that claims of several sections of the pruning paper use.
 
-Filters are rows of independent normal weights; their standard deviation is 1 unless stated
-otherwise.
+Filters are rows of independent normal weights, with standard deviation 1 unless stated otherwise.
 """
 
 import math
@@ -15,11 +14,11 @@ from claims.draws import normal
 from geometry.claims import Draws, Form, Sampled, Statistics
 from jaxnorm.internal import chi_mean
 
-DIMS = 9  # numbers of dimensions of the three filters
+DIMS = 9  # number of dimensions of the three filters
 LAYER_FILTERS, LAYER_DIMS = 64, 144
 FIGURE_1_FILTERS, FIGURE_1_DIMS = 128, 576  # the layer of Figure 1 that takes less time to draw
-# sizes of the next terms of the mean of Spearman's ρ, for LAYER_FILTERS filters in LAYER_DIMS
-# dimensions
+# size of the terms that the predicted means of Spearman's ρ omit, for LAYER_FILTERS filters in
+# LAYER_DIMS dimensions
 SPEARMAN_NEXT_TERM = {
     ("l1", "l2"): 1e-3,
     ("l1", "fermat"): 1e-3,
@@ -38,9 +37,9 @@ def norm_cv2(dims: int) -> float:
 def three_filters(key: Key[Array, ""]) -> Statistics:
     """The lengths, angles and distances of three filters a, b and c.
 
-    The value `inner_product` is divided by √d, for filters with standard deviation 0.7. The value
+    The entry `inner_product` is for filters with standard deviation 0.7, and is divided by √d.
     `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard deviation 1.7.
-    The value `scaled_norm` is the norm of a filter with a log-normal scale.
+    `scaled_norm` is the norm of a filter with a log-normal scale.
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]
@@ -110,9 +109,9 @@ LAYERS = Draws(layers, 300, batch_size=30)
 
 
 def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled:
-    """The check of the mean Spearman's ρ of two criteria in `layers`.
+    """A check of the mean of Spearman's ρ of two criteria in `layers`.
 
-    The prediction is to first order in 1/N and 1/d.
+    The prediction is of first order in 1/N and 1/d.
     """
 
     def expected() -> Array:
@@ -122,7 +121,7 @@ def layer_spearman(what: str, a: str, b: str, form: Form = "printed") -> Sampled
     return Sampled(what, expected, LAYERS, f"spearman_{a}_{b}", within=within, form=form)
 
 
-FIGURE_1_SCALES = 0.049  # standard deviation of the logarithm of the filters' own scales
+FIGURE_1_SCALES = 0.049  # standard deviation of the logarithms of the filters' scales
 
 
 def figure_1(key: Key[Array, ""]) -> Statistics:
@@ -141,5 +140,5 @@ LAYERS_OF_FIGURE_1 = Draws(figure_1, 150, batch_size=30)
 
 
 def figure_1_spearman(pair: tuple[str, str] = ("l1", "l2")) -> float:
-    """The mean Spearman correlation of two criteria in `figure_1`."""
+    """The mean of Spearman's ρ of two criteria in `figure_1`."""
     return float(pruning.expected_spearman(FIGURE_1_FILTERS, float(FIGURE_1_DIMS), pair))

@@ -1,7 +1,7 @@
-"""Sentences that compare results of our trained networks with the paper's numbers.
+"""Sentences with results of our trained networks, for comparison with the paper's numbers.
 
-The layers of one network are not independent runs, so the number in brackets is the standard
-deviation over layers, not the standard error of a mean.
+The number in brackets is the standard deviation over layers, not the standard error of a mean,
+because the layers of one network are not independent runs.
 """
 
 import statistics
@@ -20,9 +20,8 @@ class Network(NamedTuple):
 
     Attributes:
       page: The file of the results.
-      name: The name of the network, as it stands at the end of a sentence.
-      filters: The number of filters in the layers to use, for a network whose first and last layers
-        have other numbers.
+      name: The name of the network at the end of a sentence. filters: If given, only layers with
+      this number of filters are used.
     """
 
     page: str
@@ -31,7 +30,7 @@ class Network(NamedTuple):
 
 
 RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
-# The last network does not meet the paper's condition, which requires convolutions.
+# The last network has no convolutions, which the paper's condition requires.
 OTHERS = (
     Network(
         "docs/results/cifar10-preact20/results.json",
@@ -49,12 +48,12 @@ SETTINGS = "docs/results/settings/results.json"
 
 
 def of_resnet20(printed: str, sentence: Callable[[Any], str]) -> Result:
-    """A sentence on the results in the file of the trained ResNet-20."""
+    """A sentence on results of the trained ResNet-20."""
     return Result(sentence, printed, RESNET20.page)
 
 
 def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result, ...]:
-    """A sentence on the layers of each network; the trained ResNet-20 comes first."""
+    """A sentence on the layers of each network, beginning with the trained ResNet-20."""
     return tuple(
         Result(
             lambda found, network=network: (
@@ -71,7 +70,7 @@ def of_networks(printed: str, sentence: Callable[[Layers], str]) -> tuple[Result
 def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
     """A sentence on the networks of `scripts/reproduce.py`.
 
-    The networks have batch norm or unitized batch norm.
+    Some networks have batch norm, and some have unitized batch norm.
     """
 
     def both(found: Any) -> str:
@@ -83,7 +82,7 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
 
 
 def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
-    """The mean and spread over layers of a similarity, for pairs of criteria such as "l1-l2"."""
+    """The mean and the spread of a similarity over layers, for pairs of criteria."""
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
@@ -94,7 +93,7 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
 
 def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
-    """The mean over networks of a mean over layers, and the standard error of the mean."""
+    """The mean over networks of the mean over layers, with its standard error."""
 
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
@@ -128,7 +127,7 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 
 def failing(layers: Layers, test: str) -> int:
-    """How many layers a test of `pruning.weight_tests` rejects, by Holm's method at 5 %."""
+    """The number of layers that a test of `pruning.weight_tests` rejects at 5 % (Holm's method)."""
     return sum(test in layer["fails"] for layer in layers)
 
 

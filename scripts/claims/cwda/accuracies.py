@@ -13,7 +13,7 @@ from geometry.claims import Claim, Remark, Result, Values
 claim = partial(Claim, "CWDA")
 PAIRS = ("l1-l2", "l1-gm", "l2-gm")
 
-# The accuracies in percent in Table 4: three experiments with six networks each, for l1, l2 and GM.
+# The accuracies of Table 4 in percent, for l1, l2 and GM: three experiments with six networks each.
 TRAINED = [
     [(93.61, 93.61, 93.61), (93.21, 93.21, 93.21), (93.26, 93.26, 93.26)],
     [(72.67, 72.67, 72.67), (72.99, 72.99, 72.99), (72.56, 72.56, 72.56)],
@@ -48,14 +48,14 @@ def _rows(accuracies: list) -> np.ndarray:
 
 
 def friedman(accuracies: list) -> float:
-    """The p-value of Friedman's test that no criterion is better than another."""
+    """The p-value of Friedman's test of the hypothesis that all criteria are equally good."""
     return float(scipy.stats.friedmanchisquare(*_rows(accuracies).T).pvalue)
 
 
 def difference_of_criteria(task: str, found: Any) -> str:
-    """The accuracy of the best minus the worst criterion.
+    """The accuracy of the best criterion minus that of the worst criterion.
 
-    The result is the mean over networks and its standard error. The last result is the binomial
+    The results are the mean over networks, the standard error of the mean, and the binomial
     standard error of one network's accuracy.
     """
     images = found["data"]["test"]

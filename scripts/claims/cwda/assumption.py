@@ -1,4 +1,4 @@
-"""Section 2 of the pruning paper: the assumption (CWDA), and how the paper tests it."""
+"""Section 2 of the pruning paper: the assumption (CWDA), and the paper's tests of it."""
 
 import statistics
 from functools import partial
@@ -28,7 +28,7 @@ claim = partial(Claim, "CWDA")
 
 
 def rejected_assumptions(found: Any) -> str:
-    """The number of layers that reject each part of the assumption."""
+    """The number of layers in which a test rejects each part of the assumption."""
     parts = {
         "normal": "a Gaussian",
         "homogeneity": "one standard deviation",
@@ -41,7 +41,7 @@ def rejected_assumptions(found: Any) -> str:
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
-    """The number of layers that reject a Gaussian, and the distance of layers from a Gaussian."""
+    """The number of layers in which a Gaussian is rejected, and the distance from a Gaussian."""
     distances = [layer["ks"] for layer in layers]
     return (
         f"{failing(layers, 'normal')} layers reject a Gaussian; the distance from a Gaussian is "
@@ -51,7 +51,7 @@ def distances_to_a_gaussian(layers: Layers) -> str:
 
 
 def rejections_of_settings(found: Any) -> str:
-    """The numbers of training settings in which no layer, and in which all layers, reject."""
+    """The number of training settings with rejections in no layer, and in all layers."""
     after = {name: setting["after"] for name, setting in found["settings"].items()}
     share = {
         test: {name: one["fails"][test] / one["layers"] for name, one in after.items()}
@@ -83,9 +83,9 @@ KS_WEIGHTS = 100
 
 
 def plain_ks(key: Key[Array, ""]) -> Statistics:
-    """Whether √n D exceeds 1.358.
+    """Whether √n D exceeds 1.358, for Kolmogorov and Smirnov's distance D, in two cases.
 
-    The mean and scale are known in the first case, and estimated in the second case.
+    In the first case, the mean and the scale are known. In the second case, they are estimated.
     """
     x = normal(key, KS_WEIGHTS)
 
@@ -100,12 +100,12 @@ KS = Draws(plain_ks, 160_000, batch_size=8000)
 
 
 def ks_size() -> float:
-    """The exact size of the plain test with known parameters, at the asymptotic 5 % point."""
+    """The exact size of the test with known parameters at the asymptotic 5 % point."""
     return float(scipy.stats.kstwo.sf(1.358 / KS_WEIGHTS**0.5, KS_WEIGHTS))
 
 
 def exact_ks(key: Key[Array, ""]) -> Statistics:
-    """The p-value of the test of Lilliefors with 19 new samples, which is uniform on 1/20, …, 1."""
+    """The p-value of Lilliefors' test with 19 simulated samples; it is uniform on 1/20, …, 1."""
     data, fresh = jax.random.split(key)
     return {"p_value": pruning.lilliefors(fresh, normal(data, 50), samples=19)[1]}
 

@@ -33,7 +33,7 @@ claim = partial(Claim, "CWDA")
 
 
 def expected() -> FilterGeometry:
-    """The claim of Theorem 5 for `three_filters`."""
+    """A claim of Theorem 5, to be checked with `three_filters`."""
     return gaussian_filter_geometry(DIMS)
 
 
@@ -196,7 +196,7 @@ THEOREM_5_3.mean(
 def repr_cv2() -> float:
     """The squared coefficient of variation of RePr's scores in a layer.
 
-    Scores are dependent, because each cosine enters two of them.
+    The scores are dependent, because each cosine enters the scores of two filters.
     """
     mean_cosine = math.sqrt(2 / math.pi) / chi_mean(LAYER_DIMS)
     cosine_cv2 = 1 / (LAYER_DIMS * mean_cosine**2) - 1

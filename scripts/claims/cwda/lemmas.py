@@ -1,7 +1,7 @@
 """Appendix D of the pruning paper: Lemma 3.
 
-The vectors x and y are independent from N(0, c²I) in k dimensions, A = (‖x‖² − ‖y‖²)² and B =
-2‖x‖‖y‖.
+The vectors x and y are independent draws from N(0, c²I) in k dimensions. A is (‖x‖² − ‖y‖²)², and B
+is 2‖x‖‖y‖.
 """
 
 from functools import partial
@@ -17,7 +17,7 @@ from jaxnorm.internal import chi_mean
 claim = partial(Claim, "CWDA")
 
 K = 20
-C = 0.05  # with this standard deviation, wrong units would be noticed
+C = 0.05  # a standard deviation other than 1, so that checks notice wrong units
 
 
 def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
@@ -26,7 +26,7 @@ def _a_and_b(x: Array, y: Array) -> tuple[Array, Array]:
 
 
 def lemma_3(key: Key[Array, ""]) -> Statistics:
-    """The numbers A and B at c = 1, and further numbers that checks need."""
+    """A and B at c = 1, and further numbers for checks."""
     x, y = normal(key, 2, 500, K)
     a, b = _a_and_b(x, y)
     gap = jnp.linalg.norm(x, axis=1) - jnp.linalg.norm(y, axis=1)
@@ -91,7 +91,7 @@ EQUATION_31.mean(
 
 
 def lemma_3_in_5(key: Key[Array, ""]) -> Statistics:
-    """The number A in 5 dimensions, for which the printed variance has the largest error."""
+    """A in 5 dimensions, where the printed variance has the largest error."""
     return {"a": _a_and_b(*normal(key, 2, 1000, 5))[0]}
 
 
@@ -120,14 +120,14 @@ def mean_ratio(k: int) -> float:
 
 
 def _second_order_mean(covariance: float) -> float:
-    """EA/EB − `covariance`/(EB)² + Var(B) EA/(EB)³ from the exact moments at c = 1, k = 20."""
+    """EA/EB − `covariance`/(EB)² + Var(B) EA/(EB)³, from exact moments at c = 1 and k = 20."""
     mean_a, mean_b = 4.0 * K, 2 * chi_mean(K) ** 2
     variance_b = 4 * (K**2 - chi_mean(K) ** 4)
     return mean_a / mean_b - covariance / mean_b**2 + variance_b * mean_a / mean_b**3
 
 
 def covariance_of_a_and_b() -> float:
-    """The covariance Cov(A, B) at c = 1, k = 20, by the moments E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
+    """The covariance Cov(A, B) at c = 1 and k = 20, from the moments E‖x‖⁵ E‖x‖ and (E‖x‖³)²."""
     first, third, fifth = (float(pruning.gaussian.chi_moment(1.0, float(K), j)) for j in (1, 3, 5))
     return 4 * fifth * first - 4 * third**2 - 4 * K * 2 * first**2
 

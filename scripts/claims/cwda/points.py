@@ -47,7 +47,7 @@ def distance_matrix(v: np.ndarray) -> np.ndarray:
 
 
 def barycentric(x: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, float]:
-    """Coordinates λ of least norm with Σλ = 1, and the residual of x."""
+    """Barycentric coordinates λ of x with Σλ = 1 and the smallest norm, and the residual of x."""
     system = np.vstack([v.T, np.ones(len(v))])
     weights = np.linalg.lstsq(system, np.append(x, 1), rcond=None)[0]
     return weights, float(np.linalg.norm(system @ weights - np.append(x, 1)))

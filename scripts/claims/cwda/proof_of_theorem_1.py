@@ -79,9 +79,9 @@ STEPS = (1e-2, 1e-3, 1e-4)
 
 
 def _remainders(cross: float) -> list[float]:
-    """The quotient x/y at distances t from (1, 1), minus its expansion.
+    """The quotient x/y at distances t from (1, 1), minus its second-order expansion.
 
-    In the expansion, the mixed second term is multiplied by `cross`.
+    In the expansion, the mixed second-order term is multiplied by `cross`.
     """
     return [
         (1 + t) / (1 + 2 * t) - (1 + t - 2 * t) - (2 * t) ** 2 + cross * 2 * t**2 for t in STEPS
@@ -174,7 +174,7 @@ def _() -> Values:
 
 
 def _gamma_ratios() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The values x, R²/x − 1/2 and x/2 − R² − 1/4."""
+    """The numbers x, R²/x − 1/2 and x/2 − R² − 1/4."""
     x = np.array([20.0, 80, 320, 1280])
     h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.asarray(x))) / 2
     return x, (x / 2 - h) / x - 0.5, h - 0.25
@@ -202,7 +202,7 @@ def _() -> Values:
 
 
 def variances_of_ratios(found: Any) -> str:
-    """dims × Var(l1/l2) in each layer, and the same for Gaussian filters.
+    """dims × Var(l1/l2) in each layer, and the value for Gaussian filters.
 
     Before the variance is computed, l1 and l2 are scaled to mean 1.
     """

@@ -59,7 +59,7 @@ def _() -> Cases:
 
 
 def expected_distance() -> Array:
-    """The mean distance E‖F − v‖ of the filters in `three_filters` from a point F with ‖F‖ = 2."""
+    """The mean distance E‖F − v‖ of a filter v in `three_filters` from a point F with ‖F‖ = 2."""
     return pruning.gaussian.expected_distance(jnp.asarray(2.0), 1.7, float(DIMS))
 
 

@@ -63,7 +63,7 @@ def _lagrange(key: Array, power: int) -> Cases:
 
 
 def _squared_sum(key: Array, factor: int) -> Cases:
-    """The difference (Σa)² − Σa² − `factor` Σab over pairs, divided by (Σa)²."""
+    """The difference (Σa)² − Σa² − `factor` Σab, divided by (Σa)²; the last sum is over pairs."""
     for a in generator(key).uniform(size=(50, 7)):
         products = sum(x * y for x, y in itertools.combinations(a, 2))
         yield float(1 - (a @ a + factor * products) / a.sum() ** 2)

@@ -24,14 +24,14 @@ claim = partial(Claim, "CWDA")
 
 
 def limit_of_spearman(key: Key[Array, ""]) -> Values:
-    """The mean of Spearman's correlation of l1 and l2 for many filters in many dimensions."""
+    """The limit of the mean of Spearman's ρ of l1 and l2, for many filters in many dimensions."""
     return float(pruning.expected_spearman(10**6, 1e6, ("l1", "l2")))
 
 
 def spearman_with_scales() -> float:
-    """The mean of Spearman's correlation of l1 and l2 in `figure_1`.
+    """The mean of Spearman's ρ of l1 and l2 in `figure_1`.
 
-    The filters have different scales.
+    The filters of `figure_1` have different scales.
     """
     spread, n = FIGURE_1_SCALES**2, FIGURE_1_FILTERS
     l1, l2 = (math.pi / 2 - 1) / FIGURE_1_DIMS, norm_cv2(FIGURE_1_DIMS)

@@ -33,7 +33,7 @@ from geometry.claims import (
 
 claim = partial(Claim, "CWDA")
 
-# The eight filters that l1, l2, GM and Fermat prune first, as the paper prints them for two layers.
+# The eight filters that l1, l2, GM and Fermat prune first in two layers, as printed in the paper.
 FIRST_PRUNED = {
     "ResNet18, 12th": (
         (111, 212, 33, 61, 68, 152, 171, 45),
@@ -51,15 +51,16 @@ FIRST_PRUNED = {
 
 
 def _shared(layer: str) -> list[int]:
-    """For each of the six pairs of criteria, how many of the eight filters both criteria choose."""
+    """For each of the six pairs of criteria, the number of filters that both prune first."""
     pairs = itertools.combinations([set(first) for first in FIRST_PRUNED[layer]], 2)
     return [len(a & b) for a, b in pairs]
 
 
 def _normal_overlap(rho: float, ratio: float) -> float:
-    """The share of a variable's `ratio` lowest draws that are also lowest for another variable.
+    """The overlap of the lowest draws of two variables: the share that both variables rank lowest.
 
-    The two variables are normal and correlated.
+    The variables are normal and correlated, and `ratio` is the share of draws that are called
+    lowest.
     """
     z = scipy.stats.norm.ppf(ratio)
 
@@ -71,7 +72,7 @@ def _normal_overlap(rho: float, ratio: float) -> float:
 
 
 def first_shared(layer: dict[str, Any]) -> int:
-    """How many of the eight filters that l1 prunes first are also among the eight of l2."""
+    """The number of filters that are among the eight that l1 prunes first and the eight of l2."""
     return len({*layer["first"]["l1"]} & {*layer["first"]["l2"]})
 
 

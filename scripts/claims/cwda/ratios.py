@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper, to Theorem 1: ratios of criteria, l1 and l2."""
+"""Section 3.2 of the pruning paper, up to Theorem 1: ratios of the criteria l1 and l2."""
 
 import math
 from functools import partial
@@ -27,18 +27,18 @@ from pruning.gaussian import RatioVariances
 
 claim = partial(Claim, "CWDA")
 
-RATIO_DIMS = 9  # few dimensions, so l1/l2 and l2/l1 have different variances
+RATIO_DIMS = 9  # few dimensions, so that l1/l2 and l2/l1 have different variances
 
 
 def l1_mean() -> float:
-    """The mean E‖v‖₁."""
+    """The mean E‖v‖₁ of a filter v."""
     return RATIO_DIMS * (2 / math.pi) ** 0.5
 
 
 def norm_ratios(key: Key[Array, ""]) -> Statistics:
-    """The ratios l1/l2 and l2/l1 of one filter, and l1/l2 of different filters.
+    """The ratios l1/l2 and l2/l1 of one filter, and the ratio l1/l2 of two different filters.
 
-    All norms are scaled to mean 1, except in a second l2/l1.
+    All norms are scaled to mean 1, except in a second ratio l2/l1.
     """
     v = normal(key, 500, 2, RATIO_DIMS)
     l1 = jnp.abs(v[:, 0]).sum(1) / l1_mean()

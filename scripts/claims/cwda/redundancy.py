@@ -37,9 +37,9 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """Spearman's ρ of l1 and l2 in layers with a change of width, and the median of other layers.
+    """Spearman's ρ of l1 and l2 in layers that change the width, and the median over other layers.
 
-    In a layer with a change of width, the number of filters changes.
+    A layer changes the width if its number of filters differs from the layer before.
     """
     layers = found["layers"]
     pairs = list(itertools.pairwise(layers))
@@ -129,7 +129,7 @@ def _() -> Values:
 
 
 def alike_by_width(found: Any) -> str:
-    """The similarity of criteria in layers, by the number of filters of the layer."""
+    """The similarity of criteria in layers, grouped by the number of filters of the layer."""
     said = []
     for filters in (16, 32, 64):
         layers = [layer for layer in found["layers"] if layer["filters"] == filters]
@@ -143,7 +143,7 @@ def alike_by_trained_width(found: Any) -> str:
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        # the excess is the distance from the value for Gaussian filters
+        # excess: the difference from the value for Gaussian filters
         excess = found["settings"][name]["after"]["spearman"]
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")
@@ -170,8 +170,8 @@ FIGURE_5 = claim(
 def largest_eigenvalue() -> float:
     """The mean largest eigenvalue of the covariance of N filters.
 
-    The mean is the mean of Tracy and Widom's distribution. The center of Tracy and Widom's
-    distribution is the edge of Marchenko and Pastur, (√(ν − 1) + √N)²/ν with ν = d − 1.
+    The mean is that of Tracy and Widom's distribution, with its center at the edge of Marchenko and
+    Pastur's distribution, (√(ν − 1) + √N)²/ν with ν = d − 1.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)

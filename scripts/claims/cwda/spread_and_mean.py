@@ -19,11 +19,11 @@ claim = partial(Claim, "CWDA")
 
 
 def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestResult:
-    """The paper's second test, read literally: Student's t of (σⱼ/mean − 1)² against margin².
+    """The paper's second test, read literally: Student's t test of (σⱼ/mean − 1)² against margin².
 
-    The hypothesis that the test can reject is a mean of at least margin²; the p-value is the lower
-    tail. Because the distribution of the squares is skewed, at the boundary a test of nominal size
-    5% has size 11% with 64 filters and 20% with 16 filters.
+    The test rejects if the mean of the squares is significantly below margin², so the p-value is
+    the lower tail. The distribution of the squares is skewed. Therefore, if the mean is margin², a
+    test of nominal size 5% has size 11% with 64 filters and 20% with 16 filters.
     """
     n, stds = len(filters), pruning.weight_tests.filter_stds(filters)
     square = jnp.square(stds / stds.mean() - 1)
@@ -34,7 +34,7 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
     """The tail probability P(T > t) of Student's t.
 
-    The probability is computed from a ratio of t² that follows a Beta distribution.
+    The probability is computed from a function of t² that has a Beta distribution.
     """
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
@@ -51,7 +51,7 @@ def own_spread() -> float:
 
 
 def std_tests(key: Key[Array, ""]) -> Statistics:
-    """Whether the two tests support a spread below a margin at 5 %, and Bartlett's p-value.
+    """Whether each of two tests supports a spread below a margin at 5 %, and Bartlett's p-value.
 
     The margin is the true spread of the filters, or 1.5 times this spread.
     """
@@ -73,7 +73,7 @@ STDS = Draws(std_tests, 120_000, batch_size=4000)
 
 
 def chi_square_power() -> float:
-    """The probability that χ² of 15 degrees of freedom is below 2.25 times its 5 % point."""
+    """The probability that χ² with 15 degrees of freedom is below 2.25 times its 5 % point."""
     chi_square = scipy.stats.chi2(STD_FILTERS - 1)
     return float(chi_square.cdf(2.25 * chi_square.ppf(0.05)))
 
@@ -83,8 +83,8 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-# The power of the t test, from 2 million draws of 16 standard deviations, which are chi variables
-# with 143 degrees of freedom.
+# The power of the t test, from 2 million draws of 16 standard deviations. Each standard deviation
+# is a chi variable with 143 degrees of freedom.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 
@@ -160,13 +160,13 @@ TEST_2.variance(
 
 
 def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
-    """The paper's third test, read literally: t test of |μ| ≤ margin · S with S the *variance*.
+    """The paper's third test, read literally: a t test of |μ| ≤ margin · S with S the *variance*.
 
-    The hypothesis is that the mean is small. The paper takes a test that does not reject as support
-    for the hypothesis. However, a test that does not reject proves nothing, because a test on few
-    weights never rejects. The margin has the wrong unit, because S is the variance. For weights of
-    standard deviation 0.02 and a margin of 0.05, the allowed mean is 0.001 standard deviations.
-    Therefore the test of size 5% rejects in 9.1% of the cases at μ = 0 and n = 2000, not in 0.
+    The hypothesis is that the mean is small. The paper concludes from a test without rejection that
+    the hypothesis is true. However, with few weights the test never rejects. The margin has the
+    wrong unit, because S is the variance. For weights of standard deviation 0.02 and a margin of
+    0.05, the allowed mean is 0.001 standard deviations. Therefore the test of size 5% rejects in
+    9.1% of the cases at μ = 0 and n = 2000, instead of almost never.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)
@@ -177,7 +177,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 def _change_with_unit(test: Callable, key: Array) -> float:
     """The p-value of weights minus the p-value in another unit.
 
-    The second unit is 50 times as large as the first unit.
+    The other unit is 50 times larger.
     """
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)

@@ -89,9 +89,9 @@ SUM_VECTORS, SUM_DIMS = 10, 9
 
 
 def norm_sums(key: Key[Array, ""]) -> Statistics:
-    """The ratios F₁/F₂ and F₂/F₁ for F₁ = Σr and F₂ = Σr², both scaled to mean 1.
+    """The ratios F₁/F₂ and F₂/F₁ of the sums F₁ = Σr and F₂ = Σr², both scaled to mean 1.
 
-    The norms r have c = 10.
+    The norms r are of filters with standard deviation c = 10.
     """
     norms = jnp.linalg.norm(10 * normal(key, 500, SUM_VECTORS, SUM_DIMS), axis=2)
     f1 = norms.sum(1) / (10 * SUM_VECTORS * chi_mean(SUM_DIMS))
@@ -160,7 +160,7 @@ SHARED_VECTORS, SHARED_DIMS = 20, 100
 
 
 def sums_of_a_shared_point(key: Key[Array, ""]) -> Statistics:
-    """The ratio F₁/F₂ and the sum F₂ for the differences of vectors from one of the vectors."""
+    """The ratio F₁/F₂ and the sum F₂ for the distances of vectors from one of the vectors."""
     v = normal(key, 20, SHARED_VECTORS + 1, SHARED_DIMS)
     norms = jnp.linalg.norm(v[:, :1] - v[:, 1:], axis=2)
     f1 = norms.sum(1) / (SHARED_VECTORS * 2**0.5 * chi_mean(SHARED_DIMS))
@@ -199,7 +199,7 @@ EQUATION_8 = claim(
 
 
 def ranks_of_both_sums(key: Key[Array, ""]) -> Statistics:
-    """Spearman's ρ between sums of distances and sums of squared distances of a layer's filters."""
+    """Spearman's ρ of sums of distances and sums of squared distances of a layer's filters."""
     v = normal(key, 64, 144)
     squares = jnp.square(v[:, None] - v[None]).sum(2)
     sums = pruning.spearman(jnp.sqrt(squares).sum(1), squares.sum(1))

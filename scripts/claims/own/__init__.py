@@ -1,4 +1,4 @@
-"""Claims that the library adds to the papers' claims, decided by the same engine."""
+"""Claims of the library itself, which `geometry.claims` decides like the papers' claims."""
 
 from claims.own import normalizers
 from claims.sections import claims_in

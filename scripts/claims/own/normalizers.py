@@ -1,8 +1,8 @@
-"""Bounds on the earth mover distance that the parameters of a normalizer certify.
+"""Bounds on the earth mover distance that follow from the parameters of a normalizer.
 
 The bounds extend Theorems 3.1 to 3.3 of the unitization paper to later normalizers: W′ ≤ min(2M, L
-W). In the bound, M is the radius of the outputs around the bias, and L is the Lipschitz constant;
-both hold for all inputs.
+W). In the bound, W and W′ are the distances of the inputs and of the outputs. M is the radius of
+the outputs around the bias, and L is the Lipschitz constant, for all inputs.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,12 +24,12 @@ from jaxnorm.shift import LayerBounds
 claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # eps of layer norm and RMS norm
-# lengths of two opposite points that attain the bound 2M, and of two steps that attain L W
+# the length of opposite points that attain the bound 2M, and the length of steps that attain L W
 FAR, NEAR = 1e6, 1e-6
 
 
 class Layer(NamedTuple):
-    """A layer with its parameters and its certified constants M and L."""
+    """A layer with its parameters and its constants M and L."""
 
     apply: Callable[[Array], Array]
     bounds: LayerBounds
@@ -78,16 +78,16 @@ def unitized(scale: Array, bias: Array, alpha: Array) -> Layer:
 
 
 def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
-    """Scale, bias, alpha and offset of a layer; each of them has one number for each feature."""
+    """Scale, bias, alpha and offset of a layer, each with one number per feature."""
     rng = generator(key)
     scale, bias, offset = map(jnp.asarray, rng.normal(size=(3, FEATURES)))
     return scale, bias, jnp.asarray(rng.uniform(0.1, 0.9, FEATURES)), offset
 
 
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
-    """The excess of distances of outputs over min(2M, L W).
+    """The excess of the distance of outputs over min(2M, L W), for many pairs of inputs.
 
-    The pairs of inputs are heavy-tailed, or opposite.
+    The samples of a pair are heavy-tailed, or two opposite points.
     """
     x, y = pairs(key)
     outputs = distances_of_outputs(x, y, jax.jit(layer.apply))
@@ -103,8 +103,8 @@ def apart(layer: Layer, x: Array, y: Array) -> float:
 def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0) -> list[float]:
     """How closely a layer attains its bounds: two quotients of a distance and its bound, minus 1.
 
-    The first quotient is for the outputs of a far point and its negative, over 2M. The second
-    quotient is for two points next to `origin`, over L W.
+    The first distance is between the outputs of a far point and of its negative; its bound is 2M.
+    The second distance is between the outputs of two points near `origin`; its bound is L W.
     """
     origin = origin + jnp.zeros_like(near)
     lengths = 2 * NEAR * float(jnp.linalg.norm(near)) * float(layer.bounds.lipschitz)
@@ -115,7 +115,7 @@ def attained(layer: Layer, far: Array, near: Array, origin: Array | float = 0.0)
 
 
 def steepest_without_mean(scale: np.ndarray) -> np.ndarray:
-    """The unit vector of mean 0 that γ makes longest, found by an eigendecomposition."""
+    """The unit vector u with mean 0 and the largest ‖γ u‖, from an eigendecomposition."""
     d = len(scale)
     project = np.eye(d) - 1 / d
     return np.linalg.eigh(project @ np.diag(scale**2) @ project)[1][:, -1]

@@ -1,7 +1,7 @@
 """Exact earth mover distances of many pairs of discrete distributions.
 
-A list of points with equal weights is a distribution, so theorems must hold for its exact earth
-mover distance, which has no sampling error.
+A list of points with equal weights is a distribution. Its exact earth mover distance has no
+sampling error, so theorems must hold without tolerance.
 """
 
 import math
@@ -34,7 +34,7 @@ def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]:
-    """A point at R and a point at −R along one feature, for each R.
+    """Pairs of one point at R and one point at −R along one feature, for each R.
 
     Such pairs attain the bounds.
     """
@@ -44,7 +44,7 @@ def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]
 
 
 def distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The exact earth mover distances, by assignment; NaN if points are not finite."""
+    """The exact earth mover distances, by optimal assignment; NaN if points are not finite."""
     return np.array([_distance(*pair) for pair in zip(x, y, strict=True)])
 
 
@@ -61,16 +61,16 @@ def distances_of_outputs(
     transform: Callable[[Array], Array],
     other: Callable[[Array], Array] | None = None,
 ) -> np.ndarray:
-    """The exact distances of the pairs after `transform`.
+    """The exact earth mover distances of the pairs after `transform`.
 
-    If `other` is given, it transforms the second points.
+    If `other` is given, `other` transforms the second sample of each pair.
     """
     outputs = transform(jnp.asarray(x)), (other or transform)(jnp.asarray(y))
     return distances(*map(np.asarray, outputs))
 
 
 def excess(distance: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """The distance minus the bound, divided by the bound."""
+    """The distances minus the bounds, divided by the bounds."""
     return (distance - bound) / np.maximum(bound, 1e-300)
 
 
@@ -95,7 +95,7 @@ def _vectorized_at(bound: Callable) -> Callable[..., Array]:
 
 
 def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1.0) -> float:
-    """sup E f(X) − E f(Y) over f with this Lipschitz constant; f(0) = 0 if pinned: Eq. 3."""
+    """Eq. 3: sup E f(X) − E f(Y) over f with a Lipschitz constant; f(0) = 0 if `pinned`."""
     z = np.concatenate([x, y, np.zeros((1, x.shape[1]))])
     i, j = np.nonzero(~np.eye(len(z), dtype=bool))
     differences = np.zeros((len(i), len(z)))
@@ -104,5 +104,5 @@ def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1
     bounds = [(None, None)] * (len(z) - 1) + [(0, 0) if pinned else (None, None)]
     limits = slope * np.linalg.norm(z[i] - z[j], axis=1)
     if not pinned:
-        bounds[0] = (0, 0)  # f is determined only up to a constant
+        bounds[0] = (0, 0)  # one value is fixed, because f is determined only up to a constant
     return -scipy.optimize.linprog(weights, differences, limits, bounds=bounds).fun

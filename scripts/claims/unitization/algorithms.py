@@ -32,7 +32,7 @@ claim = partial(Claim, "Unitization")
 
 HEIGHT, WIDTH, CHANNELS = 8, 8, 16
 SIZE = HEIGHT * WIDTH * CHANNELS
-# in standard deviations: added to every pixel in one set of images, and subtracted in the other set
+# in standard deviations; added to every pixel of one set of images, subtracted in the other set
 SHIFT = 1.0
 
 
@@ -63,7 +63,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def mean_difference(key: Key[Array, ""]) -> Statistics:
-    """The difference along u between two kinds of images: with mean +m u and with mean −m u."""
+    """The difference along u between the outputs for images with mean m u and with mean −m u."""
     sign = jnp.asarray([1.0, -1.0], jnp.float32).reshape(2, 1, 1, 1, 1)
     x = sign * SHIFT + normal(key, 2, 20, HEIGHT, WIDTH, CHANNELS)
     one = jnp.ones(CHANNELS, jnp.float32)
@@ -86,7 +86,7 @@ def mean_cosine() -> float:
 
 
 def _normalized(x: np.ndarray) -> np.ndarray:
-    """Line 5 of the algorithm, with moments over the batch and all pixels: Figure 1 (a)."""
+    """Line 5 of Algorithm 2, with moments over the batch and all pixels: Figure 1 (a)."""
     return (x - x.mean((0, 1, 2))) / np.sqrt(x.var((0, 1, 2)) + 1e-3)
 
 

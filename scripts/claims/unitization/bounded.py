@@ -1,4 +1,4 @@
-"""Section 3.4 up to Theorem 3.3: Equations 8 and 9, and the bounds they obey."""
+"""Section 3.4 up to Theorem 3.3: Equations 8 and 9, and the bounds on their outputs."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -78,7 +78,7 @@ def _() -> Values:
 
 
 def _ratios(bound: Callable, alphas: Sequence, x: np.ndarray, y: np.ndarray) -> list[np.ndarray]:
-    """W of the outputs of Eqs. 8 and 9 over `bound` of alpha and the inputs, minus 1."""
+    """The distance W of outputs of Eqs. 8 and 9 over `bound` of alpha and the inputs, minus 1."""
     return [
         excess(
             distances_of_outputs(x, y, bounded(alpha)),

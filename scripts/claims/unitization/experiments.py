@@ -41,7 +41,7 @@ def _runs(found: Any) -> str:
 
 
 def movements(found: Any) -> str:
-    """The change of the skewness and the kurtosis of 8 units in one epoch."""
+    """The mean change of the skewness and of the kurtosis of 8 units in one epoch."""
     said = [
         f"{one['moment']} {one['unitized']['mean']:.3f} with unitization and "
         f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"
@@ -54,7 +54,7 @@ def movements(found: Any) -> str:
 
 
 def falls(found: Any) -> str:
-    """The distance after the learning rate falls to a fifth, divided by the distance before."""
+    """The distance after a drop of the learning rate to a fifth, divided by the distance before."""
     said = []
     for norm, name in (("batch_norm", "batch norm"), ("unitized", "unitization")):
         drops = [o for o in _of_the_whole_set(found, "drops") if o["normalization"] == norm]
@@ -85,7 +85,7 @@ ALPHAS = {"unit": 1.0, "half": 0.5, "negative": -0.6}
 
 
 def outputs_of_two_lengths(key: Key[Array, ""]) -> Statistics:
-    """y₁⁴ of random directions of R⁸ of length 1 or 3 after Eq. 10, scaled to E y₁² = 1; y₁²."""
+    """y₁⁴ and y₁² of random vectors of length 1 or 3 in R⁸, after Eq. 10, scaled to E y₁² = 1."""
     z = normal(key, 500, DIMS)
     length = jnp.where(jnp.arange(500) % 2 == 0, NEAR, FAR).astype(z.dtype)[:, None]
     x = length * z / jnp.linalg.norm(z, axis=1, keepdims=True)
@@ -98,12 +98,12 @@ LENGTHS = Draws(outputs_of_two_lengths, 1_000_000, batch_size=20_000, draws_per_
 
 
 def _mean_power(alpha: float, power: int) -> float:
-    """The mean power of the length alpha + (1 − alpha) r of the outputs."""
+    """The mean of a power of the output length alpha + (1 − alpha) r."""
     return float(np.mean((alpha + (1 - alpha) * np.array([NEAR, FAR])) ** power))
 
 
 def kurtosis_of_lengths(alpha: float) -> float:
-    """The kurtosis 3d/(d + 2) E l⁴/(E l²)² of random vectors of R^d with the length l."""
+    """The kurtosis 3d/(d + 2) E l⁴/(E l²)² of an element of random vectors of R^d with length l."""
     return 3 * DIMS / (DIMS + 2) * _mean_power(alpha, 4) / _mean_power(alpha, 2) ** 2
 
 
@@ -170,7 +170,7 @@ def _compiled(critic: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def part_of_the_distance(found: Any) -> str:
-    """Which fraction of the distance of known pairs Algorithm 3 returns."""
+    """The result of Algorithm 3 divided by the known distance of pairs."""
     part = {
         pair["name"]: np.mean(pair["estimates"]["Algorithm 3"]["values"]) / pair["distance"]
         for pair in found["pairs"]

@@ -31,17 +31,17 @@ from jaxnorm.internal import chi_mean
 
 claim = partial(Claim, "Unitization")
 
-ALPHA = 0.25  # at alpha = 1/2, alpha would equal 1 − alpha
+ALPHA = 0.25  # not 1/2, where alpha equals 1 − alpha
 DIMS = 64
 SMALL, LARGE = 1.0, 3.0  # the standard deviations of two Gaussians
 ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
-    """The distance of s₁z and s₂z after Eq. 10, for a Gaussian z.
+    """The earth mover distance of s₁z and s₂z after Eq. 10, for a Gaussian z.
 
-    Samples of the same direction are moved to each other. No transport is cheaper, because the norm
-    is 1-Lipschitz and the mean norms already differ by the cost of the transport.
+    The transport plan moves samples along their direction. No plan is cheaper, because the norm is
+    1-Lipschitz and the mean norms differ by the cost of the plan.
     """
     z = normal(key, 200, DIMS)
     x, y = (unitize(s * z, ALPHA, eps=1e-12) for s in (SMALL, LARGE))
@@ -160,7 +160,7 @@ def _(key: Key[Array, ""]) -> Values:
         jnp.abs(g)
         for g in (unitize_bounded(x, alpha), unitize(x, alpha, eps=0.0), unitize(units, alpha))
     )
-    equal = jnp.abs(unit / jnp.abs(units) - 1) - 1e-5  # minus eps
+    equal = jnp.abs(unit / jnp.abs(units) - 1) - 1e-5  # 1e-5 is the tolerance
     return [(nine - ten) / nine, equal]
 
 

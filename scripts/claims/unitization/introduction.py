@@ -1,4 +1,4 @@
-"""Sections 1 and 3.3: the text's statements on depth, on vanishing gradients and on the bound 2."""
+"""Sections 1 and 3.3: statements on depth, on vanishing gradients and on the bound 2."""
 
 from functools import partial
 from typing import Any
@@ -62,7 +62,7 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
     """The distance W of every layer's outputs after a step of gradient descent.
 
-    If there is no `target`, the target is the network's own output, so the gradient is zero.
+    Without `target`, the target is the network's own output, so the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]

@@ -15,7 +15,7 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-STEP = 1e-6  # how far from a corner the point is; the bound is attained at the corner
+STEP = 1e-6  # the distance of a point from a corner, where the bound is attained
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:
@@ -111,7 +111,7 @@ def _equation_5(x: np.ndarray, y: np.ndarray, radius: np.ndarray) -> np.ndarray:
 
 
 def equation_5_attained(key: Key[Array, ""]) -> Values:
-    """The bound of Eq. 5 over W, minus 1, for the point (C₀, …, C₀) and a point next to it."""
+    """The bound of Eq. 5 divided by W, minus 1, for (C₀, …, C₀) and a point next to it."""
     x = np.full((1, 1, 4), 3.0)
     return _equation_5(x, (1 - STEP) * x, np.array([3.0])) / (STEP * 6.0) - 1
 
@@ -165,7 +165,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _uniforms(d: int, c: float, points: int = 8) -> tuple[np.ndarray, np.ndarray]:
-    """The midpoints of equal cells of [c/2, c]ᵈ and of [0, c/4]ᵈ."""
+    """The midpoints of the cells of two regular grids, on [c/2, c]ᵈ and on [0, c/4]ᵈ."""
     t = (np.arange(points) + 0.5) / points
     grid = np.stack(np.meshgrid(*[t] * d), -1).reshape(-1, d)
     return c / 2 * (1 + grid), c / 4 * grid

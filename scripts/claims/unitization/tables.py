@@ -1,4 +1,4 @@
-"""Sections 4.2 and 4.3 and Appendix C: the tables, and statements on the numbers in them."""
+"""Sections 4.2 and 4.3 and Appendix C: the tables, and statements on the numbers in the tables."""
 
 from functools import partial
 from typing import Any
@@ -9,11 +9,11 @@ from geometry.claims import Claim, Remark, Result, Values
 
 claim = partial(Claim, "Unitization")
 
-# Accuracies in percent, for batch norm and unitized batch norm; ResNet-20, -110 and -164.
+# Accuracies in percent of ResNet-20, -110 and -164, for batch norm and unitized batch norm.
 CIFAR_10 = np.array([(91.79, 92.21), (93.99, 94.12), (94.34, 94.62)])
 CIFAR_100 = np.array([(66.43, 67.49), (72.27, 73.31), (76.56, 77.58)])
 OF_HE_164, OF_HE_1001 = 94.54, 95.08  # accuracies with batch norm in the paper's reference [32]
-# Top-1 and top-5 accuracies for crops, and then for the fully convolutional evaluation.
+# Top-1 and top-5 accuracies, first for crops, and then for the fully convolutional evaluation.
 IMAGENET = np.array([(78.12, 78.33), (93.45, 93.22), (76.47, 77.84), (93.02, 93.33)])
 BATCH_NORM, UNITIZED = 71.50, 81.88
 GROUP_NORM = np.array([10, 10, 10, 71.63, 73.76, 79.54, 73.58, 70.68, 72.04, 10])

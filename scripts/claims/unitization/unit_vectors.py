@@ -22,7 +22,11 @@ claim = partial(Claim, "Unitization")
 
 
 def unit_vectors(key: Key[Array, ""]) -> Values:
-    """Eq. 6 minus x/‖x‖, ‖g(x)‖ − 1 at 0 too, g(3x) − g(x), and 0 times the gradient at 0."""
+    """Numbers that should be 0 for the map g of Eq. 6.
+
+    The numbers are g(x) − x/‖x‖, ‖g(x)‖ − 1 (also at 0), g(3x) − g(x), and 0 times the gradient,
+    which is NaN if the gradient at 0 is not finite.
+    """
     x = jnp.asarray(np.vstack([np.zeros(4), generator(key).normal(size=(50, 4))]))
     g = np.asarray(unit_vector(x))
     printed = np.asarray(x[1:]) / np.linalg.norm(x[1:], axis=1, keepdims=True)
@@ -113,7 +117,7 @@ def _(key: Key[Array, ""]) -> Values:
 def _centered() -> Values:
     """The distance W between ten unitized samples and their negatives.
 
-    Before unitization, nine samples are 1 and one is −9, so their mean is 0.
+    Before unitization, nine samples are 1 and one sample is −9, so the mean is 0.
     """
     x = np.zeros((1, 10, 4))
     x[0, :, 0] = [1.0] * 9 + [-9.0]

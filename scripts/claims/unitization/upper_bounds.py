@@ -106,7 +106,7 @@ def _() -> Values:
 def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of samples that are normalized by moments of other batches.
 
-    The other batches have the distribution of the sample.
+    The other batches have the same distribution as the sample.
     """
     rng = generator(key)
 
@@ -184,9 +184,9 @@ LOW_DIMENSIONS = claim(
 
 
 def worst_distance(d: int) -> float:
-    """The distance W of ±(1, …, 1) and ±(1, −1, 1, …).
+    """The distance W between ±(1, …, 1) and ±(1, −1, 1, …).
 
-    The points are the worst outputs of a batch norm without noise.
+    These points have the largest distance among outputs of a batch norm without noise.
     """
     x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
     return float(_distance_bounds(x, y)[0][0])
