@@ -28,7 +28,8 @@ def test_dtype_is_kept(f, dtype):
 @given(st.floats(-15, 0), st.floats(0, 6.28))
 def test_an_angle_of_any_size_is_measured(exponent, turn):
     theta = 3 * 10.0**exponent
-    # (cos, sin) of turn ± theta/2, in a form that keeps theta: a base and a small step across it.
+    # Two unit vectors with the angle theta. The sum of a base and a small step keeps theta's
+    # digits.
     base, across = np.array([np.cos(turn), np.sin(turn)]), np.array([-np.sin(turn), np.cos(turn)])
     x = np.stack([base, np.cos(theta) * base + np.sin(theta) * across])
     assert abs(angles(jnp.asarray(x))[0, 1] - theta) < 1e-15 + 1e-14 * theta
@@ -43,7 +44,7 @@ def test_tiny_angles_are_resolved_where_an_arccosine_gives_zero(dtype, theta):
     np.testing.assert_allclose(found[3], np.pi, rtol=1e-7)
 
 
-@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])  # the second is larger than a block
+@pytest.mark.parametrize("shape", [(20, 5), (9, 20_000)])  # the second has several blocks
 def test_angles_agree_with_arccosines_where_these_are_good(shape, key):
     x = np.asarray(jax.random.normal(key, shape))
     u = x / np.linalg.norm(x, axis=1, keepdims=True)
@@ -79,7 +80,7 @@ def test_distances_neither_overflow_nor_underflow():
 
 @pytest.mark.parametrize("f", [geometry.gram, geometry.angles, geometry.distances])
 def test_jit_and_vmap_change_nothing(f, key):
-    x = jax.random.normal(key, (2, 19, 3))  # more than one block of rows, and not a whole number
+    x = jax.random.normal(key, (2, 19, 3))  # the number of rows is no multiple of a block
     expected = [evaluated(f, part) for part in np.asarray(x)]
     np.testing.assert_allclose(jax.jit(jax.vmap(f))(x), expected, atol=1e-14)
 

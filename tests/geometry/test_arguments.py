@@ -1,4 +1,4 @@
-"""What `geometry` takes and refuses: Python numbers, traced values, arguments of other kinds."""
+"""Arguments of `geometry`: Python numbers, traced values, and arguments of wrong types."""
 
 import math
 from functools import partial
@@ -14,7 +14,7 @@ import geometry
 KEY = jax.random.key(0)
 X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)))
 
-# Functions of values that Python must see, and arguments of which the first is traced.
+# Functions that cannot be traced, each with its arguments; the test traces the first argument.
 ON_HOST = {
     geometry.odd_points.cluster_growth: (7,),
     geometry.tree.end_bounds: (5,),
@@ -97,7 +97,7 @@ def test_arrays_of_one_number_are_python_numbers(function, numbers):
     assert math.isclose(function(*map(jnp.asarray, numbers)), function(*numbers))
 
 
-NAME: Any = "batch_norm"  # in place of a function
+NAME: Any = "batch_norm"  # a string instead of a function
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -150,7 +150,7 @@ GRAM_FUNCTIONS = [
 ]
 
 
-# All steps that rescale check their matrix in one place.
+# One function checks the matrix for all steps with rescaling.
 @pytest.mark.parametrize(
     "function",
     [
@@ -218,7 +218,7 @@ def test_arrays_of_other_shapes_or_elements_are_refused(function, x, message):
 
 
 def test_rounding_does_not_make_a_gram_matrix_asymmetric():
-    """By up to 1 % of the largest element."""
+    """An asymmetry of up to 1 % of the largest element is accepted."""
     rounded = jnp.array([[2.0, 0.5], [0.515, 1.0]])
     np.testing.assert_array_equal(geometry.mean_field.rescale_gram(rounded), rounded / 1.5)
 

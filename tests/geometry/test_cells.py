@@ -22,7 +22,7 @@ def circle(n, dtype=None):
 def test_equally_spaced_points_have_2n_cells_of_volume_1_over_2n(n):
     volumes = cell_volumes_2d(circle(n))
     np.testing.assert_allclose(volumes, np.full(2 * n, 1 / (2 * n)), rtol=1e-13)
-    assert abs(gamma_2d(circle(n)) - 1 / n) > 0.4 / n  # what the paper prints
+    assert abs(gamma_2d(circle(n)) - 1 / n) > 0.4 / n  # the paper prints 1/n
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -94,7 +94,7 @@ def test_cells_in_space_fill_it_in_opposite_pairs(n):
     volumes = np.asarray(volumes_3d(in_space(n)))
     assert len(volumes) == geometry.cells.number_of_cells(n, 3) == n * n - n + 2
     np.testing.assert_allclose(volumes.sum(), 1, rtol=1e-13)
-    np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)  # opposite signs, reversed order
+    np.testing.assert_allclose(volumes, volumes[::-1], atol=1e-14)  # opposite cells
     assert (volumes > 0).all()
 
 
@@ -126,7 +126,7 @@ def test_samples_in_special_position_have_no_volumes_in_space():
 
 
 def test_small_cells_are_not_rounding():
-    """Angles of 1e-12 in the plane, and a corner 1e-12 away from a third plane in space."""
+    """In the plane, an angle is 1e-12; in space, a corner is 1e-12 away from a third plane."""
     narrow = jnp.array([[2.0, 0.0], [3.0, 3e-12], [0.0, 1.0]])
     np.testing.assert_allclose(gamma_2d(narrow), 1e-12 / (2 * np.pi), rtol=1e-3)
     np.testing.assert_allclose(gamma_2d(narrow.at[1, 1].set(6e-16)), 0.25, rtol=1e-12)

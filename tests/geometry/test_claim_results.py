@@ -1,4 +1,4 @@
-"""What claims say of our networks is filled from the files of docs/results."""
+"""The sentences of claims about our networks have the numbers in the files of docs/results."""
 
 import json
 import re

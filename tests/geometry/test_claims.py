@@ -1,4 +1,4 @@
-"""The claims of three papers: what is recorded, how chance decides, and that errors are seen."""
+"""The claims of three papers: recorded verdicts, statistical decisions, and noticed errors."""
 
 # pyright: reportArgumentType=false
 
@@ -40,7 +40,7 @@ SAMPLED = {
 }
 MODULES = sorted({part.function.__module__ for claim in ALL for part in claim.checks})
 COMPUTED = [claim for claim in ALL if any(isinstance(part, Computed) for part in claim.checks)]
-# Everything that takes milliseconds: no draws, and no program of its own to compile.
+# Claims whose checks take milliseconds, because they draw nothing and compile nothing.
 QUICK = {
     "bn-decomposed": {
         "Section I, rank of a product",
@@ -127,7 +127,7 @@ def test_claims_are_frozen_and_every_source_is_measured_once():
 
 @pytest.mark.parametrize("kind", [Computed, Sampled])
 def test_functions_of_one_name_are_not_confused(kind, key):
-    """Two claims whose functions are both called f are decided each by its own."""
+    """Two claims with functions of the same name f are each decided by their own function."""
 
     def claim(name, value):
         def f(key):
@@ -195,7 +195,7 @@ def test_how_a_moment_is_judged(predicted, statistic, moment, side, holds, key):
     ("within", "against"), [(0.0, 0.52), (0.01, 0.53), (0.03, 0.52), (0.0, None)]
 )
 def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, against, key):
-    """One check, both ways; the default wrong number is 10 % larger."""
+    """The power of one two-sided check; the default wrong number is 10 % above the prediction."""
     part = Sampled("u", 0.5, UNIFORM, "u", "mean", within=within, against=against)
     (finding,) = claims.check(claim_of(part), key).findings
     beyond = max(0.0, (0.05 if against is None else against - 0.5) - within)
@@ -218,7 +218,7 @@ def test_the_power_is_that_of_a_normal_number_beyond_what_is_allowed(within, aga
     ],
 )
 def test_a_finding_by_hand(options, difference, stderr, tail):
-    """The moments 5.3 ± 0.2 and 3 ± 0.5 of 21 draws, beside a prediction of 5."""
+    """21 draws with mean 5.3 ± 0.2 and variance 3 ± 0.5, for a prediction of 5."""
     given: dict[str, Any] = {"predicted": 5.0, "draws": UNIFORM, "statistic": "u"} | options
     part = Sampled("x", **given)
     measured = Measurement({"u": 5.3}, 21, {"u": 0.2}, {"u": 3.0}, {"u": 0.5})
@@ -325,7 +325,7 @@ def test_a_verdict_lists_the_checks_that_contradict_the_record(key):
 
 
 def test_what_was_measured_before_is_not_measured_again(key):
-    """The number of draws is that of the precision, in whole keys."""
+    """The precision determines the number of draws, rounded up to whole keys."""
 
     def several(key):
         return {"v": jax.random.uniform(key, (4,))}
@@ -365,7 +365,7 @@ def test_the_worst_case_decides(relation, values, holds, key):
 
 @pytest.mark.parametrize("form", ["printed", "corrected", "rejected", "overread"])
 def test_what_is_not_a_number_is_never_as_recorded(form, key):
-    """And takes nothing from the checks that it is decided with."""
+    """A NaN does not change the p-values of other checks."""
 
     def with_nan(key):
         return uniform(key) | {"nothing": jnp.array(jnp.nan)}
@@ -400,7 +400,7 @@ def test_a_claim_without_checks_must_have_a_reason(call, key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # alone, the check would reject; among a hundred, it does not
+    z = 3.5  # a single check would reject, but one among a hundred does not
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]
@@ -414,12 +414,12 @@ def test_all_checks_are_decided_together():
     assert together[0].as_recorded
     np.testing.assert_allclose(together[0].findings[7].p_value, 100 * p, rtol=1e-3)
     near = {"uniform": measured["uniform"]._replace(mean=values | {"u3": 1.0 + 0.9999 * z})}
-    found = claims.decide([claim_of(*parts)], near)[0].findings  # p grows from test to test
+    found = claims.decide([claim_of(*parts)], near)[0].findings  # adjusted p-values never decrease
     assert found[3].p_value == found[7].p_value
 
 
 def several(functions):
-    """A claim that reads functions which have no names of their own."""
+    """A claim with one computed check for each function."""
     return claim_of(*(Computed("x", function) for function in functions))
 
 
@@ -587,7 +587,8 @@ def test_eq_10_obeys_the_corrected_bound(key):
 
 def test_algorithm_2_predicts_the_integral_over_the_angle():
     dims, m = 8 * 8 * 16, 32.0
-    # cos = (m + z)/√((m + z)² + χ²) with z normal along u and χ² of dims − 1 across it.
+    # cos = (m + z)/√((m + z)² + χ²), with a normal z along u, and χ² with dims − 1 degrees of
+    # freedom.
     z, weight = np.polynomial.hermite_e.hermegauss(60)
     chi = np.linspace(24, 40, 2001)
     density = np.exp((dims - 2) * np.log(chi / 32) - (chi**2 - 32**2) / 2)
@@ -596,7 +597,7 @@ def test_algorithm_2_predicts_the_integral_over_the_angle():
     np.testing.assert_allclose(mean_cosine(), expected, rtol=1e-9)
 
 
-# The whole run, once for all slow tests, as users run it: with XLA's optimizations.
+# All slow tests share one run with XLA's optimizations, as for users.
 OURS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
 
 
@@ -623,7 +624,7 @@ def test_every_outcome_is_as_recorded(measured):
 @pytest.mark.slow
 @pytest.mark.parametrize("module", MODULES)
 def test_outcomes_of_a_module_are_as_recorded(module, key):
-    """And its numbers, with a quarter of the draws; `make mutants` tries the module here."""
+    """The checks have a quarter of the draws. `make mutants` runs this test for papers' claims."""
     stated = [x for x in vars(importlib.import_module(module)).values() if isinstance(x, Claim)]
     trimmed = [
         replace(claim, checks=tuple(p for p in claim.checks if p.function.__module__ == module))
@@ -645,7 +646,7 @@ def test_what_must_fail_fails_by_far(measured):
                 assert abs(found.z) > 8, (verdict.claim.name, found)
 
 
-# Why a prediction that is 10 % off may stay unnoticed.
+# Reasons why a check may not notice a prediction that is wrong by 10 %.
 SLACK = "one-sided, with the slack that its text states"
 LOOSE = "a bound that is loose where it is drawn; another check has it where it is attained"
 RATE = "an exponent or a remainder, known to its tolerance only"
@@ -693,7 +694,7 @@ OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {
 
 
 def off_by_ten_percent(part: Check) -> list[Check]:
-    """The check with its prediction moved, by 0.1 where it is 0; bounds become sharper."""
+    """Checks with a prediction changed by 10 %, or by 0.1 if it is 0; bounds become sharper."""
     predicted = claims.number(part.predicted)
     step = 0.1 * (abs(predicted) or 1.0)
     side = part.side if isinstance(part, Sampled) else "="
@@ -705,7 +706,7 @@ def off_by_ten_percent(part: Check) -> list[Check]:
 
 @cache
 def sampled_checks() -> Claim:
-    """All sampled ones, with numbers for functions, so that many decisions cost little."""
+    """One claim with all sampled checks; predictions are numbers, so that decisions are fast."""
     number = claims.number
     return claim_of(
         *(
@@ -721,7 +722,7 @@ def sampled_checks() -> Claim:
 
 
 def noticed(claim: Claim, part: Check, measured) -> bool:
-    """Whether every such mistake in one check is, among all that are decided together."""
+    """Whether each change of 10 % in one check is noticed if all checks are decided together."""
     others = [] if isinstance(part, Computed) else [sampled_checks()]
     return not any(
         claims.decide([replace(claim, checks=[wrong]), *others], measured)[0].as_recorded
@@ -743,7 +744,7 @@ def test_every_prediction_that_is_off_by_ten_percent_is_noticed(paper, measured)
 
 @pytest.mark.slow
 def test_of_200_runs_at_most_one_has_a_false_alarm(monkeypatch):
-    """200 keys, at twice the standard errors: a quarter of the draws of a run each."""
+    """200 keys with twice the usual standard errors, that is, with a quarter of the draws."""
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
     found = false_alarms(range(1000, 1200), precision=2.0, processes=2)

@@ -1,4 +1,4 @@
-"""Wrong functions, and the claims of "Batch Normalization Decomposed" that must notice each."""
+"""Wrong functions, each with the claims of "Batch Normalization Decomposed" that must notice it."""
 
 import math
 from pathlib import Path
@@ -42,12 +42,12 @@ NEVER = result(lambda value: jnp.zeros_like(value))
 
 
 def field(name, change):
-    """Makes a function of which one field of the result is changed."""
+    """Change one field of the result of a function."""
     return result(lambda value: value._replace(**{name: change(getattr(value, name))}))
 
 
 def of(*, first=lambda x: x, last=lambda x: x):
-    """Makes a function whose first or last argument is changed."""
+    """Change the first or the last argument of a function."""
 
     def make(right):
         def wrong(*args, **options):
@@ -60,7 +60,7 @@ def of(*, first=lambda x: x, last=lambda x: x):
 
 
 def with_one_less(recenter):
-    """Of a sum that is divided by n − 1."""
+    """Subtract Σx/(n − 1) instead of the mean."""
 
     def wrong(x, *, axis=0):
         n = x.shape[axis]
@@ -92,7 +92,7 @@ def one_more(rows_needed):
 
 
 def weaker(bound):
-    """By 0.1 % in the exponent."""
+    """Make the exponent of the bound smaller by 0.1 %."""
     return lambda n, alpha, gamma: 1 - (1 - bound(n, alpha, gamma)) ** 0.999
 
 
@@ -101,7 +101,7 @@ def without_zeros(reachable):
 
 
 def without_parallels(reachable):
-    """Of samples that are turned a little."""
+    """Rotate samples slightly, so that no samples are parallel."""
     return lambda x: reachable(x + 1e-3 * jnp.stack([jnp.sin(3 * x[:, 1]), jnp.cos(x[:, 0])], 1))
 
 
@@ -269,7 +269,7 @@ MUTATIONS = [
         networks.neuron_per_point, "unbiased", result(lambda wb: (wb[0], 0 * wb[1])), (DISCUSSION,)
     ),
 ]
-# The network's weights have any scale where samples are compared, as in all figures.
+# No claim notices the scale of a network, because all figures compare samples with each other.
 SURVIVORS = [Mutation(geometry.random_network, "scaled", field("x", lambda x: 2 * x), (FIG_1,))]
 
 

@@ -1,4 +1,4 @@
-"""Functions that claims of the pruning paper rely on, made wrong: a check of theirs must fail."""
+"""Wrong versions of functions that claims of the pruning paper use: a check must fail."""
 
 from dataclasses import replace
 
@@ -44,27 +44,27 @@ TESTS = tuple(f"Section 2.1, test ({n})" for n in (1, 2, 3))
 
 
 def of_other_variance(right):
-    """n in the denominator of the variance."""
+    """Divide by n instead of n − 1 in the variance."""
     return lambda x: jnp.std(x, axis=1)
 
 
 def with_own(right):
-    """The gaps of the overlap's first filter: one fewer is counted."""
+    """Count one filter less in the overlap."""
     return lambda a, b, *, ratio: right(a, b, ratio=ratio) - 1 / (ratio * a.size)
 
 
 def without_l1(right):
-    """The scores by l1 are those by l2."""
+    """Replace the scores by l1 with the scores by l2."""
     return lambda v: (scores := right(v)) | {"l1": scores["l2"]}
 
 
 def with_squares(right):
-    """GM sums squared distances."""
+    """Let GM sum squared distances."""
     return lambda v: right(v) | {"gm": jnp.square(v[:, None] - v[None]).sum((1, 2))}
 
 
 def to_the_centroid(right):
-    """Fermat's scores are distances to the centroid."""
+    """Let Fermat's scores be distances to the centroid."""
     return lambda v: right(v) | {"fermat": jnp.linalg.norm(v - v.mean(0)[None], axis=1)}
 
 
@@ -294,7 +294,7 @@ COMPUTED = [
 
 @pytest.fixture
 def optimized():
-    """Draws take a quarter of the time."""
+    """Run with XLA's optimizations, because draws then take a quarter of the time."""
     jax.config.update("jax_disable_most_optimizations", False)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
@@ -304,7 +304,7 @@ def optimized():
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
 def test_a_wrong_function_is_noticed(mutation, monkeypatch, key):
-    """By what is computed if it can be, which takes less time than draws."""
+    """Computed checks run first, because they take less time than sampled checks."""
     left = unnoticed(monkeypatch, mutation, COMPUTED, key)
     drawn = mutation._replace(claims=tuple(left))
     assert unnoticed(monkeypatch, drawn, PAPERS["cwda"], key, precision=1.5) == []

@@ -1,4 +1,4 @@
-"""Wrong functions, and the claims of the unitization paper that must notice each."""
+"""Wrong functions, each with the claims of the unitization paper that must notice it."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +42,7 @@ def not_a_number_at_zero(function):
 
 
 def of(option, value):
-    """Makes a function that ignores an option."""
+    """Set an option to a fixed value, whatever the caller passes."""
     return lambda right: lambda *args, **options: right(*args, **{**options, option: value})
 
 
@@ -61,7 +61,7 @@ def without_root_of_dimension(function):
 
 
 def without_squares(function):
-    """Σ (e + v − e′ − v′)."""
+    """Compute Σ (e + v − e′ − v′) without the squares of e and e′."""
     return lambda e, v, f, w, *, radius: function(
         jnp.sqrt(jnp.abs(e)), v, jnp.sqrt(jnp.abs(f)), w, radius=radius
     )
@@ -76,7 +76,7 @@ def mean_for_least(bound):
 
 
 def without_two(bound):
-    """At min alpha = 0."""
+    """Subtract 2 from the bound if an alpha is 0."""
 
     def wrong(alpha, *args):
         at_zero = (jnp.min(jnp.asarray(alpha)) == 0) & (jnp.ndim(alpha) > 0)
@@ -86,7 +86,7 @@ def without_two(bound):
 
 
 def one_at_zero(bound):
-    """E max(‖X‖, 1) where alpha is 0: a case below norm 1 is missing."""
+    """Return E max(‖X‖, 1) + E max(‖Y‖, 1) if an alpha is 0, which is wrong for norms below 1."""
 
     def wrong(alpha, x, y):
         r, s = (jnp.maximum(jnp.linalg.norm(z, axis=1), 1) for z in (x, y))
@@ -260,7 +260,8 @@ MUTATIONS = [
     Mutation(shift.emd_critic, "descending", times(-1.0), (ALG_3,)),
     Mutation(shift.emd_critic, "without the sigmoid", times(1e7), (ALG_3,)),
 ]
-# Seen by no claim of this paper: K is not known, hence no number of the critic's is predicted.
+# No claim of this paper notices this mutation: the Lipschitz constant K is not known, so no claim
+# predicts a value of the critic.
 SURVIVORS = [Mutation(shift.emd_critic, "halved", HALF, (ALG_3,))]
 
 

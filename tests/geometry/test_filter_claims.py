@@ -1,4 +1,4 @@
-"""Claims of the pruning paper on Gaussian filters that no function computes, right and wrong."""
+"""True and false claims of the pruning paper on Gaussian filters that no function computes."""
 
 import jax
 import numpy as np
@@ -23,12 +23,12 @@ def spearman_and_ratio_variance(x, y):
     ],
 )
 def test_table_4_is_as_printed(table, sums):
-    """By criterion the sums of the paper's columns, which one wrong digit changes."""
+    """The column sums of the paper for each criterion, which a wrong digit would change."""
     np.testing.assert_allclose(np.reshape(table, (18, 3)).sum(0), sums, atol=1e-6)
 
 
 def test_unrelated_scores_have_small_ratio_variances():
-    """Section 3.2 takes a small Var(X/Y) for alike rankings: independent norms have it too."""
+    """Section 3.2 infers similar rankings from a small Var(X/Y): independent norms have it too."""
     dims, count = 576, 20_000
     x, y = np.sqrt(np.random.default_rng(0).chisquare(dims, (2, count)))
     correlation, variance = spearman_and_ratio_variance(x, y)
@@ -37,7 +37,7 @@ def test_unrelated_scores_have_small_ratio_variances():
 
 
 def test_a_smaller_ratio_variance_may_come_with_a_smaller_correlation(key):
-    """Of Gaussian layers l1-l2 have the smaller ratio variance, Fermat-GM the same ranking."""
+    """Gaussian filters: l1 and l2 have the smaller ratio variance, Fermat and GM equal rankings."""
     layers = jax.random.normal(key, (40, 64, 576))
     scores = {
         name: np.asarray(jax.jit(jax.vmap(score))(layers))
@@ -57,7 +57,7 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
     generator = np.random.default_rng(1)
     for share in (0.01, 0.1, 0.5):
         log_y, noise = generator.standard_normal((2, 1000))
-        # Sharp where the residual is uncorrelated with log x, not with log y.
+        # The bound is sharp if the residual is uncorrelated with log x, but not if with log y.
         noise -= noise.mean() + (log_y - log_y.mean()) * (noise @ log_y) / (log_y @ log_y)
         noise *= np.std(log_y) / np.std(noise)
         for log_x in (log_y + share * noise, (1 - share**2) * log_y + share * noise, -log_y):
@@ -71,7 +71,7 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
 
 
 class TestLemma3:
-    """A = (|X|² − |Y|²)² over B = 2 |X| |Y| for X, Y from N(0, c² I) in k dimensions."""
+    """A = (|X|² − |Y|²)² and B = 2 |X| |Y| for X and Y from N(0, c² I) in k dimensions."""
 
     @staticmethod
     def draw(c, k, count=400_000):
@@ -123,7 +123,7 @@ class TestLemma3:
         assert self.z_score_of_variance(a / b, printed) > 5
 
     def test_no_ratio_depends_on_the_unit(self):
-        """Large k or small c makes nothing vanish: A/B has mean 2 c² in every dimension."""
+        """Neither a large k nor a small c makes A/B vanish, whose mean is 2 c² in any dimension."""
         small, large = (np.divide(*self.draw(c, 30)) / c**2 for c in (0.01, 10.0))
         np.testing.assert_allclose(small, large, rtol=1e-9)
         assert 2 < small.mean() < 2.1

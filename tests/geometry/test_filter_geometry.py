@@ -48,7 +48,8 @@ def test_moments_are_those_of_scipys_distributions():
 
 
 def test_a_layer_of_gaussian_filters_has_them(key):
-    # But for variances over pairs: these are dependent, and a layer's own mean is removed.
+    # Without variances over pairs, which are biased: pairs are dependent, and the mean of the layer
+    # is subtracted.
     unbiased = ("norm_mean", "norm_variance", "cosine_mean", "cosine_size", "distance_mean")
     expected = gaussian_filter_geometry(40, std=0.5)._asdict()
 
@@ -68,7 +69,7 @@ def test_a_layer_by_hand():
     np.testing.assert_allclose(found.cosine_size, 1 / 3, rtol=1e-12)
     np.testing.assert_allclose(found.angle_mean, 2 * np.pi / 3)
     np.testing.assert_allclose(found.distance_mean, (5**0.5 + 4 + 13**0.5) / 3)
-    # Over the three pairs, one of which is opposite and two at a right angle.
+    # One of the three pairs is opposite, and two pairs have a right angle.
     np.testing.assert_allclose(found.cosine_variance, 2 / 9)
     np.testing.assert_allclose(found.angle_variance, (np.pi / 2) ** 2 * 2 / 9)
     np.testing.assert_allclose(found.distance_variance, np.var([5**0.5, 4, 13**0.5]))
@@ -77,7 +78,7 @@ def test_a_layer_by_hand():
 def test_differences_do_not_vanish_with_the_dimension():
     for dims in (64, 10_000):
         norms = 2 * gaussian_filter_geometry(dims).norm_variance
-        assert abs(norms - 1) < 0.01  # c², where the theorem has equal norms
+        assert abs(norms - 1) < 0.01  # tends to c², not to 0 as for equal norms
     v = np.random.default_rng(0).normal(size=(3, 40_000, 64))
     difference = np.linalg.norm(v[0] - v[1], axis=1) - np.linalg.norm(v[0] - v[2], axis=1)
     assert abs(difference.var() - 1.5) < 5 * 1.5 * (2 / 40_000) ** 0.5
@@ -93,7 +94,7 @@ def test_norms_deviate_by_less_than_their_envelope():
     v = np.random.default_rng(0).normal(size=(200, 64, 36))
     error = abs(np.linalg.norm(v, axis=2) - float(gaussian_filter_geometry(36).norm_mean))
     assert np.mean(error.max(1) > norm_envelope(64)) <= 0.05
-    assert error.max() > 2  # not vacuous
+    assert error.max() > 2  # so the bound is not far too large
 
 
 @pytest.mark.parametrize(("num_filters", "dims"), [(8, 3), (256, 64), (5, 4)])
@@ -104,7 +105,7 @@ def test_welch(num_filters, dims, key):
 
 
 def test_a_simplex_attains_welchs_bound():
-    simplex = jnp.asarray(np.eye(5) - 1 / 5)  # five vectors in four dimensions
+    simplex = jnp.asarray(np.eye(5) - 1 / 5)  # five vectors of rank 4
     cosine = np.abs(np.cos(angles(simplex)))[0, 1]
     np.testing.assert_allclose(cosine, welch_bound(5, 4), rtol=1e-12)
 

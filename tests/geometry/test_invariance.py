@@ -26,7 +26,7 @@ def square_distances(g):
 
 @pytest.mark.parametrize("unit", [1e30, 1e-30])
 def test_the_next_layer_has_the_unit_of_its_batch_in_float32_too(unit):
-    """The radius has it, the Gram matrix has none; squares of such numbers are no float32."""
+    """The radius has the unit of the batch, the Gram matrix has none. Squares would overflow."""
     x = np.array([[4.0], [1.0], [1.0]], np.float32)
     found = expected(jnp.asarray(x * np.float32(unit)))
     np.testing.assert_allclose(found.radius, 3 * unit, rtol=1e-5)
@@ -36,7 +36,7 @@ def test_the_next_layer_has_the_unit_of_its_batch_in_float32_too(unit):
 
 
 def batch(n, radius, seed: Any = 0):
-    """First sample and centre of the others `radius` apart and not orthogonal."""
+    """A batch whose first sample is at distance `radius` from the mean of the others."""
     x = np.random.default_rng(seed).normal(size=(n, 7))
     x[1:] = 0.03 * (x[1:] - x[1:].mean(0)) + 0.4
     away = x[0] - x[1:].mean(0)
@@ -139,7 +139,7 @@ def test_the_spread_of_a_cluster_grows_in_finite_networks(n, width):
         return (spread(last) - spread(x)) / layers
 
     mean, stderr, _ = monte_carlo(growth, jax.random.key(0), chains)
-    assert mean > 5 * stderr  # unstable
+    assert mean > 5 * stderr  # so the batch is unstable
     assert abs(mean - np.log(cluster_growth(n))) < 5 * stderr + 3 / width
 
 

@@ -37,7 +37,7 @@ def relu_product(key, cos):
 @pytest.mark.parametrize("cos", [-0.9, 0.0, 0.5])
 def test_relu_covariance_is_the_arccosine_kernel(cos, key):
     mean, stderr, _ = monte_carlo(relu_product, key, 100_000, parameters=(jnp.asarray(cos),))
-    assert stderr < 0.01  # a wrong kernel would be seen
+    assert stderr < 0.01  # small enough to notice a wrong kernel
     expected = kernel(jnp.array([[1.0, cos], [cos, 1.0]]))[0, 1]
     assert abs(mean - expected) < 5 * stderr
 
@@ -59,7 +59,7 @@ def test_kernel_exceeds_the_inner_product_but_for_parallel_vectors(key):
     k = kernel(g)
     generic = (k - g)[:6, :6][np.triu_indices(6, 1)]
     assert (generic > 0).all()
-    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # which the paper leaves out
+    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # parallel samples
     np.testing.assert_allclose(k[0, 7], 0, atol=1e-14)
     assert (jnp.diagonal(k) == jnp.diagonal(g)).all()
 
@@ -132,7 +132,7 @@ def test_infinite_width_has_an_odd_state_with_a_finite_spread(n, ratio, spread, 
     assert abs(found.norm_ratio - ratio) < 0.01
     assert abs(np.degrees(found.spread) - spread) < 0.01
     assert abs(np.degrees(found.angle) - angle) < 0.01
-    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # it tends to 3π/n
+    assert abs(found.spread * n / (3 * np.pi) - 1) < 2.1 / n  # the spread tends to 3π/n
 
 
 @pytest.mark.parametrize("n", [3, 5, 6])
@@ -179,7 +179,7 @@ def test_expected_norm_factor_is_what_layers_do(key):
 
     mean, stderr, _ = monte_carlo(draw, key, 50_000)
     assert abs(mean - expected_norm_factor(5)) < 5 * stderr
-    assert abs(mean - 1) > 50 * stderr  # what Theorem 14 prints
+    assert abs(mean - 1) > 50 * stderr  # Theorem 14 prints 1
 
 
 def test_a_layer_needs_a_neuron():
@@ -205,9 +205,9 @@ def test_nan_is_not_lost_in_compiled_programs():
 
 @pytest.mark.parametrize("width", [1000, 10_000, 10_001, 20_000, 100_000])
 def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width):
-    """By SciPy: weights of N(0, 2/d), half of the neurons active on average."""
+    """The exact sum by SciPy, for weights from N(0, 2/d)."""
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5
-    # The rest of the series is O(width⁻³); its second term is 2·10⁻⁹ at 10,000.
+    # The series omits O(width⁻³). At width 10,000, its last term is 2·10⁻⁹.
     np.testing.assert_allclose(expected_norm_factor(width), mean, rtol=0, atol=4e-11)

@@ -37,7 +37,7 @@ TANH = kernel_map(jnp.tanh)
 @pytest.mark.parametrize(
     ("activation", "kinks", "closed"),
     [
-        # The kernel of Cho and Saul (2009), the arcsine kernel, Hermite series by hand.
+        # The kernel of Cho and Saul (2009), the arcsine kernel, and Hermite series by hand.
         (*RELU, lambda r: (np.sqrt(1 - r**2) + (np.pi - np.arccos(r)) * r) / np.pi),
         (jax.scipy.special.erf, (), lambda r: np.arcsin(2 * r / 3) / np.arcsin(2 / 3)),
         (jnp.sin, (), lambda r: np.sinh(r) / np.sinh(1)),
@@ -57,7 +57,7 @@ def normal_density(mpmath, x):
 
 
 def mean_of_elu(mpmath, mean, std):
-    """E ELU(mean + std z)."""
+    """The mean E ELU(mean + std z) of a standard normal z."""
     ratio = mean / std
     linear = mean * mpmath.ncdf(ratio) + std * normal_density(mpmath, ratio)
     return linear + mpmath.exp(mean + std**2 / 2) * mpmath.ncdf(-ratio - std) - mpmath.ncdf(-ratio)
@@ -80,7 +80,7 @@ def mean_of_hard_tanh(mpmath, mean, std):
     ],
 )
 def test_functions_with_kinks_agree_with_mpmath(cosine, activation, kinks, value, inner):
-    """One integral is taken by hand, the other in 30 digits, between the kinks."""
+    """One integral is exact; mpmath computes the other integral to 30 digits, between the kinks."""
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(30):
         rho = mpmath.mpf(cosine)
@@ -135,7 +135,7 @@ def test_the_expansion_at_one():
         deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
         assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
     assert cubic_term(kernel_map(jnp.tanh)) == 0
-    for std in (0.7, 2.5):  # kinks away from the mean, in other units than deviations
+    for std in (0.7, 2.5):  # kinks away from the mean, with `std` other than 1
         kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0), std=std)
         deficit = 1 - kernel(math.cos(0.01)) - kernel.slope * 0.01**2 / 2
         assert abs(-deficit / 0.01**3 / cubic_term(kernel) - 1) < 0.03
@@ -183,7 +183,7 @@ def test_ten_thousand_layers_take_less_than_a_second():
     begin = time.perf_counter()
     layers(kernel, start).block_until_ready()
     assert time.perf_counter() - begin < 1
-    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # falls like 3π/L
+    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # angle: 3π/layers
 
 
 def test_the_stable_fixed_point_is_where_layers_lead():
@@ -206,7 +206,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
-    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # rounding errors
+    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # by rounding
     assert critical.depth_scale > 1e9
     none = jnp.zeros(0)
     square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
@@ -214,7 +214,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
 
 
 def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():
-    """κ = (sinh σ²ρ)/(sinh σ²) · 0.9 + 0.1 for φ = sin: dρ/dσ by the implicit function theorem."""
+    """For φ = sin, κ = 0.9 (sinh σ²ρ)/(sinh σ²) + 0.1; dρ/dσ by the implicit function theorem."""
 
     def point(std):
         return fixed_point(mixed_map(kernel_map(jnp.sin, std=std), bias=0.1)).cosine
@@ -241,7 +241,7 @@ def test_mixed_and_layer_norm_maps_by_hand():
 
 
 def test_fields_of_a_truncated_series_by_hand():
-    """φ = exp at σ² = v: the powers are e⁻ᵛ vᵏ/k!, κ′(1) is v, and E φ² is e²ᵛ."""
+    """For φ = exp and σ² = v, the powers are e⁻ᵛ vᵏ/k!, κ′(1) is v, and E φ² is e²ᵛ."""
     v = 1.44
     kernel = kernel_map(jnp.exp, std=1.2, terms=4)
     powers = np.exp(-v) * v ** np.arange(4) / [1, 1, 2, 6]
@@ -273,9 +273,9 @@ def test_fields_of_a_truncated_series_by_hand():
 
 
 def test_a_step_has_as_many_terms_as_are_asked_for():
-    """E eᵘ eᵛ = √(eᵃ eᵇ) Σ gᵏ/k!, of which three terms are summed; the diagonal is exact."""
+    """E eᵘ eᵛ = √(eᵃ eᵇ) Σ gᵏ/k! is truncated to three terms, except on the diagonal."""
     g = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    rounded = g - 1e-18 * np.diag([0, 0, 1])  # as recentering leaves a zero
+    rounded = g - 1e-18 * np.diag([0, 0, 1])  # a zero after the rounding of recentering
     found = jax.jit(lambda g: activation_step(g, jnp.exp, terms=3))(rounded)
     norms = np.exp(np.diag(g) / 2)
     expected = np.outer(norms, norms) * (1 + g + g**2 / 2)
@@ -332,7 +332,7 @@ def test_norms_of_gram_matrices_are_those_of_batches(key):
 
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
 def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
-    """Three layers: the first is exact in the mean at any width, the others differ by c/width."""
+    """In expectation, the first of three layers is exact; later layers differ by c/width."""
     g = jnp.array([[1.0, 0.4], [0.4, 1.5]])
     infinite = g
     for _ in range(3):
@@ -353,8 +353,8 @@ def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
         )
         scaled.append((width * (mean - infinite), width * stderr))
     (first, first_error), *others = scaled
-    assert (abs(first) > 5 * first_error).any()  # the difference is seen
-    for product, stderr in others:  # and is that of 1/width, to first order
+    assert (abs(first) > 5 * first_error).any()  # the difference is significant
+    for product, stderr in others:  # and decreases as 1/width, to first order
         assert (abs(product - first) < 4 * np.hypot(stderr, first_error) + 0.25 * abs(first)).all()
 
 

@@ -1,4 +1,4 @@
-"""No random key is consumed twice in networks, estimates, ranks, cells and claims."""
+"""No random key is used twice in networks, estimates, ranks, cells and claims."""
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,11 @@ def test_every_draw_of_an_estimate_has_a_key_of_its_own(options, key):
         one = jax.devices()[:1]
         monte_carlo(lambda k: jax.random.normal(k, shape), key, 60, devices=one, **options)
     use.assert_once()
-    assert use.count("normal") >= 60 // (rows or 1)  # the last chunk may be filled up
+    assert use.count("normal") >= 60 // (rows or 1)  # the last chunk may have additional draws
 
 
 def test_rounds_of_an_estimate_go_on_where_the_last_one_ended(key):
-    """With a target, 1,000 keys are drawn first, and 250 in the next round."""
+    """With a target, the first round uses 1,000 keys, and the second round the next 250 keys."""
     with key_use.recorded() as use:
         found = monte_carlo(
             jax.random.normal,

@@ -1,4 +1,4 @@
-"""Every array function of `geometry` on a mesh, of Explicit axes as of Auto ones: one result."""
+"""Every array function of `geometry` gives the same result on meshes of Explicit and Auto axes."""
 
 import inspect
 from functools import cache, partial
@@ -41,7 +41,7 @@ def estimate(function, x, **options):
     return function(noisy_mean, KEY, 100, parameters=(x,), **options)
 
 
-# Each function and the array to shard, along either axis that eight devices divide.
+# Each function with an array that is sharded along each axis whose size is a multiple of 8.
 FUNCTIONS = {
     "gram": (geometry.gram, X),
     "angles": (geometry.angles, X),
@@ -143,7 +143,8 @@ MESHES = {
     "explicit": jax.make_mesh((8,), ("data",)),
     "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
 }
-# In seconds: samples over Explicit axes, which are the stricter ones. The rest is slow.
+# Samples over Explicit axes, which raise more errors than Auto axes, are fast. All other cases are
+# slow.
 each_mesh = pytest.mark.parametrize(
     "mesh",
     [
@@ -151,7 +152,7 @@ each_mesh = pytest.mark.parametrize(
         for kind, mesh in MESHES.items()
     ],
 )
-# Trees are compiled for a minute in all; a random network is also checked recentred.
+# Trees take a minute to compile. A random network is also tested with recentering.
 SLOW = {"tree_gram", "tree_gram_vector", "step", "neurons", "depth_bound", "limit_ratio", "limits"}
 SLOW |= {"random_network"}
 PLACES = [
@@ -169,7 +170,7 @@ each_place = pytest.mark.parametrize(("name", "spec"), PLACES)
 
 
 def with_gradient(name):
-    """The function, compiled with its gradient where it has one; on the host as it is."""
+    """The function with its gradient (or None), compiled unless the function runs on the host."""
     function = FUNCTIONS[name][0]
     if name in ON_HOST:
         return lambda x: (function(x), None)
@@ -186,7 +187,7 @@ def with_gradient(name):
 
 @cache
 def alone(name):
-    """By NumPy, without a program; on the host as it is."""
+    """The result without a mesh, evaluated in NumPy unless the function runs on the host."""
     call, x = with_gradient(name), jnp.asarray(FUNCTIONS[name][1])
     found, gradient = call(x) if name in ON_HOST else evaluated(call, x)
     assert gradient is None or np.isfinite(gradient).all()
@@ -222,7 +223,7 @@ def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh
     assert_close(with_gradient(name)(sharded(name, mesh, spec)), alone(name))
 
 
-# Operation by operation, each compiled for the devices: samples of those that decide by shape.
+# These functions also run without `jit`, as examples of functions that branch on shapes.
 EAGER = {"angles", "filter_geometry"}
 
 

@@ -37,7 +37,7 @@ def test_estimates_lie_within_their_standard_errors(key):
 
     scores = np.asarray(jax.vmap(error)(jax.random.split(key, 2000)))
     assert abs(scores.mean()) < 0.1
-    assert 0.93 < scores.std() < 1.13  # Student's t with 49 degrees of freedom: 1.02
+    assert 0.93 < scores.std() < 1.13  # Student's t with 49 degrees of freedom has 1.02
 
 
 def test_a_large_mean_in_float32_does_not_spoil_the_standard_error(key):
@@ -135,7 +135,7 @@ def test_neither_devices_nor_batches_change_a_result(key):
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_one_key_may_have_many_draws(devices, key):
-    """One device takes three keys at a time, and the last time only two of them count."""
+    """A device takes three keys at a time. In the last chunk, only two keys count."""
 
     def many(key):
         return jax.random.exponential(key, (25, 2))
@@ -159,7 +159,7 @@ def test_parameters_reach_the_draw_without_recompilation(key):
         monte_carlo(draw, key, 100, parameters=(jnp.array(scale),)) for scale in (1.0, 7.0)
     )
     np.testing.assert_allclose(seven.mean, 7 * one.mean, rtol=1e-12)
-    assert len(traced) <= 3  # shape and program of the first call, shape of the second
+    assert len(traced) <= 3  # the first call traces for shape and program, the second for shape
 
 
 def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
@@ -168,9 +168,7 @@ def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
         for size in (500, 4000)
     ]
     assert found[0].stderr <= 0.004
-    assert (
-        found[0].samples == found[1].samples == 5956
-    )  # the first end of a round above 1/12/0.004²
+    assert found[0].samples == found[1].samples == 5956  # the first round end above 1/12/0.004²
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12)
     whole = monte_carlo(jax.random.uniform, key, 5956)
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)
@@ -193,12 +191,12 @@ def test_drawing_stops_when_every_number_is_precise(key):
 
 
 def test_drawing_stops_by_the_error_of_draws_not_of_keys(key):
-    """Ten draws of a key count as ten: as many draws as with a key for each, up to a round."""
+    """With ten draws per key, drawing stops after as many draws as with one draw per key."""
 
     def draw(key):
         return jax.random.uniform(key, (10,))
 
-    target = (1 / 12) ** 0.5 / 300  # 90,000 draws
+    target = (1 / 12) ** 0.5 / 300  # reached with 90,000 draws
     estimate = monte_carlo(draw, key, 10**6, draws_per_key=10, target_stderr=target)
     assert estimate.stderr <= target
     assert 85_000 < estimate.samples < 95_000 * 1.25
@@ -268,7 +266,7 @@ def test_impossible_arguments(key):
 @pytest.mark.parametrize("scale", [1e10, 1e15, 1e18])
 @pytest.mark.parametrize("devices", [1, 3])
 def test_powers_that_overflow_are_not_computed(scale, devices, key):
-    """The mean and its error need second powers alone, 10³⁶ in float32."""
+    """The mean and its error need only second powers, which are 10³⁶ here and fit float32."""
 
     def draw(key):
         return jnp.float32(scale) * jax.random.normal(key, (2,), "float32")

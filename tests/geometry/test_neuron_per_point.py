@@ -32,7 +32,7 @@ def test_vertices_are_those_of_qhull(n, k):
 
 
 def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
-    # The last point is ahead neither in its own direction nor in the whitened one.
+    # The last point does not exceed the other points in its own or in the whitened direction.
     x = np.array([[0.0, 0.0], [10.0, 1.0], [10.0, -1.0], [0.0, 1.0], [0.0, -1.0], [9.0, 1.01]])
     assert hull_vertices(jnp.asarray(x))[-1]
     assert not hull_vertices(jnp.asarray(x))[0]

@@ -1,4 +1,4 @@
-"""Every numbered object that a paper prints has a claim, and claims name no other."""
+"""Every numbered object of a paper has a claim, and claims name no other numbered objects."""
 
 import json
 from pathlib import Path

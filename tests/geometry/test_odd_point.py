@@ -53,7 +53,7 @@ def test_a_batch_by_hand():
 
 @pytest.mark.parametrize(("ratio", "expected"), [(2.9, False), (3.1, True)])
 def test_an_odd_point_of_seven_is_three_times_as_long_at_least(ratio, expected):
-    """(n − 1)/2, not n/2 = 3.5."""
+    """The threshold is (n − 1)/2 = 3, not n/2 = 3.5."""
     x = invariant_representation(7, 2)
     x = x.at[0].multiply(ratio / 6)
     np.testing.assert_allclose(odd_point(gram(x)).norm_ratio, ratio)
@@ -90,7 +90,7 @@ def test_one_odd_point_is_told_from_two_and_from_none(key):
     assert is_odd(gram(jnp.roll(invariant_representation(7, 2), 3, axis=0)))
     assert not is_odd(gram(jax.random.normal(key, (7, 30))))
     tree = jax.jit(tree_gram, static_argnums=1)(jnp.linspace(-1, 1, 7), 1000)
-    assert not is_odd(tree.gram)  # both ends
+    assert not is_odd(tree.gram)  # both ends are long
 
 
 @pytest.mark.parametrize(

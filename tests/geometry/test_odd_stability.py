@@ -27,7 +27,7 @@ def gram_of(n, state):
 
 
 def radius_of_the_whole_batch(g):
-    """The spectral radius of ReLU's map of symmetric n × n matrices, but for their scale."""
+    """The spectral radius of ReLU's map of symmetric n × n matrices with fixed trace."""
     n = len(g)
     rows, columns = np.triu_indices(n)
 
@@ -46,7 +46,7 @@ def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
     np.testing.assert_allclose(found.state, odd_state(8), rtol=1e-10)
     whole = radius_of_the_whole_batch(gram_of(8, odd_state(8)))
     np.testing.assert_allclose(found.radius, whole, rtol=1e-8)
-    assert found.radius < 1  # stable
+    assert found.radius < 1  # so the odd state is stable
 
 
 def test_the_symmetric_batch_of_relu_is_stable():
@@ -76,13 +76,13 @@ def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
     found = odd_stability(10, jax.nn.gelu)
     assert found is not None
     assert found.state.spread < 1e-6
-    assert found.radius < 1  # the collapsed cluster is stable, unlike that of ReLU
-    assert symmetric_stability(10, jax.nn.gelu).radius > 1  # and any deviation from alike grows
+    assert found.radius < 1  # the collapsed cluster is stable, unlike for ReLU
+    assert symmetric_stability(10, jax.nn.gelu).radius > 1  # the symmetric state is unstable
     assert odd_stability(10, jnp.tanh) is None
 
 
 def test_a_slope_below_zero_changes_the_growth_as_by_hand():
-    """Leaky ReLU of slope s: g = n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
+    """For leaky ReLU of slope s, g = n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
     n, s = 10, 0.1
     growth = n**2 * (1 + s**2) / ((1 + s**2) * ((n - 1) ** 2 + 1) + 4 * s * (n - 1))
     cubic = (1 - s) ** 2 / (1 + s**2) / (3 * np.pi)
@@ -95,9 +95,9 @@ def test_a_slope_below_zero_changes_the_growth_as_by_hand():
 
 
 def test_the_spread_of_relu_at_finite_width_by_hand():
-    """Before ReLU, the odd sample is r = n − 1 times as long as the others and opposite to them."""
+    """Before ReLU, the odd sample is −r = −(n − 1) times each other sample."""
     n, r, width = 10, 9, 400
-    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variances and the covariance of one unit
+    spread = 2 * (1 + 2 / (n - 2)) - 1  # relative variance of one neuron
     distance = 6 * (r**4 + 1) / (r**2 + 1) ** 2 - 1
     both = 2 / (r**2 + 1) - 1
     found, infinite = spread_distribution(n, width, *RELU), np.log(cluster_growth(n)) / 2
@@ -113,7 +113,7 @@ def test_the_spread_of_relu_at_finite_width_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "error"), [(300, 0.25), (1000, 0.12), (3000, 0.06)])
 def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
-    """ReLU, 30 samples, in NumPy: noise, mean and deviation, to first order in n/width."""
+    """Layers of ReLU in NumPy have this noise, mean and deviation, to first order in n/width."""
     n, layers, rng = 30, 4000, np.random.default_rng(0)
     gram, spreads = gram_of(n, odd_state(n)), []
     for _ in range(layers):
@@ -131,7 +131,7 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
     assert expected is not None
     found, deviation = np.array(spreads[200:]), expected.mean / expected.shape**0.5
     np.testing.assert_allclose(np.diff(np.log(found)).var(), expected.noise, rtol=error)
-    stderr = deviation * (2 * n / layers) ** 0.5  # it forgets within n layers
+    stderr = deviation * (2 * n / layers) ** 0.5  # spreads n layers apart are independent
     assert abs(found.mean() - expected.mean) < 4 * stderr + error * expected.mean / 4
     np.testing.assert_allclose(found.std(), deviation, rtol=0.2 + error)
 
@@ -150,7 +150,7 @@ def test_impossible_arguments():
 
 
 def bent(x):
-    """ReLU with another bend, which no factor of the preactivations leaves as it is."""
+    """A ReLU with a second kink, so that the scale of the preactivations matters."""
     return jax.nn.relu(x) - 0.3 * jax.nn.relu(x - 0.4)
 
 
@@ -181,7 +181,7 @@ def test_a_standard_deviation_of_two_is_one_of_an_activation_of_twice_its_input(
 
 
 def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
-    """κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1), at any standard deviation."""
+    """The growth is κ′(ρ)/((1 − 1/n)(1 − κ(ρ))) at ρ = −1/(n − 1), for any `std`."""
     n, std = 8, 1.7
     kernel = geometry.mean_field.kernel_map(jnp.tanh, std=std)
     rho = -1 / (n - 1)
@@ -197,7 +197,7 @@ def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
 
 
 def test_the_spread_is_that_of_the_kinks_as_the_cluster_meets_them():
-    """E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)) at σ = std/√(n − 1), with k = √(2π)/(6π), by sums."""
+    """The reference sums E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)), σ = std/√(n − 1), k = √(2π)/(6π)."""
     n, std = 40, 2.0
     x = np.linspace(-9, 9, 2_000_001)
     density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])

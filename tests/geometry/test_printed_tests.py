@@ -1,4 +1,4 @@
-"""Two tests of weights in the form that the paper prints."""
+"""Two tests of weights, as the paper prints them."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from pruning.weight_tests import filter_stds
 
 @pytest.fixture
 def layers(key):
-    """500 layers of 16 Gaussian filters of 144 dims, all of one scale."""
+    """500 layers of 16 Gaussian filters of 144 weights, all with standard deviation 0.1."""
     return 0.1 * jax.random.normal(key, (500, 16, 144))
 
 
@@ -27,8 +27,8 @@ def assert_size(found, level, expected):
 
 
 def at_the_boundary(key, layers, n, dims, margin):
-    """Layers in which the σⱼ spread by `margin` in relation to their mean."""
-    own = 1 / (2 * dims - 2)  # of Gaussian filters
+    """Layers in which the relative spread of the σⱼ is `margin`."""
+    own = 1 / (2 * dims - 2)  # spread of the estimates σⱼ of Gaussian filters
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
     return scale * jax.random.normal(keys[1], (layers, n, dims))

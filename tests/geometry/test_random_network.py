@@ -54,7 +54,7 @@ def test_what_is_kept_times_its_scale_is_the_batch(key):
     np.testing.assert_allclose(again.statistics, net.statistics, atol=1e-12)
     np.testing.assert_allclose(again.log_scale - net.log_scale, np.log(1e-9), rtol=1e-12)
     true = jnp.exp(net.log_scale)[:, None, None] * net.statistics
-    # Weights of variance 2/width keep squared norms on average; recentering lowers them.
+    # Weights of variance 2/width keep squared norms on average. Recentering makes norms smaller.
     assert 1e-3 < jnp.square(true[-1]).sum() / jnp.square(x).sum() < 10
 
 
@@ -173,7 +173,7 @@ def test_ten_thousand_layers_of_512_need_the_memory_of_ten():
         return memory.temp_size_in_bytes
 
     deep, shallow = bytes_of(10_000), bytes_of(10)
-    assert deep - shallow < 10_000 * 64  # keys alone
+    assert deep - shallow < 10_000 * 64  # only the keys
     assert deep < 16e6  # one layer's weights are 1 MB
 
 
@@ -193,7 +193,8 @@ def test_networks_are_spread_over_devices(key):
 
 
 def test_scales_beyond_floating_point_are_logarithms(key):
-    # Without rescaling squared norms fall by about exp(-5/2d) a layer: 5e-324 is passed in 500.
+    # Without rescaling, each layer multiplies squared norms by about exp(-5/2d). After 500 layers,
+    # they would be below 5e-324.
     x = jax.random.normal(key, (4, 3), jnp.float32)
     net = jax.jit(lambda k: random_network(k, x, depth=1500, width=3, layers=(1500,)))(key)
     assert net.log_scale[0] < -200
@@ -252,7 +253,7 @@ def test_impossible_sizes(key):
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
 def test_every_layer_has_weights_of_its_own_key(depth, key):
-    """The network, layer by layer in NumPy from the keys that `split` gives."""
+    """The reference is the network in NumPy, with the keys that `split` returns."""
     x = np.asarray(jax.random.normal(jax.random.key(1), (4, 3)))
     net = random_network(
         key, jnp.asarray(x), depth=depth, width=6, normalization=identity, homogeneous=False

@@ -56,7 +56,7 @@ def test_theorem_3_equally_spaced_points(n, reference, key):
     mean, stderr = mean_rows(key, x)
     assert abs(mean - reference) < 5 * stderr + 0.005
     bound = mean_rows_bound(n, float(gamma_2d(x)))
-    np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # printed: 2n²
+    np.testing.assert_allclose(bound, n**2, rtol=1e-10)  # the paper prints 2n²
     assert mean < bound
 
 
@@ -76,7 +76,7 @@ def test_rows_needed_is_the_first_number_of_full_rank(key):
 
 @pytest.mark.parametrize("max_rows", [1, 7])
 def test_no_more_than_max_rows_are_drawn(max_rows, key):
-    """Of three samples of which two are the same, which no number of neurons tells apart."""
+    """Two of the three samples are equal, so no number of neurons gives rank 3."""
     rows, rank = rows_needed(
         key, jnp.array([[1.0, 2.0], [1.0, 2.0], [3.0, 0.5]]), max_rows=max_rows
     )
@@ -113,7 +113,7 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
     turn = 2 * np.pi * (np.arange(5000) + 0.5) / 5000
     for x, y, found in cases:
-        relation = np.linalg.svd(y.T)[2][-1]  # of the samples' representations
+        relation = np.linalg.svd(y.T)[2][-1]  # between the samples' representations
         sums = relation @ np.maximum(x @ [np.cos(turn), np.sin(turn)], 0)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
@@ -167,7 +167,7 @@ def test_7a_is_below_the_exact_tail_and_above_7b():
             for alpha in (1.01, 1.5, 2.5, 4.0):
                 a, b = rank_tail_bound(n, alpha, gamma), rank_tail_bound(n, alpha, 0.0)
                 assert b - 1e-12 <= a <= 1
-                # The Chernoff exponent: rows times the relative entropy of γ/α to γ.
+                # Chernoff's exponent is `rows` times the relative entropy of γ/α to γ.
                 p, rows = gamma / alpha, alpha * n / gamma
                 entropy = -p * np.log(alpha) + (1 - p) * (np.log1p(-p) - np.log1p(-gamma))
                 np.testing.assert_allclose(1 - a, np.exp(-rows * entropy), rtol=1e-5)
@@ -186,8 +186,8 @@ def test_theorem_3_the_tail_holds_of_random_rows(key):
 
 
 def test_opposite_cells_break_one_relation_alike():
-    # By hand: y = (1, 1), a = (1, −1), and a row changes Σ aⱼ yⱼ wherever it is active on a sample:
-    # only the cell in which it is active on none fails.
+    # By hand: y = (1, 1) and a = (1, −1). A new neuron breaks the relation unless the neuron is
+    # active for no sample.
     x = jnp.eye(2)
     found = full_rank_probability(x, jnp.ones((1, 2)))
     np.testing.assert_allclose(found, 1 - cell_volumes_2d(x)[0], rtol=1e-12)
@@ -216,7 +216,7 @@ def test_impossible_arguments(call, message):
 
 
 def test_the_limits_of_gamma_are_allowed():
-    """By hand: P(at least 2 of 3) at γ = 0.7, and Eq. 7a at γ = ½, α = 2."""
+    """By hand: the probability of at least 2 of 3 at γ = 0.7, and Eq. 7a at γ = ½ and α = 2."""
     np.testing.assert_allclose(rank_tail(2, 0.7, 3), 3 * 0.7**2 * 0.3 + 0.7**3, rtol=1e-12)
     assert rank_tail(3, 1.0, 3) == 1
     assert rank_tail(3, 0.9, 2) == 0
@@ -227,7 +227,7 @@ def test_the_limits_of_gamma_are_allowed():
 
 @pytest.mark.parametrize(("angle", "expected"), [(1e-13, True), (4e-15, False)])
 def test_an_angle_below_64_roundings_counts_as_zero(angle, expected):
-    """Between two samples, and between a sample and the opposite of another one."""
+    """The angle is between two samples, or between a sample and the negative of another sample."""
     assert reachable(jnp.array([[2.0, 0.0], [3.0, 3 * angle]])) == expected
     near = jnp.array([[2.0, 0.0, 0.0], [-3.0, 3 * angle, 0.0], [0, 1, 0], [0, -1, 0], [1, 1, 0]])
     three = jnp.concatenate([near, -near[-1:]])

@@ -23,7 +23,7 @@ numerical_rank, effective_rank, stable_rank, isometry_gap, orthogonality_gap = m
 
 
 def matrix(n, d, values, seed=0):
-    """With these singular values and random singular vectors."""
+    """A matrix with the given singular values and random singular vectors."""
     rng = np.random.default_rng(seed)
     u, _ = np.linalg.qr(rng.normal(size=(n, len(values))))
     v, _ = np.linalg.qr(rng.normal(size=(d, len(values))))
@@ -49,13 +49,13 @@ def test_the_rank_is_numpys_in_float32_where_a_gram_matrix_would_miss_it():
 
 @pytest.mark.parametrize("shape", [(4, 2000), (2000, 4)])
 def test_the_tolerance_of_the_rank_grows_with_the_longer_side(shape):
-    # Between 4 ε and 2,000 ε of the largest singular value.
+    # The smallest singular value is between 4 ε and 2,000 ε times the largest.
     x = matrix(shape[0], shape[1], [1.0, 0.5, 0.1, 1e-5]).astype(jnp.float32)
     assert numerical_rank(x) == np.linalg.matrix_rank(np.asarray(x)) == 3
 
 
 def test_the_tolerance_of_the_rank_is_that_of_a_narrow_dtype():
-    """In bfloat16 the tolerance of three samples is 3/128, and singular values are in float32."""
+    """In bfloat16, the tolerance for three samples is 3/128; singular values are in float32."""
     x = jnp.diag(jnp.array([2.0, 0.05, 0.04], jnp.bfloat16))
     assert numerical_rank(x) == 2
     assert numerical_rank(x.astype(jnp.float32)) == 3

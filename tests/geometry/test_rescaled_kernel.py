@@ -24,7 +24,7 @@ MAPS = {
 }
 cosine_step = jax.jit(rms_cosine_step)
 each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
-# `standardize_step` contains `rescale_rms_step`, so its derivatives cover both.
+# `standardize_step` calls the code of `rescale_rms_step`, so derivatives of the first are enough.
 each_derivative = pytest.mark.parametrize(
     ("part", "step"),
     [

@@ -20,12 +20,12 @@ fast_gram = jax.jit(tree_gram, static_argnums=1)
 
 
 def numpy_gram(x, depth):
-    """`tree_gram` of few layers by NumPy: each size and depth would be a program of a second."""
+    """`tree_gram`, evaluated in NumPy, because each size and depth takes a second to compile."""
     return evaluated(lambda x: fast_gram(x, depth), x)
 
 
 def brute_force(x, depth):
-    """Gram matrix and squared distances of all 2ᵈᵉᵖᵗʰ neurons, by double precision NumPy."""
+    """The Gram matrix and the squared distances, from all 2ᵈᵉᵖᵗʰ neurons in NumPy and float64."""
     x = np.asarray(x, float).reshape(len(x), -1)
     for _ in range(depth):
         centred = x - x.mean(0)
@@ -51,7 +51,7 @@ def test_equals_brute_force(n, depth):
     rng = np.random.default_rng(n)
     assert_equals_brute_force(rng.normal(size=n), depth, gram=numpy_gram)
     shifted = 1e4 + rng.normal(size=n)
-    assert_equals_brute_force(shifted, depth, 1e-10, numpy_gram)  # of the brute force itself
+    assert_equals_brute_force(shifted, depth, 1e-10, numpy_gram)  # brute force has this error
 
 
 @settings(max_examples=25, deadline=None)
@@ -127,7 +127,7 @@ def test_theorem_11_and_its_exact_limits(n):
     assert g[0, -1] == 0  # item 1: the ends are orthogonal
     inner = slice(1, n - 1)
     largest = np.sqrt(np.maximum.outer(np.diagonal(g), np.diagonal(g)))
-    assert (np.sqrt(square) / largest)[inner, inner].max() < 1e-6  # item 2: the interior merges
+    assert (np.sqrt(square) / largest)[inner, inner].max() < 1e-6  # item 2: inner samples merge
     r, m = square[-1, 1] / square[0, 1], (n - 1) ** 2
     norms = np.sqrt(np.diagonal(g))
     ratio, cos = norms[inner, None] / norms[None, [0, -1]], g / norms[:, None] / norms[None]
@@ -135,7 +135,7 @@ def test_theorem_11_and_its_exact_limits(n):
     np.testing.assert_allclose(ratio, np.tile(expected, (n - 2, 1)), rtol=1e-9)
     ends = [r / ((1 + r) * (m + r)) ** 0.5, 1 / ((1 + r) * (1 + m * r)) ** 0.5]
     np.testing.assert_allclose(cos[inner][:, [0, -1]], np.tile(ends, (n - 2, 1)), rtol=1e-9)
-    # Items 3 and 4 with their sharp constants, attained where r = 1.
+    # Items 3 and 4 with sharp constants, which are attained for r = 1.
     assert min(expected) <= (2 / (m + 1)) ** 0.5 + 1e-9
     assert min(ends) <= 1 / (2 * (m + 1)) ** 0.5 + 1e-9
 
@@ -158,7 +158,7 @@ def test_merging_decays_at_the_rate_of_its_split():
     def part(tree, i, j):
         return float(tree.squared_distances[i, j] / tree.gram[0, 0])
 
-    for i, p in ((1, 2), (2, 3)):  # samples i + 1 and i + 2, separated by the split after i + 1
+    for i, p in ((1, 2), (2, 3)):  # x[i] and x[i + 1]: jump after p samples
         rate = (p**2 + (8 - p) ** 2) / 8**2 / ((1 + 7**2) / 8**2)
         np.testing.assert_allclose(part(late, i, i + 1) / part(early, i, i + 1), rate, rtol=1e-6)
 
@@ -187,7 +187,7 @@ def test_ten_thousand_layers_in_float32():
     assert {part.dtype for part in short} == {jnp.dtype("float32")}
     np.testing.assert_allclose(short.gram, wide.gram, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(short.log_scale, wide.log_scale, rtol=1e-6)
-    assert 0.1 < wide.gram.max() < 10  # 2^10000 neurons, rescaled
+    assert 0.1 < wide.gram.max() < 10  # 2^10000 neurons, divided by a scale
 
 
 def test_constant_samples_vanish():

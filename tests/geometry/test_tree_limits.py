@@ -13,7 +13,7 @@ limit_ratio = jax.jit(geometry.tree.limit_ratio, static_argnames="depth")
 
 
 def stable_depth(x):
-    """The depth at which no neuron takes more than three values, by brute force over these only."""
+    """The depth at which no neuron takes more than three values, by brute force."""
     rows, depth = [np.sort(x)], 0
     while rows:
         children = [np.maximum(s * (row - row.mean()), 0) for row in rows for s in (1, -1)]
@@ -45,13 +45,13 @@ def test_no_depth_suffices_for_all_batches_of_a_size():
 
 
 def test_a_depth_bound_by_hand():
-    # 1 (3 + 2 log(3/2) / log 4): range 3, smallest inner gap 1.
+    # The range is 3 and the smallest inner gap is 1, so the bound is 1 (3 + 2 log(3/2) / log 4).
     expected = 3 + 2 * np.log(1.5) / np.log(4)
     np.testing.assert_allclose(depth_bound(jnp.array([2.0, 0.0, 3.0, 1.0])), expected)
 
 
 def test_the_two_outer_gaps_do_not_enter_the_depth_bound():
-    # Range 1.3, smallest inner gap 1; gaps of 0.1 and 0.2 at the ends.
+    # The range is 1.3, and the smallest inner gap is 1. The outer gaps are 0.1 and 0.2.
     expected = 3 + 2 * max(0, np.log(0.65)) / np.log(4)
     np.testing.assert_allclose(depth_bound(jnp.array([0.0, 0.1, 1.1, 1.3])), expected)
     expected = 2 * (3 + 2 * np.log(2.3 * 2 / 2) / np.log(5 / 2))
@@ -107,7 +107,7 @@ def test_impossible_sizes():
 
 
 def test_a_sample_at_the_mean_ends_no_neuron():
-    """Whether it rises was rounded in one way and by how much in another, in programs of 30."""
+    """In batches of 30 symmetric trees, rounding at the mean must not remove a neuron."""
     samples = np.sort(np.random.default_rng(0).normal(size=(200, 30, POINTS)), axis=2)
     for batch in samples - samples[:, :, ::-1]:
         norms = deep_trees(batch).norms
@@ -115,7 +115,7 @@ def test_a_sample_at_the_mean_ends_no_neuron():
 
 
 def test_no_cosine_of_deep_trees_is_beyond_one():
-    """Rounding, which differs between machines, would make an angle of none and a claim of that."""
+    """Rounding, which differs between machines, must not give cosines above 1 (angle NaN)."""
     samples = np.sort(np.random.default_rng(0).normal(size=(3000, POINTS)), axis=1)
     tree = deep_trees(samples - samples[:, ::-1])
     assert np.abs(tree.cosines).max() <= 1

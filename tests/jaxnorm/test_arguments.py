@@ -1,4 +1,4 @@
-"""Arguments of the wrong rank, length or type raise one sentence that names them."""
+"""Arguments of a wrong rank, length or type raise an error whose message names the argument."""
 
 from functools import partial
 from typing import Any
@@ -154,7 +154,7 @@ WRONG_TYPES = {
         lambda: jaxnorm.nnx.layer_outputs(conv_and_norm(), "layers.1", IMAGES)
     ],
 }
-# Options of layers, with a wrong value and what must hold.
+# Options of layers, each with a wrong value and the rest of the error message.
 OPTIONS = {
     "param_dtype": (int, "a floating dtype, such as jnp.bfloat16; got <class 'int'>"),
     "dtype": ("int32", "a floating dtype, such as jnp.bfloat16; got 'int32'"),
@@ -188,7 +188,7 @@ def test_wrong_options_of_layers_are_named_in_both_frameworks(name, option):
             jax.random.key(0), X
         ),
     ]
-    # Linen updates no statistics while it initializes.
+    # Linen does not update statistics when it initializes a layer, so one call is left out.
     for call in calls[:1] if option == "running_correction" else calls:
         with pytest.raises(TypeError, match=f"^{option} must be {message}"):
             call()

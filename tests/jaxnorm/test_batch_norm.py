@@ -1,4 +1,4 @@
-"""Batch norm and unitized batch norm against a float64 reading of Algorithms 1 and 2."""
+"""Batch norm and unitized batch norm, compared with Algorithms 1 and 2 in NumPy and float64."""
 
 import inspect
 from functools import partial
@@ -32,7 +32,7 @@ SHAPES = [(6, 5), (4, 7, 3), (3, 4, 5, 2), (2, 2, 3, 2, 3)]
 
 
 def case(shape, mean=0.0, seed: Any = 0):
-    """Input and the four parameters, alpha reaching outside [0, 1]."""
+    """An input, and random alpha (some outside [0, 1]), scale and bias."""
     rng = np.random.default_rng(seed)
     c = shape[-1]
     x = rng.gamma(2.0, size=shape) * rng.uniform(0.5, 2, c) + mean
@@ -48,7 +48,7 @@ def eq_9(alpha, s, eps):
 
 
 def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None, factor=eq_10):
-    """Line by line, one sample after the other."""
+    """Algorithm 2 in NumPy, line by line and one sample at a time."""
     axes = tuple(range(x.ndim - 1))
     mean = x.mean(axes) if mean is None else mean
     var = ((x - mean) ** 2).mean(axes) if var is None else var
@@ -62,7 +62,7 @@ def algorithm_2(x, alpha, scale, bias, *, eps, pixels=None, mean=None, var=None,
 
 
 def with_gradients(layer):
-    """Its output and the gradients of the summed output, in one program."""
+    """A compiled function: the output of `layer`, and the gradients of the summed output."""
 
     def both(*args):
         y, gradients = jax.vjp(layer, *args)
@@ -158,7 +158,7 @@ def test_one_pixel_is_algorithm_1_on_normalized_vectors():
 
 
 def test_the_mean_of_line_9_is_channels_over_pixels():
-    # With alpha 1 the gain is p, whose inverse square is s: its mean over samples is c/P.
+    # With alpha 1, outputs are multiplied by 1/√s. The mean of s over samples is c/P.
     x = jnp.asarray(case((8, 4, 4, 3))[0])
     plain, _ = batch_norm(x, eps=0.0)
     unitized, _ = unitized_batch_norm(x, jnp.ones(3), eps=0.0)
@@ -178,7 +178,7 @@ def test_tiling_an_image_changes_nothing_at_fixed_pixels():
 
 
 @pytest.mark.parametrize("layer", ["batch", "unitized"])
-@pytest.mark.parametrize(  # all derivatives of vectors are compared with the formula's below
+@pytest.mark.parametrize(  # the next test also covers vectors
     "shape", [pytest.param((6, 5), marks=pytest.mark.slow), (3, 4, 5, 2)]
 )
 @pytest.mark.parametrize("inference", [False, True])
@@ -193,7 +193,8 @@ def test_gradients(layer, shape, inference):
             y, _ = unitized_batch_norm(x, alpha, scale, bias, statistics, eps=1e-3)
         return jnp.sum(jnp.sin(y))
 
-    # A second derivative at every input, and forward mode, at a fraction of the compilation.
+    # Reverse mode of second order at several points; forward mode, which is slower to compile, at
+    # one.
     for key in jax.random.split(jax.random.key(0), 3):
         point = arrays(*case(shape, seed=np.asarray(jax.random.key_data(key))))
         check_grads(loss, point, order=2, modes=["rev"])
@@ -208,13 +209,13 @@ def test_gradients(layer, shape, inference):
         ("inference", interpolated),
         pytest.param("inference", bounded, marks=pytest.mark.slow),
         pytest.param("training", bounded, marks=pytest.mark.slow),
-        ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # of one's own
+        ("training", lambda alpha, square: bounded(jnp.abs(alpha), square)),  # a user's function
     ],
 )
 def test_vectors_have_all_derivatives_of_the_formula(case_of, factor):
     width = 3
     x, alpha, scale, bias = arrays(*case((5, width)))
-    alpha += 0.5  # away from Eq. 9's poles, next to which neither side keeps its digits
+    alpha += 0.5  # near the poles of Eq. 9, both results would lose digits
     keep = jnp.arange(5) != 1 if case_of == "masked" else jnp.ones(5, bool)
     moments = batch_statistics(x + 1)
     weights = jnp.cos(jnp.arange(5.0 * width).reshape(5, width))
@@ -284,7 +285,7 @@ def test_a_vector_at_a_pole_of_eq_9_has_finite_outputs_and_gradients(shape):
     x = jnp.array([1.5, 1.0, 0.5, 0.5], "float32").reshape(shape)
     given = BatchStatistics(*arrays(np.zeros(4), np.full(4, 0.75), 1.0, dtype="float32"))
 
-    def layer(x, alpha):  # of norm 2, so that the divisor at alpha -1 is -2 + 1 + 1
+    def layer(x, alpha):  # x̂ has norm 2, so for alpha = -1 the divisor is -2 + 1 + 1 = 0
         return unitized_batch_norm(x, alpha, statistics=given, eps=0.25, factor=bounded)[0]
 
     y, gradients = with_gradients(layer)(x, jnp.full(4, -1.0, "float32"))
@@ -317,7 +318,7 @@ def output_and_gradients(x, alpha, scale, bias, upstream, *, factor):
 )
 def test_float32_outputs_and_gradients_against_float64(shape, factor, mean, tolerance):
     x, alpha, *affine = case(shape, mean)
-    # Eq. 9 has poles where alpha is outside [0, 1], and no digits beside them.
+    # For alpha outside [0, 1], Eq. 9 has poles, near which results lose digits.
     alpha = alpha if factor is interpolated else np.clip(alpha, 0, 1)
     values = tuple(value.astype(np.float32) for value in (x, alpha, *affine))
     upstream = np.random.default_rng(1).normal(size=shape)
@@ -460,7 +461,8 @@ def test_masked_pixels_add_nothing_to_the_norm_in_inference():
 def test_squares_and_variances_are_never_negative_however_sums_round():
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(2, 300)).astype("float32")
-    # Of three images in a group the second lies at the group's mean: its square rounds about 0.
+    # The second of the three images in a group is the mean of the group, so its mean square is 0 up
+    # to rounding errors of both signs.
     x = jnp.asarray(np.stack([a, (a + b) / 2, b], 1).reshape(-1, 1, 1).repeat(5, 1))
     y, _ = unitized_batch_norm(x, 1.0, groups=300, eps=0.0, factor=lambda alpha, s: jnp.sqrt(s))
     assert jnp.isfinite(y).all()
@@ -496,7 +498,7 @@ def test_the_bounded_layer_has_eq_9_in_place_of_eq_10(shape, inference):
 
 @pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
 def test_eq_9_bounds_the_norm_that_eq_10_lets_grow(shape):
-    # One sample far from the others: its normalized norm is large, and Theorem 3.3's bound small.
+    # One sample is far from the others. Its normalized norm exceeds the bound of Theorem 3.3.
     x = jnp.asarray(case(shape)[0]).at[0].multiply(1e3)
     area = int(np.prod(shape[1:-1]))
     alpha = jnp.full(shape[-1], 0.5)
@@ -538,7 +540,7 @@ def test_factors_are_finite_and_have_finite_gradients_at_zero(factor):
 def test_the_norm_of_each_pixel_is_that_of_figure_1b(pixels):
     x, alpha, scale, bias = arrays(*case((3, 4, 5, 2)))
     y, statistics = unitized_batch_norm(x, alpha, scale, bias, pixels=pixels, per_pixel=True)
-    # Every pixel is then a vector of Algorithm 1.
+    # With `per_pixel`, Algorithm 1 applies to each pixel.
     rows = jnp.asarray(np.reshape(x, (-1, 2)))
     vectors, _ = unitized_batch_norm(rows, alpha, scale, bias, pixels=pixels)
     np.testing.assert_allclose(y, np.reshape(vectors, x.shape), rtol=1e-10, atol=1e-12)
@@ -568,7 +570,7 @@ def test_the_papers_code_corrects_the_variance_in_training():
     )
     expected = algorithm_2(x, alpha, scale, bias, eps=eps, var=var)
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)  # as they are
+    np.testing.assert_allclose(statistics.var, x.var((0, 1, 2)), rtol=1e-10)  # not corrected
 
 
 def ghost(x, **options):
@@ -635,11 +637,11 @@ def test_pixels_must_be_positive(pixels):
 
 
 def test_a_sample_at_the_mean_has_no_negative_square(key):
-    """Images 0, v and 2 v: of the middle one Σ h² − 2 m Σ h + P m² rounds below 0."""
+    """For the image v of 0, v and 2 v, rounding would make Σ h² − 2 m Σ h + P m² negative."""
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
 
-    def factor(alpha, square):  # one that is a user's own, and NaN below 0
+    def factor(alpha, square):  # a user's function, which is NaN for a negative square
         return alpha * jax.lax.rsqrt(square)
 
     def normalized(x):
@@ -649,7 +651,7 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
 
 
 def options_of(function):
-    """Values, other than the default, of every option that is no axis or mask; a new one fails."""
+    """Values of every option except axes and masks; an option without a value here fails."""
     values = {
         "eps": [0.3],
         "recentering": [False],
@@ -699,7 +701,7 @@ def test_groups_are_their_parts_with_every_option(function, option, shape, maske
 
 @pytest.mark.parametrize("name", numpy_layers.OWN)
 def test_functions_by_numpy_in_every_pair_of_options(name):
-    """Of batch norm, unitized batch norm and batch renorm."""
+    """Batch norm, unitized batch norm and batch renorm, in pairs of options."""
     function: Any = {
         "BatchNorm": jaxnorm.batch_norm,
         "UnitizedBatchNorm": jaxnorm.unitized_batch_norm,

@@ -1,6 +1,7 @@
-"""Residual blocks and networks by their forward pass in NumPy and float64.
+"""Residual blocks and networks, compared with forward passes in NumPy and float64.
 
-Strides, paddings and where a shortcut is are written out here; of a layer only its arrays are read.
+The forward passes here have their own strides, paddings and shortcuts. They read only the arrays of
+the layers.
 """
 
 from functools import partial
@@ -18,7 +19,7 @@ from jaxnorm.nnx import BatchNorm
 
 
 def drawn(model: Any) -> Any:
-    """All arrays drawn, running statistics too: no two channels are alike, and none is neutral."""
+    """The model with random arrays, also running statistics, so that all channels differ."""
     rng = np.random.default_rng(0)
     for path, variable in nnx.iter_graph(model):
         if isinstance(variable, nnx.Variable):
@@ -52,7 +53,7 @@ def normalized(norm: Any, x: Any) -> Any:
 
 
 def convolved(conv, x, *, stride=1, same=False):
-    """Centered on every stride-th pixel from the first, or padded as "SAME" is."""
+    """A convolution centered on every stride-th pixel from the first on, or with "SAME" padding."""
     kernel = array(conv.kernel)
     size, (height, width) = kernel.shape[0], x.shape[1:3]
     rows, columns = -(-height // stride), -(-width // stride)
@@ -72,7 +73,7 @@ def convolved(conv, x, *, stride=1, same=False):
 
 
 def pre_act(block: Any, x: Any, stride: int, same: bool, sizes: tuple[int, ...]) -> Any:
-    """Norm, ReLU, convolution; the stride in the first; the raw input beside."""
+    """A pre-activation block; the first convolution has the stride."""
     h = x
     for k in range(len(sizes)):
         h = relu(normalized(getattr(block, f"norm{k + 1}"), h))
@@ -85,7 +86,7 @@ def pre_act(block: Any, x: Any, stride: int, same: bool, sizes: tuple[int, ...])
 
 
 def residual(block: Any, x: Any, strides: tuple[int, ...]) -> Any:
-    """Convolution and norm, ReLU between; beside them a norm of a convolution, or the input."""
+    """A block of normalized convolutions; its shortcut is a normalized convolution or none."""
     h = x
     for k, stride in enumerate(strides):
         h = normalized(
@@ -169,7 +170,7 @@ def test_networks_for_small_images_by_numpy():
 
 @pytest.mark.parametrize("pre_activation", [False, True])
 def test_networks_for_imagenet_by_numpy(pre_activation):
-    """Of depth 18, whose last map has more than a pixel: a mean is no maximum there."""
+    """Depth 18, with a last map of several pixels, whose mean differs from the maximum."""
     model = built(partial(models.ResNet, 18, classes=3, pre_activation=pre_activation))
     x = images(1, 40, 33, 3)
     h = relu(normalized(model.stem_norm, convolved(model.stem, x, stride=2)))
@@ -215,7 +216,7 @@ def test_dense_networks_by_numpy(activation_first):
 
 
 def test_the_dense_layers_of_vgg_by_numpy():
-    """Behind stages that only make channels, since those are sums of 7 x 7 pixels' products."""
+    """A product over channels replaces the stages, because only the dense layers are tested."""
     rng = np.random.default_rng(2)
     mix = rng.normal(size=(3, 512))
     dense = [

@@ -1,4 +1,4 @@
-"""Critics: the paper's network, and a certified lower bound."""
+"""Critics: the paper's network, and the critic that certifies a lower bound."""
 
 import sys
 from functools import partial
@@ -31,7 +31,7 @@ def samples(key, shift, n=400):
 
 
 class Network(linen.Module):
-    """Appendix B.1 in Flax's words."""
+    """The network of Appendix B.1 in Flax Linen."""
 
     @linen.compact
     def __call__(self, x):
@@ -53,7 +53,7 @@ def test_the_critic_is_the_network_of_the_appendix(shape, key):
         like = kernel if name == "Dense_0" else kernel.reshape(3, 3, -1, kernel.shape[1])
         in_flax[name] = {"kernel": like, "bias": b + 0.1}
     params = [(kernel, b + 0.1) for kernel, b in params]
-    images = x if x.ndim == 4 else x.reshape(3, 1, 1, 4)  # what is no image is one pixel
+    images = x if x.ndim == 4 else x.reshape(3, 1, 1, 4)  # a vector is an image of one pixel
     expected = jax.jit(Network().apply)({"params": in_flax}, images)
     found = jax.jit(critics._convolutional)(params, x)
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -76,7 +76,7 @@ def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
 
 
 def test_the_critic_is_no_estimate_of_the_distance(key):
-    # The distance is ten times as large, but the value is not: it stays near zero.
+    # The second distance is ten times larger than the first, but both values are near zero.
     near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
     critic = partial(jitted(emd_critic), steps=50, batch_size=32)
     values = [float(critic(key, *s)) for s in (near, far)]
@@ -95,7 +95,8 @@ def test_the_certified_critic_comes_close_in_two_dimensions(length, key):
 
 
 def test_the_certified_critic_sees_a_change_of_scale(key):
-    # No mean moves: a linear critic sees nothing. Exactly, 1 times E‖x‖ = √(π/2).
+    # The means are equal, so a linear critic finds no distance. The exact distance is E‖x‖ =
+    # √(π/2).
     x, y, u, v = samples(key, jnp.zeros(2), n=1000)
     found = bound(key, x, 2 * y, u, 2 * v, steps=400)
     assert mean_lower_bound(u.mean(0), 2 * v.mean(0)) < 0.2
@@ -103,7 +104,7 @@ def test_the_certified_critic_sees_a_change_of_scale(key):
 
 
 def test_the_certified_critic_tells_points_from_their_reflections(key):
-    # Their means are equal, and so are the distances within each of the two.
+    # The two sets have equal means and equal distances between their points.
     corners = jnp.array([[0.0, 3.0], [3.0, 0.0], [-3.0, -3.0]])
     x = jnp.repeat(corners, 20, 0)
     assert 0.9 * emd(x, -x) < bound(key, x, -x, x, -x) <= emd(x, -x)
@@ -113,14 +114,15 @@ def test_the_certified_critic_tells_points_from_their_reflections(key):
 def test_the_bound_scales_with_its_samples_and_ignores_where_they_lie(key):
     x = samples(key, jnp.array([1.0, 0.0, 0.0]), n=50)
     shifted = [1e3 * part + 7e3 for part in x]
-    few = partial(bound, steps=3)  # training would amplify rounding errors
+    few = partial(bound, steps=3)  # more steps would amplify rounding errors
     np.testing.assert_allclose(few(key, *shifted), 1e3 * few(key, *x), rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_the_test_samples_do_not_choose_the_critic(key):
-    # Were the best of the critics on the test samples taken, these draws of one distribution would
-    # have a bound above 0 almost always; chosen on others, half of its differences are negative.
+    # All draws are from one distribution. If the test samples selected the best critic, almost all
+    # bounds would be above 0. A critic that is selected on other samples has a negative difference
+    # in about half of the cases, which gives the bound 0.
     draws = jax.random.normal(key, (60, 4, 6, 2))
     bounds = jax.jit(jax.vmap(lambda k, d: emd_lower_bound(k, *d, steps=3, batch_size=4)))(
         jax.random.split(key, 60), draws
@@ -135,9 +137,10 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     emd_critic(key, x, x, x, x, steps=1, batch_size=4)
     gradient = jnp.array([3.0, -0.1])
     update, _ = seen[0].update(gradient, seen[0].init(gradient))
-    # The first step of RMSProp with decay 0.9: rate · g / √(0.1 g²), of one size for every g.
+    # The first step of RMSProp with decay 0.9 is rate · g / √(0.1 g²), whose size does not depend
+    # on g.
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
-    # The initial critic tells apart the test samples, not the equal training samples.
+    # The initial critic separates the different samples, but not equal samples.
     assert emd_critic(key, x, x, x, 2 * x, steps=1, batch_size=4) != 0
     assert emd_critic(key, x, 2 * x, x, x, steps=1, batch_size=4) == 0
 
@@ -181,7 +184,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """By hand: cones at (0, 0) and (3, 4), and two equal cones, which are lower by τ log 2."""
+    """By hand: cones at (0, 0) and (3, 4), and two equal cones, with a minimum lower by τ log 2."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)
@@ -226,7 +229,7 @@ def test_both_forms_of_a_convolution_are_one(stride, key):
 
 
 def test_both_critics_see_minibatches_of_their_own(key, monkeypatch):
-    """Every key that decides a minibatch is used once: the two critics share none."""
+    """Every key of a minibatch is used once, so the two critics share no key."""
     used = []
     module = sys.modules[emd_lower_bound.__module__]
     train = module.train
@@ -244,7 +247,7 @@ def test_both_critics_see_minibatches_of_their_own(key, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_critic_is_trained_on_all_pairs_alike(seed):
-    """A linear critic by plain gradients: its parameters count how often each pair was drawn."""
+    """A linear critic, trained by SGD: its parameters count how often each pair was drawn."""
     count, steps, batch = 5, 200, 4
     found = pairs.train(
         lambda w, z: z @ w,
@@ -262,7 +265,7 @@ def test_a_critic_is_trained_on_all_pairs_alike(seed):
 
 
 def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
-    """The best of three critics on the test samples would make the bound too large."""
+    """The training samples select one of three critics; the test samples would bias the bound."""
 
     def bound(*differences):
         found = iter(jnp.array(d) for d in differences)
@@ -279,7 +282,7 @@ def test_the_critic_of_a_lower_bound_is_the_best_in_training(monkeypatch):
 
 
 def test_the_critics_of_a_lower_bound_begin_at_the_samples_and_between_the_means(monkeypatch, key):
-    """The bound before any training, by NumPy."""
+    """The bound before any training, compared with NumPy."""
     monkeypatch.setattr(lower, "train", lambda critic, params, *_, **__: params)
     near, far = np.array([[0.5, -0.5], [-0.5, 0.5]]), np.array([[2.4, 2.0], [-1.6, -2.0]])
     train = np.stack([near, far]) + 3

@@ -1,4 +1,4 @@
-"""Recentering and rescaling: four functions that differ, and what each leaves alone."""
+"""Recentering and rescaling: how the four functions differ, and what each does not change."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Statistics used and updated as two switches; statistics and affine parameters frozen apart."""
+"""Running statistics are used, updated and frozen independently of each other and of parameters."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_a_view_changes_only_what_it_is_given():
 
 def test_without_an_update_a_layer_is_pure():
     layer = BatchNorm(3, update_running_average=False, epsilon=0.5, rngs=nnx.Rngs(0))
-    gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))  # would refuse to change it
+    gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))  # an update would fail
     # The sum is n v / (v + ε) for each feature, where v is the variance.
     x = np.asarray(X, float)
     expected = 2 * 0.5 * (x - x.mean(0)) / (x.var(0) + 0.5) ** 2
@@ -113,7 +113,7 @@ def test_replaced_layers_keep_the_switch_and_recalibration_needs_none():
 
 
 def layers(names=None, **options):
-    """The NNX and the Linen layer that start from mean 3 and variance 5, as (call, update)."""
+    """NNX and Linen layers with running mean 3 and variance 5, as functions of an input."""
     for name in names or layer_classes(jaxnorm.nnx):
         new = getattr(jaxnorm.nnx, name)(3, momentum=0.9, rngs=nnx.Rngs(0), **options)
         new.mean[...], new.var[...] = jnp.full(3, 3.0, "float32"), jnp.full(3, 5.0, "float32")
@@ -140,11 +140,11 @@ def layers(names=None, **options):
 
 @pytest.mark.parametrize("use", [False, True])
 def test_running_statistics_follow_the_batch_and_not_what_it_becomes(use):
-    """From mean 3 and variance 5, where the batch and its normalization differ."""
+    """The update is by the statistics of the batch, not of the normalized batch."""
     x = np.asarray(X, np.float64) * 2 + 1
     mean = 0.9 * 3 + 0.1 * x.mean(0)
     var = 0.9 * 5 + 0.1 * x.var(0, ddof=1)
-    names = None if use else ("BatchNorm", "UnitizedBatchNorm")  # where the output is the batch's
+    names = None if use else ("BatchNorm", "UnitizedBatchNorm")  # BatchRenorm's output differs
     for layer in layers(names, use_running_average=use, update_running_average=True):
         y, found_mean, found_var = layer(jnp.asarray(x, "float32"))
         np.testing.assert_allclose(found_mean, mean, rtol=1e-5)
@@ -174,7 +174,7 @@ def test_running_statistics_have_no_gradient(statistic):
 
 
 def test_axis_index_groups_reach_the_statistics_of_both_shells():
-    """Four shards in two groups of unlike data: each group has the statistics of its own two."""
+    """Four shards in two groups of different data: each group has its own statistics."""
     x = jnp.concatenate([X[:8], 10 + 2 * X[8:]]).reshape(4, 4, 3)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("shards",))
     spec = jax.sharding.PartitionSpec("shards")

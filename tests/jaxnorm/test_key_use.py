@@ -1,4 +1,4 @@
-"""No random key is consumed twice in what trains critics or draws directions."""
+"""Training of critics and drawing of directions use no random key twice."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ def test_a_key_that_is_consumed_twice_is_noticed(key):
         jax.random.normal(jax.random.fold_in(key, 3))
     use.assert_once()
     assert use.count("normal") == 4
-    with key_use.recorded() as use:  # JAX makes the same key of both
+    with key_use.recorded() as use:  # split and fold_in give equal keys
         jax.lax.map(jax.random.normal, jax.random.split(key, 3))
         jax.random.normal(jax.random.fold_in(key, 2))
     with pytest.raises(AssertionError, match="more than once"):

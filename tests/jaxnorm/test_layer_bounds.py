@@ -1,4 +1,4 @@
-"""Radius and Lipschitz constant of layers beside matrices, and their edges."""
+"""The radius and the Lipschitz constant of layers, compared with matrices, and edge cases."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_gradients_of_the_bounds(key):
 
 
 def test_equal_scales_have_the_paper_s_numbers():
-    """2√d for layer and RMS norm, 2‖γ‖ for DyT, 2/α for a unitized layer."""
+    """Twice the radius is 2√d for layer and RMS norm, 2‖γ‖ for DyT, 2/α for a unitized layer."""
     ones = jnp.ones(9)
     for bounds in (shift.layer_norm_bounds(ones), shift.rms_norm_bounds(ones)):
         np.testing.assert_allclose(shift.certified_upper_bound(bounds), 6)
@@ -109,7 +109,7 @@ def test_a_wrong_bound_is_noticed(monkeypatch, key, name, part, factor):
 
 
 def test_the_steepest_unitized_layer_of_several_alphas_is_below_its_bound():
-    """By Jacobians at random points, in many dimensions and at many radii."""
+    """The norms of Jacobians at random points, in several dimensions and at many radii."""
     rng = np.random.default_rng(0)
     worst = 0.0
     for d in (2, 3, 8):

@@ -1,4 +1,4 @@
-"""The layers of NNX in every pair of options, by a reference in NumPy."""
+"""The NNX layers in every pair of options, compared with NumPy."""
 
 import inspect
 import re
@@ -23,7 +23,7 @@ def test_nnx_has_the_reference_s_outcome_in_every_pair_of_options(name):
     layer = getattr(jaxnorm.nnx, name)
     for case in numpy_layers.cases(name, layer):
         options = arguments(case)
-        if "use_running_average" in case.call:  # wins over what the layer has
+        if "use_running_average" in case.call:  # the call overrides the layer's option
             options["use_running_average"] = not case.call["use_running_average"]
         made = layer(numpy_layers.CHANNELS, rngs=nnx.Rngs(0), **options)
         made.mean[...], made.var[...] = (

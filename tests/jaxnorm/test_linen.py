@@ -1,4 +1,4 @@
-"""Linen modules: the NNX layers to the last bit, in the place of Flax's."""
+"""Linen modules equal the NNX layers to the last bit, and replace the layers of Flax."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The layers on meshes as `jax.make_mesh` makes them: on Explicit and on Auto axes."""
+"""The layers on meshes from `jax.make_mesh`, with Explicit and with Auto axes."""
 
 from functools import cache, partial
 from typing import Any
@@ -83,8 +83,8 @@ PLACES = {
     "images over channels too": ("default", "model", (8, 3, 2, 4)),
     "images on Auto axes": ("auto", None, (8, 3, 2, 4)),
 }
-# In seconds: Explicit axes over batch and channels, which are the strictest, and everywhere the
-# layers with masks and groups. The rest is slow.
+# These cases are fast: Explicit axes over batch and channels, which raise the most errors, for all
+# layers; and all meshes for these three layers. All other cases are slow.
 EVERYWHERE = {"unitized_batch_norm", "batch_norm, masked", "batch_norm, groups"}
 
 
@@ -118,7 +118,7 @@ def test_functions_of_a_sharded_batch_run_without_jit():
 
 
 @on_both_meshes
-@pytest.mark.parametrize("groups", [2, 8])  # fewer than the devices along the batch, and more
+@pytest.mark.parametrize("groups", [2, 8])  # fewer and more than the devices along the batch
 def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
     x, _ = batch((8, 3, 4))
     layer = jax.jit(partial(jaxnorm.unitized_batch_norm, alpha=0.5, groups=groups))
@@ -132,7 +132,7 @@ def test_any_number_of_groups_of_a_sharded_batch(mesh, groups):
         (2, (None, "data")),
         (12, ("data", None)),
         (6, (None, "data")),
-    ],  # 4 devices along the batch
+    ],  # the batch is sharded over 4 devices
 )
 def test_groups_of_a_sharded_batch_stay_sharded_where_they_divide(groups, spec):
     x = spread(MESHES["default"], np.ones((96, 3)))
@@ -151,7 +151,7 @@ each_mesh_of_a_module = pytest.mark.parametrize(
 
 
 def each_layer(shell):
-    """All of batch norm is within unitized batch norm, and alone is slow."""
+    """A mark for a test of each layer; `BatchNorm`, which `UnitizedBatchNorm` covers, is slow."""
     return pytest.mark.parametrize(
         "name",
         [

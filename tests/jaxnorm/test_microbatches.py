@@ -1,4 +1,4 @@
-"""Accumulation over microbatches: the loss, gradients and statistics of the whole batch."""
+"""Microbatches give the loss, the gradients and the statistics of the whole batch."""
 
 import gc
 
@@ -27,7 +27,7 @@ def cross_entropy(model, batch):
 
 
 def both(build, batch, microbatches):
-    """Loss, gradient and updated statistics of a whole batch, and by its microbatches."""
+    """The gradient, the updated state and the loss, for the whole batch and for microbatches."""
     for loss in (cross_entropy, microbatched(cross_entropy, microbatches)):
         model = build()
         value, gradient = nnx.jit(nnx.value_and_grad(loss))(model, batch)
@@ -61,7 +61,7 @@ def test_microbatches_have_the_gradient_and_statistics_of_the_whole_batch(norm):
         return layer
 
     whole, parts = both(dense(wide), batch((12, 5), 3), 3)
-    assert_equal(parts, whole, 1e-5)  # parameters and running statistics are float32
+    assert_equal(parts, whole, 1e-5)  # 1e-5, because parameters and running statistics are float32
 
 
 @pytest.mark.slow

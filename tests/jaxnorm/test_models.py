@@ -1,4 +1,4 @@
-"""Networks: the published numbers of parameters, and outputs that can be found by hand."""
+"""Networks have the published numbers of parameters, and outputs that can be computed by hand."""
 
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ def drawn(shape):
 
 
 def copying(shape):
-    """Kernel whose first outputs are the first inputs, at the central pixel."""
+    """A kernel that copies the first inputs to the first outputs, at the central pixel."""
     *size, fan_in, fan_out = shape
     kernel = np.zeros(shape)
     kernel[tuple(side // 2 for side in size)] = np.eye(fan_in, fan_out)
@@ -37,7 +37,7 @@ def copying(shape):
 
 
 class OneKey(nnx.Rngs):
-    """The same key for every initializer: drawing new ones takes most of the time of a trace."""
+    """Random streams with one key for every initializer, because new keys make tracing slow."""
 
     def params(self):
         return jax.random.key(0)
@@ -48,7 +48,7 @@ def shapes(build):
 
 
 def filled(build, kernel):
-    """The network with `kernel(shape)` for its kernels: their initializers take seconds."""
+    """The network with the kernels `kernel(shape)`, because initializers take seconds."""
     fill = {"kernel": kernel, "scale": np.ones, "var": np.ones}
     model = shapes(build)
     for path, variable in nnx.iter_graph(model):
@@ -142,8 +142,9 @@ def test_every_parameter_is_read(build, image):
 
 def test_pre_activation_normalizes_inputs_and_neither_shortcuts_nor_outputs():
     build = partial(models.ResNet, 50, classes=1000, pre_activation=True)
-    # Two parameters a channel. Each block normalizes its input in place of its output: the input
-    # of the first, 64, is gained and the output of the last, 2048, lost.
+    # A norm has two parameters per channel. Each block normalizes its input instead of its output:
+    # the 64 channels of the first input are added, and the 2048 channels of the last output are
+    # removed.
     shortcuts, first, last = 256 + 512 + 1024 + 2048, 64, 2048
     assert parameters(build) == 25_557_032 - 2 * (shortcuts - first + last)
 
@@ -199,8 +200,8 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
         models.ResNet, depth, classes=3, pre_activation=pre_activation, norm=unnormalized
     )
     model = filled(build, copying)
-    # The stem takes pixels 0, 2, 4, …; the pooling that is centered on the first of these sees
-    # 0 and 2, and of a 32×32 image the later strides leave no more than that.
+    # The stem selects pixels 0, 2, 4, …. The first pooling window covers pixels 0 and 2. After all
+    # strides, a 32×32 image has only the output of this window.
     x = batch()
     corner = np.asarray(x)[:, 0:3:2, 0:3:2].max((1, 2))
     np.testing.assert_array_equal(forward(model, x), 2**blocks * np.maximum(corner, 0))
@@ -208,7 +209,7 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
 
 def test_a_pre_activation_network_for_imagenet_ends_in_relu():
     build = partial(models.ResNet, 18, classes=3, pre_activation=True, norm=unnormalized)
-    # Three strided shortcuts turn what the pooling left to its negative, which ReLU ends in blocks.
+    # Three strided shortcuts negate the output of the pooling, and the ReLU at the end gives zeros.
     logits = forward(filled(build, lambda shape: -copying(shape)), batch())
     np.testing.assert_array_equal(logits, 0)
 
@@ -273,7 +274,7 @@ def test_depths_that_make_no_stages_are_refused(build, message):
 
 
 def test_vgg_is_its_forward_pass_in_numpy(monkeypatch):
-    """Convolutions as sums over shifted windows, batch norm by its formula, maxima of 2 x 2."""
+    """The reference has sums over shifted windows, the formula of batch norm, and 2×2 maxima."""
     monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (4, 8, 6, 10, 12))
     model: Any = models.VGG(11, classes=4, hidden=(), rngs=nnx.Rngs(0))
     x = np.random.default_rng(0).normal(size=(2, 32, 32, 3))
@@ -301,7 +302,7 @@ def test_vgg_is_its_forward_pass_in_numpy(monkeypatch):
     maps = jnp.asarray(larger, "float32")
     for stage in small.stages:
         maps = nnx.max_pool(stage(maps), (2, 2), strides=(2, 2))
-    assert maps.shape[1:3] == (2, 2)  # a map of one pixel cannot tell a mean from a maximum
+    assert maps.shape[1:3] == (2, 2)  # with one pixel, mean and maximum would be equal
     pooled = np.asarray(maps, float).mean((1, 2))
     expected = pooled @ np.asarray(small.head.kernel[...]) + np.asarray(small.head.bias[...])
     np.testing.assert_allclose(

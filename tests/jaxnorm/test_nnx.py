@@ -1,4 +1,4 @@
-"""Modules: state that is updated as Flax updates it."""
+"""NNX modules update their state as the modules of Flax do."""
 
 import inspect
 import re
@@ -27,7 +27,7 @@ def test_training_and_inference_are_those_of_flax():
     for seed in range(3):
         np.testing.assert_allclose(ours(batch(seed)), theirs(batch(seed)), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(ours.mean[...], theirs.mean[...], rtol=1e-6)
-    # Our running variance is unbiased, Flax's is not.
+    # Our running variance is unbiased, and Flax's is biased.
     count = batch()[..., 0].size
     start = 0.9**3
     corrected = start + (theirs.var[...] - start) * count / (count - 1)
@@ -113,7 +113,7 @@ def test_the_features_may_lie_on_any_axis_but_the_first(name):
 def test_bfloat16_in_is_bfloat16_out_with_statistics_in_float32(name, inference):
     x = jnp.asarray(np.random.default_rng(1).normal(10.3, 0.1, (4096, 8)), jnp.bfloat16)
     layer = getattr(jaxnorm.nnx, name)(8, param_dtype=jnp.bfloat16, momentum=0.0, rngs=nnx.Rngs(0))
-    layer(x)  # renormalization uses the statistics before the batch
+    layer(x)  # a first call, because renormalization uses the running statistics before a batch
     y = layer(x)
     assert layer.mean[...].dtype == layer.var[...].dtype == jnp.float32
     if inference:
@@ -165,7 +165,7 @@ def test_ghost_batches_update_the_running_statistics_by_their_average():
     ids=lambda layer: f"{layer.__module__}.{layer.__name__}",
 )
 def test_arguments_are_spelled_and_documented(layer):
-    """By the layer itself, or by one that its docstring says has the same arguments."""
+    """Each argument is in the layer's docstring, or in the docstring that it refers to."""
     documented = inspect.getdoc(layer) or ""
     if layer is not jaxnorm.nnx.BatchNorm:
         assert re.search(r"([Aa]rguments are the same as for|meaning are those of)", documented)

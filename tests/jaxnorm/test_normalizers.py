@@ -1,4 +1,4 @@
-"""DyT, Derf, batch renormalization and unitization over features against float64 readings."""
+"""DyT, Derf, batch renormalization and unitization over features, compared with float64 NumPy."""
 
 import math
 from functools import partial
@@ -25,7 +25,7 @@ STATELESS = ("DyT", "Derf", "Unitization")
 
 
 def case(shape, seed=0):
-    """Input, and five numbers for each channel."""
+    """A random input, and five random numbers for each channel."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=shape) * 3 + 1, *rng.normal(size=(4, shape[-1])), rng.gamma(2.0, size=3)
 
@@ -35,7 +35,7 @@ def arrays(*values, dtype="float64") -> Any:
 
 
 def renorm_in_numpy(x, scale, bias, mean, var, *, r_max, d_max, eps):
-    """Algorithm 1 of Ioffe (2017), one channel after the other."""
+    """Algorithm 1 of Ioffe (2017) in NumPy, one channel at a time."""
     y = np.empty_like(x)
     for j in range(x.shape[-1]):
         channel = x[..., j]
@@ -61,7 +61,7 @@ def test_pointwise_layers_element_by_element(shape):
 
 
 def test_dyt_and_derf_have_the_slopes_of_their_papers_at_zero():
-    """α and 2α/√π; and for large inputs both are ±1, in bfloat16 too."""
+    """The slopes at 0 are α and 2α/√π. For large inputs, both layers give ±1, also in bfloat16."""
     for layer, slope in ((jaxnorm.dyt, 0.5), (jaxnorm.derf, 1 / math.sqrt(math.pi))):
         found = jax.grad(lambda x, layer=layer: layer(x, 0.5).sum())(jnp.zeros((1, 1)))
         np.testing.assert_allclose(found, slope, rtol=1e-12)
@@ -106,7 +106,7 @@ def test_within_its_limits_training_is_inference():
 
 @several_keys
 def test_the_gradient_of_renormalization_is_that_of_a_batch_norm_times_r(key):
-    """Ioffe (2017) has r and d constant: the output is affine in batch norm's."""
+    """In gradients r and d are constant, so the output is affine in the output of batch norm."""
     x = jax.random.gamma(key, 2.0, (6, 3)) + 1
     running = batch_statistics(x * 1.5 - 0.7)
     weights = jax.random.normal(jax.random.fold_in(key, 1), x.shape)
@@ -115,7 +115,7 @@ def test_the_gradient_of_renormalization_is_that_of_a_batch_norm_times_r(key):
     expected = jax.grad(lambda x: jnp.sum(r * weights * jaxnorm.batch_norm(x)[0]))(x)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
     fixed = partial(jaxnorm.batch_renorm, running=running, r_max=1.0, d_max=0.0)
-    check_grads(jax.jit(lambda x: fixed(x)[0]), (x,), order=1)  # r and d do not move with x
+    check_grads(jax.jit(lambda x: fixed(x)[0]), (x,), order=1)  # r and d do not depend on x
 
 
 def test_running_statistics_carry_no_gradient():

@@ -25,7 +25,7 @@ def test_the_square_root_of_what_has_none_is_nan():
 
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
 def test_norms_in_any_unit_of_float32(unit):
-    """Of rows and of columns; zero, infinite and unknown elements give what they should."""
+    """Norms of rows and of columns, also of rows with zeros, ∞ and NaN."""
     x = np.array([[3.0, 4.0], [0.0, 0.0], [-12.0, 5.0]], np.float32) * np.float32(unit)
     rows, columns = (internal.norm(jnp.asarray(x), axis) for axis in (-1, 0))
     np.testing.assert_allclose(rows / np.float32(unit), [[5], [0], [13]], rtol=1e-6)
@@ -55,14 +55,14 @@ def test_inverse_roots_are_1_without_a_positive_square():
 def test_means_and_variances_of_chi_variables(dims):
     chi = scipy.stats.chi(dims)
     np.testing.assert_allclose(internal.chi_mean(dims), chi.mean(), rtol=1e-13)
-    series = 0.25 - 1 / (16 * dims) - 1 / (32 * dims**2)  # Var/2 to second order
+    series = 0.25 - 1 / (16 * dims) - 1 / (32 * dims**2)  # half the variance to second order
     expected = series if dims > 10**5 else chi.var() / 2
     np.testing.assert_allclose(internal.chi_defect(dims), expected, rtol=1e-11)
 
 
 @pytest.mark.parametrize(("n", "m"), [(3, 8), (0, 8), (3, 0), (0, 0)])
 def test_central_moments_of_a_union(n, m):
-    """A set without samples adds nothing, whatever its mean."""
+    """A set without samples does not change the moments, whatever its mean."""
 
     def central(x):
         count, x = len(x), x if len(x) else np.full((1, 2), 1e9)

@@ -1,4 +1,4 @@
-"""Recalibrated statistics by NumPy, whatever options the layers have."""
+"""Recalibrated statistics for all options of the layers, compared with NumPy."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ FACTORS: dict[str, list[Any]] = {
 
 
 class Pair(nnx.Module):
-    """One layer after the other; the second is thus of what the first makes of each batch."""
+    """Two layers in a row, so the inputs of the second layer are the outputs of the first layer."""
 
     def __init__(self, layer, **options):
         self.first, self.second = (layer(3, rngs=nnx.Rngs(0), **options) for _ in range(2))
@@ -42,7 +42,7 @@ class Pair(nnx.Module):
 
 @pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))
 def test_statistics_are_those_of_all_samples_whatever_the_options(name):
-    """Batches of unlike sizes and spreads, each of which the first layer normalizes by its own."""
+    """Batches of different sizes and spreads, each normalized by its own statistics."""
     rng = np.random.default_rng(0)
     batches = [rng.gamma(2.0, k, (2 * k, 3, 4, 3)) + k for k in (1, 3, 2)]
     masks = [rng.random(x.shape[:-1]) < 0.6 for x in batches]
@@ -79,7 +79,7 @@ def middle(model, x, mask, row):
 
 
 def test_of_a_layer_that_is_called_twice_the_last_call_counts():
-    """With a mask in its first call alone, which must not count for the weight of a batch."""
+    """Only the first call has a mask, which must not change the weight of a batch."""
 
     class Twice(nnx.Module):
         def __init__(self):
@@ -115,13 +115,13 @@ def test_a_mask_of_samples_counts_their_pixels():
 
 
 def test_options_of_the_plan_are_those_of_the_layers():
-    """An option of the layers that recalibration might keep has a value here."""
+    """Every option of the layers that recalibration could ignore is tested above."""
     left_out = {"dtype", "epsilon", "use_scale", "use_bias"}
     assert set(numpy_layers.COMMON) - left_out == set(FACTORS) - {"masked"}
 
 
 def test_the_random_keys_of_a_model_go_on_from_batch_to_batch():
-    """Two equal batches under dropout: the second has masks of its own."""
+    """Two equal batches get different dropout masks."""
 
     class Network(nnx.Module):
         def __init__(self):

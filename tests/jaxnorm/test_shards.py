@@ -1,4 +1,4 @@
-"""The layers over eight devices: what is spread is normalized as one batch."""
+"""The layers on eight devices: a sharded batch is normalized as one batch."""
 
 from functools import partial
 
@@ -100,7 +100,7 @@ def test_gradients_of_replicated_parameters_are_summed_over_devices(per_pixel):
 def test_uneven_masked_shards_are_one_batch():
     x = images()
     keep = np.zeros((16, 3), bool)
-    for shard, valid in enumerate((6, 1, 0, 3, 5, 0, 2, 4)):  # two shards hold nothing
+    for shard, valid in enumerate((6, 1, 0, 3, 5, 0, 2, 4)):  # two shards have no valid sample
         keep[2 * shard : 2 * shard + 2].reshape(-1)[:valid] = True
     dirty = jnp.asarray(np.where(keep[..., None], x, np.nan))
     spread = jax.shard_map(
@@ -113,12 +113,12 @@ def test_uneven_masked_shards_are_one_batch():
     assert_close(found, jitted(jaxnorm.batch_statistics)(x[keep]))
 
 
-@pytest.mark.parametrize("width", [2, 256])  # vectors, narrow and wide
+@pytest.mark.parametrize("width", [2, 256])  # narrow and wide vectors
 def test_gradients_of_masked_vectors_cross_devices(width):
     rng = np.random.default_rng(3)
     x = jnp.asarray(rng.normal(3, 2, (16, width)))
     upstream = jnp.asarray(rng.normal(size=x.shape))
-    keep = jnp.asarray(rng.random(16) < 0.6).at[6:8].set(False)  # one shard holds nothing
+    keep = jnp.asarray(rng.random(16) < 0.6).at[6:8].set(False)  # one shard has no valid sample
     alpha = jnp.linspace(0.2, 0.9, width)
 
     def loss(x, alpha, upstream, keep, **options):

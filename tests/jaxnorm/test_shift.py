@@ -1,4 +1,4 @@
-"""Earth mover distances in one dimension and in many, against SciPy and closed forms."""
+"""Earth mover distances in one and in many dimensions, compared with SciPy and closed forms."""
 
 import math
 import sys
@@ -28,7 +28,7 @@ from tests.support.jitted import jitted
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
 
 
-# As few sizes as there are shapes of programs: one, fewer, as many, more.
+# Few sizes, because each pair of sizes compiles a program.
 sizes = st.sampled_from([1, 2, 5, 12])
 
 
@@ -36,7 +36,7 @@ sizes = st.sampled_from([1, 2, 5, 12])
 @settings(max_examples=30, deadline=None)
 def test_any_two_sample_sizes_against_scipy(n, m, seed):
     rng = np.random.default_rng(seed)
-    x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)  # heavy tails, ties
+    x, y = rng.standard_t(2, n), rng.integers(-2, 3, m).astype(float)  # heavy tails; ties
     expected = scipy.stats.wasserstein_distance(x, y)
     found = fast_emd_1d(jnp.asarray(x), jnp.asarray(y))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
@@ -44,7 +44,7 @@ def test_any_two_sample_sizes_against_scipy(n, m, seed):
 
 def test_columns_that_are_sorted_in_several_parts_against_scipy(monkeypatch):
     monkeypatch.setattr(_emd_1d, "CACHED", 1)
-    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # parts of 3, 3 and 1 with two columns of padding
+    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # parts of 3, 3 and 1 columns; 2 are padding
     rng = np.random.default_rng(0)
     x, y = rng.normal(3, 5, (2, 13, 7))
     order = np.argsort(x, 0)
@@ -106,7 +106,7 @@ def test_a_shift_is_measured_exactly_and_scales_are_units(key):
 
 
 def test_the_distance_of_two_gaussians(key):
-    # W₁(N(0, 1), N(0, 4)) = √(2/π).
+    # The exact distance is W₁(N(0, 1), N(0, 4)) = √(2/π).
     x, y = jax.random.normal(key, (2, 200_000))
     np.testing.assert_allclose(fast_emd_1d(x, 2 * y), (2 / np.pi) ** 0.5, atol=0.01)
 
@@ -135,7 +135,7 @@ def test_the_gradient_pulls_every_sample_to_its_partner():
 
 @pytest.mark.parametrize("features", [(), (3,), (2, 2)])
 def test_gradients_of_many_samples_with_ties(features):
-    """Equal samples share nothing but their value: the gradient sums to that of a common shift."""
+    """With equal samples, the gradient sums to the gradient for a common shift."""
     rng = np.random.default_rng(2)
     x, y = (np.maximum(rng.normal(size=(100, *features)), 0) for _ in range(2))
     y = y + np.where(rng.uniform(size=y.shape) < 0.5, 0.01, -0.01)
@@ -149,7 +149,7 @@ def test_gradients_of_many_samples_with_ties(features):
 
 
 def test_the_standard_error_of_slices_is_that_of_independent_directions(key):
-    """Few projections, where n and n − 1 differ, of samples for which each has a known distance."""
+    """Few projections, so that n and n − 1 differ, of samples with known projected distances."""
     x = jnp.zeros((1, 2))
     y = jnp.ones((1, 2))
     found = fast_emd_sliced(key, x, y, projections=3)
@@ -217,7 +217,7 @@ def test_other_features_and_weights_are_refused(distance):
 
 
 def test_weights_of_one_sample_alone_count():
-    # W₁ of weights (0, 1) at 0 and 1 and of uniform ones is half the unit.
+    # W₁ between weights (0, 1) and equal weights at the points 0 and 1 is 1/2.
     x, weights = jnp.array([[0.0], [1.0]]), jnp.array([0.0, 1.0])
     np.testing.assert_allclose(emd(x, x, x_weights=weights), 0.5, rtol=1e-9)
     np.testing.assert_allclose(emd(x, x, y_weights=weights), 0.5, rtol=1e-9)
@@ -238,7 +238,7 @@ def test_joint_distance_of_one_feature_is_the_one_dimensional(key):
 
 
 def test_joint_distance_of_other_sizes_and_weights():
-    # Every point twice, or of weight two, changes nothing.
+    # Neither doubling all points nor doubling all weights changes the distance.
     rng = np.random.default_rng(0)
     x, y = jnp.asarray(rng.normal(size=(2, 12, 3)))
     expected = emd(x, y)
@@ -299,7 +299,7 @@ def test_weights_that_are_no_masses_are_refused(weights):
 
 
 def test_points_that_nearly_meet_far_from_the_origin(key):
-    # Products of coordinates of size 1e8 would lose distances of 1 altogether.
+    # Products of coordinates of size 1e8 would lose all digits of distances of size 1.
     x = 1e8 + jax.random.normal(key, (64, 5))
     np.testing.assert_allclose(emd(x, x[::-1] + 1e-3), 1e-3 * 5**0.5, rtol=1e-4)
 
@@ -314,7 +314,7 @@ def test_the_cost_matrix_is_made_in_blocks(monkeypatch, key):
 
 @pytest.mark.parametrize("dims", [1, 3, 50])
 def test_slices_of_a_shift(key, dims):
-    # θ·s for a shift s: E |θ·s| = ‖s‖ E |θ₁|, and no direction shows more than ‖s‖.
+    # For a shift s, the distance along θ is |θ·s|. Its mean is ‖s‖ E |θ₁|, and its maximum is ‖s‖.
     x = jax.random.normal(key, (20, dims))
     shift = jnp.linspace(1.0, 2.0, dims)
     found = fast_emd_sliced(key, x, x + shift[None], projections=4000)

@@ -1,4 +1,4 @@
-"""Every bound on pairs of distributions, against the exact distance; the false ones refuted."""
+"""Every bound, compared with the exact distance of many pairs; counterexamples of false bounds."""
 
 from functools import cache, partial
 
@@ -42,7 +42,7 @@ ALPHAS = {
 
 @cache
 def pairs(dims):
-    """1,000 pairs over all dimensions: samples of five kinds, of scales from 0.01 to 100."""
+    """Pairs of samples of five kinds, at scales from 0.01 to 100; 1,000 pairs for all `dims`."""
     rng = np.random.default_rng(dims)
     shape = (N, dims)
 
@@ -68,7 +68,7 @@ def exact(x, y):
 
 
 def below(lower, upper):
-    """lower ≤ upper to rounding, without exception."""
+    """Assert that lower ≤ upper, up to rounding, in all cases."""
     lower, upper = np.asarray(lower), np.asarray(upper)
     assert np.isfinite(lower).all()
     excess = lower - upper * (1 + 1e-12)
@@ -117,7 +117,7 @@ def test_bounds_from_samples_enclose_the_distance(dims):
 
 @jax.jit
 def unitized(alpha, x, y):
-    """Outputs for both samples by Eqs. 9 and 10, and the bounds on their distances."""
+    """The outputs of Eqs. 9 and 10 for both samples, and the bounds on their distances."""
 
     def bounds(x, y):
         stated = (unitized_upper_bound, sharp_unitized_upper_bound, interpolated_upper_bound)
@@ -139,7 +139,7 @@ def test_unitized_outputs_lie_within_their_bounds(dims, alpha):
 
 
 def test_an_alpha_of_zero_for_one_feature_needs_the_two():
-    # alpha = (0, 1) at (0, ±δ): the distance is 2 for every δ, while E‖X‖ + E‖Y‖ = 2δ.
+    # For alpha = (0, 1) and points (0, ±δ), the distance is 2 for every δ, but E‖X‖ + E‖Y‖ = 2δ.
     alpha, x = jnp.array([0.0, 1.0]), jnp.array([[0.0, 1e-3]])
     distance = emd(jaxnorm.unitize_bounded(x, alpha), jaxnorm.unitize_bounded(-x, alpha))
     np.testing.assert_allclose(distance, 2, rtol=1e-12)
@@ -156,7 +156,7 @@ def test_theorem_3_1_is_attained_and_3_2_in_the_limit():
 
 
 def test_the_bound_of_equation_10_is_the_sum_of_mean_norms_of_outputs():
-    """Of opposite points on one axis it is the distance, also where norms are below 1."""
+    """For opposite points on one axis, the bound equals the distance, also for norms below 1."""
     x, alpha = jnp.array([[0.1, 0.0], [4.0, 0.0]]), 0.3
     expected = 2 * np.mean(0.3 + 0.7 * np.array([0.1, 4.0]))
     np.testing.assert_allclose(interpolated_upper_bound(alpha, x, -x), expected, rtol=1e-12)
@@ -182,7 +182,8 @@ def test_equation_10_exceeds_the_bound_of_the_theorems(alpha):
 
 
 def test_batch_norm_before_equation_10_does_not_save_the_bound():
-    # ±(1, ..., 1) and ±(1, −1, 1, ...): zero means, unit variances, distance √(2d).
+    # The samples ±(1, ..., 1) and ±(1, −1, 1, ...) have zero means, unit variances and distance
+    # √(2d).
     x = jnp.stack([jnp.ones(64), -jnp.ones(64)])
     y = x * jnp.tile(jnp.array([1.0, -1.0]), 32)[None]
     np.testing.assert_allclose(emd(x, y), 128**0.5, rtol=1e-12)
@@ -207,7 +208,7 @@ def test_equation_5_fails_where_outputs_exceed_its_radius():
 
 
 def test_bounds_from_moments_by_hand():
-    """Means of (3, 4) and (0, 0), variances of (1, 2) and (3, 4): S = 3, S' = 7, D = 5."""
+    """The means (3, 4) and (0, 0) and variances (1, 2) and (3, 4) give S = 3, S' = 7 and D = 5."""
     mean_x, var_x, mean_y, var_y = jnp.array([[3.0, 4.0], [1.0, 2.0], [0.0, 0.0], [3.0, 4.0]])
     moments = mean_x, var_x, mean_y, var_y
     np.testing.assert_allclose(moment_upper_bound(*moments), 3 + 7 + 5 + 2)
@@ -221,7 +222,7 @@ def test_bounds_from_moments_by_hand():
     )
     np.testing.assert_allclose(unlike, abs(9 - 25) / (2 * 6 * 2**0.5))
     np.testing.assert_allclose(mean_lower_bound(mean_x, mean_y), 5)
-    x = jnp.stack([mean_x, mean_y])  # Σ (x/5)³/(3√2)·5 and Σ (x/5)²/(2√2)·5, of two samples
+    x = jnp.stack([mean_x, mean_y])  # test function: Σ (x/5)³/(3√2)·5
     np.testing.assert_allclose(
         moment_lower_bound(x, x[1:], radius=5.0, p=3), (0.6**3 + 0.8**3) * 5 / (6 * 2**0.5)
     )
@@ -229,7 +230,7 @@ def test_bounds_from_moments_by_hand():
 
 
 def test_bounds_of_unitized_outputs_by_hand():
-    """Norms of 0.5 and 4 beside 2, alphas of 0.25 and 0.5."""
+    """The norms are 0.5 and 4 in x, and 2 in y; the alphas are 0.5 and 0.25."""
     alpha = jnp.array([0.5, 0.25])
     x, y = jnp.array([[0.3, 0.4], [0.0, -4.0]]), jnp.array([[2.0, 0.0]])
     stated = (unitized_upper_bound, sharp_unitized_upper_bound, interpolated_upper_bound)
@@ -245,7 +246,7 @@ def test_bounds_of_unitized_outputs_by_hand():
 
 
 def test_the_sharp_moment_bound_is_attained():
-    # Points ±0.3 e₁ and 2 e₃ ± 0.4 e₂: all four distances are √(0.3² + 0.4² + 2²).
+    # All four distances between points ±0.3 e₁ and points 2 e₃ ± 0.4 e₂ are √(0.3² + 0.4² + 2²).
     x = jnp.array([[0.3, 0, 0], [-0.3, 0, 0]])
     y = jnp.array([[0, 0.4, 2], [0, -0.4, 2]])
     bound = sharp_moment_upper_bound(x.mean(0), x.var(0), y.mean(0), y.var(0))
@@ -259,7 +260,7 @@ def test_clipped_powers_have_slope_one_and_no_more(p, radius, key):
     v, w = np.asarray(jax.random.normal(key, (2, 5000, 3))) * 2 * radius
     w = np.concatenate([w, v + 1e-3 * w])
     v = np.concatenate([v, v])
-    corner = np.full((1, 3), radius)  # there the slope is attained
+    corner = np.full((1, 3), radius)  # the largest slope is at this corner
 
     @jax.jit
     def values(x, corners):
@@ -282,7 +283,7 @@ def test_the_ceiling_of_theorem_2(p, times):
 
 
 def test_moments_of_the_unbounded_example_exceed_what_the_paper_needs():
-    # Uniform on [C/2, C] and [0, C/4], by quantiles: the distance is 5/8 C, whatever C.
+    # The distance between uniform samples on [C/2, C] and on [0, C/4] is 5/8 C for every C.
     u = (np.arange(1000) + 0.5) / 1000
     for c in (1.0, 1e3):
         x, y = jnp.asarray(c * (1 + u) / 2), jnp.asarray(c * u / 4)

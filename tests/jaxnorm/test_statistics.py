@@ -1,4 +1,4 @@
-"""Batch statistics, their merging over parts and shards, and moments."""
+"""Batch statistics, merging of statistics over parts and shards, and moments."""
 
 import re
 
@@ -24,7 +24,7 @@ batch_statistics, merge_statistics, moments, merge_moments = map(
 )
 
 
-# No sample, one sample, few and many samples; each size compiles a program.
+# No sample, one sample, few and many samples. Few sizes, because each size compiles a program.
 sizes = st.sampled_from([0, 1, 2, 6])
 
 
@@ -65,7 +65,7 @@ def test_a_large_mean_leaves_the_float32_variance_intact(mean):
 
 
 def outlying(shape, mean, size, places, dtype):
-    """Normal samples of deviation 1 with outliers of that size and random signs at `places`."""
+    """Normal samples of deviation 1, with outliers of size `size` and random signs at `places`."""
     random = np.random.default_rng([*shape, int(mean), int(size)])
     x = random.normal(mean, 1.0, shape).astype(np.float32)
     flat = x.reshape(-1, shape[-1])
@@ -79,7 +79,7 @@ def outlying(shape, mean, size, places, dtype):
 
 
 def _slice_places(shape):
-    """The samples whose mean is the shift."""
+    """The indices of the samples whose mean is the shift."""
     index = jnp.arange(np.prod(shape[:-1]), dtype=jnp.float32).reshape(*shape[:-1], 1)
     return np.asarray(spread_slice(index), int).ravel()
 
@@ -88,7 +88,7 @@ def _slice_places(shape):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
 def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
-    # About m of N samples, N/m roundings are lost where all m are outliers.
+    # The shift is the mean of m of N samples. If all m are outliers, the error is N/m roundings.
     lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if places == "slice" else 4
     rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)
     keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
@@ -126,7 +126,8 @@ def test_a_sharded_batch_takes_two_all_reduces_and_no_other_collective(rows, kin
     x = jax.ShapeDtypeStruct((rows, 5), "float32", sharding=sharding)
     text = jax.jit(jaxnorm.batch_statistics).lower(x).compile().as_text() or ""
     found = re.findall(r"= .* (all-[a-z]+|collective-permute|reduce-scatter)(?:-start)?\(", text)
-    # The shift; and the two sums, which the CPU's compiler does not always combine.
+    # One all-reduce for the shift, and one or two for the two sums: XLA's CPU compiler does not
+    # always combine them.
     assert set(found) == {"all-reduce"}
     assert len(found) <= 3
 
@@ -220,7 +221,7 @@ def test_uneven_shards_give_the_statistics_of_the_union():
 
 
 def test_shards_of_a_group_of_indices_are_one_batch():
-    """Of eight shards with unlike masks, the even ones and the odd ones."""
+    """Of eight shards with different masks, the even and the odd shards are two groups."""
     x = np.random.default_rng(6).normal(3, 2, (8, 5, 2))
     keep = np.random.default_rng(7).random((8, 5)) < 0.6
     groups = [[0, 2, 4, 6], [1, 3, 5, 7]]
@@ -294,7 +295,7 @@ def test_moments_of_a_constant_have_no_shape():
 
 
 def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
-    # A coordinate of a uniform point of the sphere in R⁸ has kurtosis 3 d/(d + 2) = 2.4.
+    # A coordinate of a uniform point on the sphere in R⁸ has kurtosis 3 d/(d + 2) = 2.4.
     x = np.asarray(jax.random.normal(key, (200_000, 8)))
     found = moments(jnp.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))).kurtosis
     np.testing.assert_allclose(found, 2.4, atol=0.02)
@@ -305,7 +306,7 @@ def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
 def test_merging_moments_gives_those_of_the_union(n, m, offset):
     x = np.random.default_rng(n * 7 + m).gamma(2.0, size=(n + m, 3)) + offset
     a, b = moments(jnp.asarray(x[:n])), moments(jnp.asarray(x[n:]))
-    # The skewness of two values is 0 in exact arithmetic, and what rounding leaves of it otherwise.
+    # The skewness of two values is exactly 0, but rounding gives a small number.
     for found, expected in zip(
         merge_moments(a, b, counts=(n, m)), moments(jnp.asarray(x)), strict=True
     ):
@@ -351,7 +352,7 @@ def test_bessel_corrects_nothing_where_nothing_is_left():
 
 
 def test_rounding_makes_no_variance_negative():
-    """Σ h² / n − (Σ h / n)² of constants, one rounding below 0 for about a third of them."""
+    """For constant h, rounding often makes Σ h² / n − (Σ h / n)² negative."""
     h = np.random.default_rng(0).uniform(0.1, 1, 1000).astype(np.float32)
     total = Sums(jnp.asarray(3 * h), jnp.asarray(3 * (h * h)), jnp.full(1000, 3, jnp.float32))
     plain = total.second / 3 - jnp.square(total.first / 3)
@@ -383,7 +384,7 @@ def test_what_has_no_unit_is_right_in_every_unit(unit):
     if 1e-18 < unit < 1e18:
         np.testing.assert_allclose(merged.kurtosis, found.kurtosis, rtol=1e-4)
         np.testing.assert_allclose(merged.skewness, found.skewness, rtol=1e-4)
-    elif not fits.any() or unit < 1e-24:  # a lost value is NaN, never another number
+    elif not fits.any() or unit < 1e-24:  # if digits are lost, the result is NaN
         assert np.isnan(merged.kurtosis).all()
 
 

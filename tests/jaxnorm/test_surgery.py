@@ -1,4 +1,4 @@
-"""Batch norm replaced, recalibrated and folded in whole models."""
+"""Replacement, recalibration and folding of batch norms in whole models."""
 
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ def batch(seed=0, shape=(8, 6, 6, 3)):
 
 
 class Network(nnx.Module):
-    """Flax layers in attributes, in a list and in a nested module; one of them used twice."""
+    """Flax layers as attributes, in a list and in a nested module; one layer is used twice."""
 
     def __init__(self, norm: Any = nnx.BatchNorm):
         rngs = nnx.Rngs(0)
@@ -180,7 +180,8 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
     recalibrate(model, [batch()])
     own = jaxnorm.batch_statistics(model.conv(batch()))
     inner: Any = model.inner.layers[1]
-    # `norm` is called twice and keeps what it saw last; `inner` saw it normalized.
+    # `norm` is called twice and keeps the statistics of its last input, which was already
+    # normalized.
     assert jnp.abs(inner.mean[...]).max() > 0
     assert jnp.abs(model.norm.mean[...] - own.mean).max() > 1e-3
     assert model.dropout.deterministic
@@ -190,7 +191,7 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
 
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, UnitizedBatchNorm])
 def test_a_batch_counts_for_what_each_layer_saw_of_it(norm):
-    """Leaves of other lengths, scalars, masks: each layer's statistics are those of the union."""
+    """Batches may have leaves of different lengths, scalars and masks."""
 
     class Masked(nnx.Module):
         def __init__(self):
@@ -332,7 +333,7 @@ def test_pixels_of_training_are_used_at_other_sizes(key):
     norm: Any = model.layers[1]
     assert norm.pixels is None
     np.testing.assert_array_equal(fixed(small), model(small))
-    # At alpha 1 the output is proportional to the square root of the pixels.
+    # At alpha 1, the output is proportional to the square root of the number of pixels.
     np.testing.assert_allclose(fixed(large), model(large) * (16 / 48) ** 0.5, rtol=1e-4)
     shape = jax.ShapeDtypeStruct(large.shape, large.dtype)
     fixed = fix_pixels(model, shape)
@@ -392,7 +393,7 @@ def test_a_convolution_fits_the_outputs_that_are_kept(inputs, outputs, groups, k
         x = x[..., : kept * inputs // outputs]
     index = np.arange(kept)
     if 1 < groups < inputs:
-        index = np.array([0, 1, 4, 5])  # as many of either group
+        index = np.array([0, 1, 4, 5])  # two channels of each group
     conv.kernel = nnx.Param(conv.kernel[...][..., index])
     assert conv.bias is not None
     conv.bias = nnx.Param(conv.bias[...][index])

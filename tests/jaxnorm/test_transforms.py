@@ -1,4 +1,4 @@
-"""Statistics under what users wrap around a network: remat, nested vmap, ensembles, averages."""
+"""Statistics under transformations of a network: remat, nested vmap, ensembles, averages."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ class LinenBlock(linen.Module):
 
 
 def applied(layer, variables, x) -> tuple[Any, Any]:
-    """Output and updated statistics."""
+    """The output and the updated statistics."""
     y, updated = layer.apply(variables, x, mutable="batch_stats")
     return y, updated["batch_stats"]
 
@@ -127,7 +127,7 @@ def test_averaged_weights_need_their_own_statistics():
     nnx.update(average, jax.tree.map(lambda a, b: (a + b) / 2, *states))
     h = np.asarray(average.linear(X))
     averaged_var = np.array(average.norm.var[...])
-    assert (averaged_var > 1.2 * h.var(0)).any()  # an average of squares, not the square of one
+    assert (averaged_var > 1.2 * h.var(0)).any()  # not the variance of the averaged network
     jaxnorm.nnx.recalibrate(average, [X[:4], X[4:]])
     np.testing.assert_allclose(average.norm.mean[...], h.mean(0), rtol=1e-4)
     np.testing.assert_allclose(average.norm.var[...], h.var(0), rtol=1e-4)

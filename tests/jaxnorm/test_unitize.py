@@ -1,4 +1,4 @@
-"""Unitization: Eqs. 6, 8, 9 and 10, their edges and the bounds that they obey or break."""
+"""Unitization by Eqs. 6, 8, 9 and 10: edge cases, and bounds that hold or fail."""
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ def test_jacobian_of_eq_9_at_the_origin():
 
 
 def test_eq_9_changes_sign_beyond_its_singular_radius():
-    # alpha = −1/2 is singular at ‖x‖ = 1 − 1/alpha = 3.
+    # For alpha = −1/2, the divisor is zero at ‖x‖ = 1 − 1/alpha = 3.
     inside, outside = (unitize_bounded(jnp.array([r, 0.0]), -0.5)[0] for r in (2.9, 3.1))
     assert inside > 0 > outside
 
@@ -105,7 +105,7 @@ def test_eq_10_against_its_formula(key, eps):
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -2])
 def test_an_alpha_for_each_feature_lies_along_the_axis(axis):
-    """Of an array with three axes of one size, on which no other axis is refused."""
+    """All three axes have the same size, so a wrong axis would raise no error."""
     x, alpha = np.random.default_rng(0).normal(size=(4, 4, 4)), np.array([0.1, 0.9, 0.4, 0.7])
     along = alpha.reshape([-1 if i == axis % 3 else 1 for i in range(3)])
     square = (x**2).sum(axis, keepdims=True)

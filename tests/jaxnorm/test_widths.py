@@ -1,4 +1,4 @@
-"""Layers of `flax.nnx` that lost channels know their new sizes, and compute what NumPy does."""
+"""Layers of `flax.nnx` with removed channels get their new sizes, and give NumPy's results."""
 
 from typing import Any
 
@@ -39,11 +39,11 @@ def test_a_group_norm_keeps_the_size_of_its_groups():
     )
     bare = nnx.GroupNorm(12, num_groups=4, use_bias=False, use_scale=False, rngs=nnx.Rngs(0))
     fit_widths(bare)
-    assert bare.num_groups == 4  # no parameter says another width
+    assert bare.num_groups == 4  # without parameters, the width is unknown
 
 
 def test_attention_whose_queries_share_keys_keeps_its_own_number_of_key_heads():
-    """Six queries of three key heads; one key head goes, with its two queries."""
+    """Six query heads share three key heads; one key head is removed with its two query heads."""
     layer: Any = drawn(
         nnx.MultiHeadAttention(6, 5, 24, num_kv_heads=3, decode=False, rngs=nnx.Rngs(0))
     )
@@ -105,14 +105,14 @@ LAYERS: dict[str, Any] = {
 
 
 class Renamed(nnx.Linear):
-    """A layer of a user, which fits as the layer that it is derived from."""
+    """A user's layer, to which `fit_widths` applies the rule of its base class."""
 
 
 LAYERS["derived"] = lambda n, **o: Renamed(n, 2 * n, **o)
 
 
 def sizes(layer):
-    """The attributes of a layer and of its parts that are sizes or tuples of sizes."""
+    """All attributes of a layer and of its parts that are sizes or tuples of sizes."""
     return {
         (*path, name): tuple(value) if isinstance(value, list) else value
         for path, part in nnx.iter_modules(layer)
