@@ -97,7 +97,7 @@ class Reduction(NamedTuple):
     def total(self, sums: Tree) -> Tree:
         """The sums over all shards of the batch.
 
-        The sums over shards are exact, because all shards subtract the same shift.
+        The sums of the shards can be added, because all shards subtract the same shift.
         """
         groups = self.axis_index_groups
         if self.axis_name is None:
@@ -323,7 +323,7 @@ def check_statistics(statistics: Any, name: str) -> None:
 
 
 def check_same_features(a: Array, b: Array) -> None:
-    """Raise unless the statistics `a` and `b` have the same features."""
+    """Raise unless the arrays `a` and `b` of statistics have the same shape."""
     if jnp.shape(a) != jnp.shape(b):
         raise ValueError(
             f"a and b must have the same features; got shapes {jnp.shape(a)} and {jnp.shape(b)}"

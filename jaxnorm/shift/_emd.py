@@ -79,11 +79,11 @@ def transport_plan(
 ) -> Float[np.ndarray, "n m"]:
     """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
 
-    Row i sums to weight i of `x_weights` divided by the sum of `x_weights`, and column j likewise
-    for `y_weights`. The whole plan sums to one. Equal numbers of samples are matched one to one.
-    For different numbers of samples, SciPy's HiGHS solves a linear program in float64: a million
-    unknowns take about ten seconds. If several plans have the same cost, the result is one of them.
-    Arguments and errors are the same as for `emd`.
+    Row i sums to weight i of `x_weights` divided by the sum of `x_weights`, and column j sums to
+    weight j of `y_weights` divided by their sum. The whole plan sums to one. Equal numbers of
+    samples are matched one to one. For different numbers of samples, SciPy's HiGHS solves a linear
+    program in float64: a million unknowns take about ten seconds. If several plans have the same
+    cost, the result is one of them. Arguments and errors are the same as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])

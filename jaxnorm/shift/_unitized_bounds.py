@@ -163,7 +163,7 @@ def interpolation_counterexample(
 def _mean_reach(
     reach: Callable[[Array, Array], Array], alpha: Alpha, x: Array, y: Array
 ) -> Float[Array, ""]:
-    """The largest mean norm of outputs for inputs with the norms of `x`, plus that for `y`.
+    """The largest mean output norm for inputs with the norms of `x`, plus the same mean for `y`.
 
     The function `reach` returns the largest output for an alpha and an input norm.
 
