@@ -68,8 +68,8 @@ class Verdict(NamedTuple):
       findings: The findings of the claim's checks, in the order of the checks.
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
-      as_recorded: Whether every check has the outcome that its form requires. text: The recorded
-      class of the claim, or the checks that contradict this class.
+      as_recorded: Whether every check has the outcome that its form requires.
+      text: The recorded class of the claim, or the checks that contradict this class.
     """
 
     claim: Claim

@@ -167,9 +167,9 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
 
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
-    """The matrix `gram` divided by its trace, because gradients would underflow at a small scale.
+    """The matrix `gram` divided by its trace.
 
-    Results do not depend on the scale of `gram`.
+    The scale of `gram` does not change results, but at a small scale gradients would underflow.
     """
     g = replicate(as_gram(gram, min_samples=min_samples))
     trace = jax.lax.stop_gradient(jnp.trace(g))

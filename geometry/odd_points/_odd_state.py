@@ -19,8 +19,8 @@ class OddState(NamedTuple):
     """A fixed point with one odd sample and a cluster of n − 1 samples.
 
     Attributes:
-      norm_ratio: The norm of the odd sample divided by the norm of the other samples. angle: The
-      angle between the odd sample and the other samples.
+      norm_ratio: The norm of the odd sample divided by the norm of the other samples.
+      angle: The angle between the odd sample and the other samples.
       spread: The angle between two samples of the cluster.
     """
 
