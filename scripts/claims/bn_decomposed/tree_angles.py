@@ -38,9 +38,10 @@ class DeepTrees(NamedTuple):
     """Arrays for several batches deep in the tree.
 
     Attributes:
-      cosines: The cosines between the samples, which are sorted. norms: The norms of the samples,
-      divided by the largest norm. squared_gaps: The squared distances of neighbouring samples,
-      divided by the largest squared norm.
+      cosines: The cosines between the samples, which are sorted.
+      norms: The norms of the samples, divided by the largest norm.
+      squared_gaps: The squared distances of neighbouring samples, divided by the largest squared
+        norm.
     """
 
     cosines: Array

@@ -20,8 +20,8 @@ class Network(NamedTuple):
 
     Attributes:
       page: The file of the results.
-      name: The name of the network at the end of a sentence. filters: If given, only layers with
-      this number of filters are used.
+      name: The name of the network at the end of a sentence.
+      filters: If given, only layers with this number of filters are used.
     """
 
     page: str
