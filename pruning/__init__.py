@@ -1,16 +1,16 @@
 """Criteria for pruning filters, similarities of their rankings, and the removal of channels.
 
-Filters are the rows of a matrix of shape `(filters, dims)`. Scores are one number for each filter;
-the filters with the smallest scores are pruned first. Functions are pure and leave `jit`, `vmap`
-and `grad` to the caller.
+Filters are the rows of a matrix of shape `(filters, dims)`. A criterion gives each filter one
+score, and the filters with the smallest scores are pruned first. Functions are pure and leave
+`jit`, `vmap` and `grad` to the caller.
 
 On a mesh with Auto or Explicit axes, filters may be sharded along any axis. Norms and standard
-deviations of filters are sharded like the filters. Functions that sort or compare all filters, or
-all weights, return results that are replicated on all devices.
+deviations of filters have the sharding of the filters. Results of functions that sort or compare
+all filters, or all weights, are replicated on all devices.
 
-The functions that most users need can be imported from `pruning` itself. The namespaces `criteria`,
-`ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and `weights` have these and
-further functions.
+The functions that most users need can be imported from `pruning` itself. All functions are in the
+namespaces `criteria`, `ranking`, `gaussian`, `weight_tests`, `channels`, `nnx`, `schedules` and
+`weights`.
 """
 
 import typing
@@ -109,7 +109,7 @@ _ELSEWHERE = {
     ),
 }
 
-# type checkers do not see this function, because with it they would accept any name
+# hidden from type checkers, which would otherwise accept any name
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:

@@ -1,7 +1,7 @@
 """Checks arguments; each error is one sentence that names the wrong argument.
 
-The function `in_largest` divides an array by its largest element, for results that do not depend on
-the unit of the array.
+The function `in_largest` divides an array by its largest absolute value. Results that do not depend
+on the unit of the array are computed from the quotient.
 """
 
 import inspect
@@ -39,7 +39,7 @@ def floating(x: Any, name: str) -> Float[Array, "*shape"]:
 def matrix(filters: Any) -> Float[Array, "filters dims"]:
     """`filters` in at least float32.
 
-    The function raises an error unless filters are the rows of a matrix.
+    The function raises an error unless `filters` is a matrix, with one filter in each row.
     """
     filters = floating(filters, "filters")
     if filters.ndim != 2:
@@ -62,7 +62,7 @@ def vectors(**scores: Any) -> None:
 
 
 def at_least(minimum: float, **numbers: Any) -> None:
-    """Raise if a Python number is too small, or if an array is complex."""
+    """Raise if a Python or NumPy number is below `minimum`, or if a number is complex."""
     real(**numbers)
     for name, x in numbers.items():
         if isinstance(x, int | float | np.generic) and float(x) < minimum:
@@ -81,11 +81,11 @@ def real(**numbers: Any) -> None:
 
 
 def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]:
-    """Real numbers in the form for computation: floats, or arrays of at least float32.
+    """The arguments as Python floats, or as arrays of at least float32.
 
-    Python's and NumPy's numbers become Python floats, because Python floats do not change the dtype
-    of arrays. If a Python number is below `minimum`, the function raises an error. An element of an
-    array that is below `minimum` becomes NaN.
+    Numbers of Python and NumPy become Python floats, because Python floats do not change the dtype
+    of arrays. If such a number is below `minimum`, the function raises an error. If an element of
+    an array is below `minimum`, the element becomes NaN.
     """
     at_least(minimum, **numbers)
 
@@ -99,7 +99,7 @@ def parameters(minimum: float = -math.inf, /, **numbers: Any) -> tuple[Any, ...]
 
 
 def positive_number(x: Any, name: str) -> None:
-    """Raise `ValueError` unless a number is positive and finite; under `jit`, do not check."""
+    """Raise `ValueError` unless a number is positive and finite. Traced numbers are not checked."""
     real(**{name: x})
     if not is_traced(x) and np.ndim(x) == 0 and not 0 < float(x) < math.inf:
         raise ValueError(f"{name} must be positive and finite; got {x}")
@@ -124,7 +124,7 @@ def fraction(ratio: Any) -> float:
     check_numeric(ratio, "ratio")
     if is_traced(ratio):
         raise TypeError(f"ratio must be a Python number; got {show(ratio)}")
-    # inside jit, an array with known values would be compared as if it were traced
+    # inside jit, JAX traces comparisons even of arrays with known values
     ratio = float(ratio)
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio must lie in (0, 1]; got {ratio}")
@@ -145,10 +145,10 @@ def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """The array `x` divided by its largest element, and the largest element.
+    """The array `x` divided by its largest absolute value, and the largest absolute value.
 
-    After the division, squares of elements neither overflow nor vanish. If an element is NaN or
-    infinite, the largest element is NaN or infinite too.
+    After the division, sums of squares neither overflow nor underflow to zero. If an element of `x`
+    is NaN or infinite, the largest absolute value is NaN or infinite too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
@@ -158,7 +158,7 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 def check_takes(
     function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
 ) -> None:
-    """Raise unless the caller's function takes these arguments; the error shows the call `like`."""
+    """Raise unless a user's `function` accepts these arguments. The error shows the call `like`."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # functions written in C have no signature
@@ -172,26 +172,29 @@ def check_takes(
 
 
 def check_names(names: Any, name: str) -> None:
-    """Raise `TypeError` for a single string, whose letters would be read as elements."""
+    """Raise `TypeError` for a string, because its letters would be read as names."""
     if isinstance(names, str):
         raise TypeError(f"{name} must be a tuple of names, such as ({names!r},); got {names!r}")
 
 
 def check_tuple(inputs: Any, name: str) -> None:
-    """Raise `TypeError` for a single array, whose rows would be read as arguments."""
+    """Raise `TypeError` for an array, because its rows would be read as arguments."""
     if hasattr(inputs, "shape"):
         raise TypeError(f"{name} must be a tuple of arguments of apply, such as (x,); got an array")
 
 
 def quote(error: Exception) -> str:
-    """Another library's message in one line of at most 200 characters, without a full stop."""
+    """The type and the message of an error in one line, without a full stop.
+
+    The message is cut to at most 200 characters.
+    """
     text = " ".join(str(error).split())
     short = text if len(text) <= 200 else f"{text[:199]}…"
     return f"{type(error).__name__}: {short}".rstrip(".")
 
 
 def check_values(name: str, *args: Any) -> None:
-    """Raise if an argument has shapes instead of arrays, like a result of `jax.eval_shape`."""
+    """Raise if an argument contains shapes instead of arrays, like a result of `jax.eval_shape`."""
     if any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(args)):
         raise TypeError(
             f"{name} needs arrays with values; got a jax.ShapeDtypeStruct, which has none"

@@ -1,4 +1,4 @@
-"""Schedules of pruning: rising fractions of removed channels, for the option `ratios` of `prune`.
+"""Schedules of pruning: ascending fractions of removed channels for the option `ratios` of `prune`.
 
 A curve is a function `curve(target, t)`, where t ∈ (0, 1] is the share of the steps that are
 completed. Every curve ends at `target`.
@@ -42,13 +42,15 @@ def _check(target: int | float, t: float) -> None:
 
 
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:
-    """The fractions of all channels that have been removed after each step; the last is `target`.
+    """For each step, the fraction of all channels that is removed after the step.
+
+    The last fraction is `target`.
 
     The fractions are Python numbers, computed on the host.
 
     Raises:
       TypeError: `curve` returns no number.
-      ValueError: `target` lies outside (0, 1), `steps` is less than 1, or the fractions fall.
+      ValueError: `target` lies outside (0, 1), `steps` is less than 1, or the fractions decrease.
 
     Example:
       >>> print(iterative(0.75, steps=2), iterative(0.75, steps=3, curve=linear))

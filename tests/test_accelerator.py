@@ -1,6 +1,7 @@
-"""On a TPU or GPU, where there is one: the layers, and the functions that have another form there.
+"""Compares layers, and functions with a special form for accelerators, between device and CPU.
 
-Skipped on a CPU. On a machine with a device: `pytest -m accelerator`.
+The tests need a TPU or GPU, and are skipped without one. To run the tests, use `pytest -m
+accelerator`.
 """
 
 import jax
@@ -23,7 +24,7 @@ def data(shape, mean=0.0, seed=0):
 
 
 def on_both(function, *args):
-    """Results on the accelerator and, compiled for it, on the CPU."""
+    """The results of `function` on the accelerator, and its results on the CPU."""
     cpu = jax.devices("cpu")[0]
     found = jax.jit(function)(*args)
     with jax.default_device(cpu):
@@ -35,7 +36,8 @@ def on_both(function, *args):
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 @pytest.mark.parametrize("shape", [(256, 1024), (64, 14, 14, 256)])
 def test_layers_and_their_gradients_agree_with_the_cpu(shape, mean, factor):
-    # A cotangent that equals the input has a gradient of nearly zero: rounding would decide.
+    # not a cotangent that equals the input: its gradient would be nearly zero, up to rounding
+    # errors
     x, upstream = jnp.asarray(data(shape, mean)), jnp.asarray(data(shape, seed=1))
 
     def both(x, alpha, upstream):

@@ -1,4 +1,4 @@
-"""Programs that the tests compile are kept for the next run, and no other's are touched."""
+"""Tests of the settings of the tests, such as the programs that are stored for later runs."""
 
 import ast
 import os
@@ -84,7 +84,7 @@ def cached_in(folder):
 
 
 def third():
-    return jax.jit(lambda x: x / 3)  # another function for JAX, but the same program
+    return jax.jit(lambda x: x / 3)  # for JAX a new function at each call, with the same program
 
 
 def test_a_program_that_another_worker_has_half_written_is_compiled(tmp_path):
@@ -123,7 +123,7 @@ def test_derivatives_are_compared_at_the_points_of_several_keys():
 
 
 def uses_several_keys(test):
-    """By the decorator `several_keys`, whose key the test uses, or in a loop over keys."""
+    """Whether a test uses several keys, by the decorator `several_keys` or in a loop over keys."""
     decorated = any("several_keys" in ast.unparse(one) for one in test.decorator_list)
     loops = [node for node in ast.walk(test) if isinstance(node, ast.For)]
     looped = any(

@@ -1,4 +1,4 @@
-"""What every public function keeps: one table of all of them, each with an example call."""
+"""Properties of all public functions, tested with one example call of each function."""
 
 import inspect
 from functools import cache, partial
@@ -21,7 +21,7 @@ KEYWORDS = {
     *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
-# Functions that order or count return another dtype than that of their input.
+# functions that return orders or counts, whose dtype is not the dtype of the input
 DTYPE_CHANGES = {
     pruning.order,
     pruning.ranking.lowest,
@@ -30,8 +30,8 @@ DTYPE_CHANGES = {
     pruning.kendall,
     pruning.ranking.similarity,
 }
-# Functions that return float32 for narrow inputs, as all of `pruning` and `jaxnorm.shift` do, and
-# functions of these two that keep a narrow dtype.
+# For narrow inputs such as bfloat16, functions of `pruning` and `jaxnorm.shift` return float32,
+# except for the functions in `NARROW`. Functions in `STATISTICS` also return float32.
 STATISTICS = {jaxnorm.batch_statistics, jaxnorm.moments, geometry.tree_gram}
 NARROW = {
     pruning.filter_matrix,
@@ -61,7 +61,7 @@ def test_the_table_holds_every_public_function():
 
 @named
 def test_jit_changes_nothing(function):
-    """XLA's program has the result that NumPy has of every operation by itself."""
+    """The compiled program has the same result as NumPy, which evaluates operation by operation."""
     arguments, _ = example(function)
     program = compiled(function)
     assert_same(program(*arguments), evaluated(program, *arguments))
@@ -86,7 +86,7 @@ def test_vmap_changes_nothing(function):
 
 
 def in_float32(function):
-    """Whether results for narrow inputs are in float32."""
+    """Whether results for narrow inputs, such as bfloat16, are in float32."""
     wide = function.__module__.startswith(("pruning", "jaxnorm.shift"))
     return function in STATISTICS or (wide and function not in NARROW)
 
@@ -94,7 +94,7 @@ def in_float32(function):
 @named
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
 def test_the_dtype_is_kept(function, dtype):
-    """The statistics that a layer returns beside its output are in at least float32."""
+    """The result has the input's dtype. Statistics that layers also return are at least float32."""
     if function in DTYPE_CHANGES:
         pytest.skip("its result is an order, a count or a correlation of ranks")
     arguments, call = example(function, dtype)
@@ -111,7 +111,7 @@ def test_the_dtype_is_kept(function, dtype):
 
 
 def of_a_mesh(function):
-    """Whether tests of meshes compile its gradient already, and find it finite."""
+    """Whether tests of meshes already check that the gradient of the function is finite."""
     module, alone = function.__module__, (geometry.tree, pruning.gaussian)
     return module.startswith(("jaxnorm.shift", "pruning", "geometry")) and not module.startswith(
         tuple(package.__name__ for package in alone)

@@ -1,4 +1,4 @@
-"""The documentation: every public name has its place, and every link leads somewhere."""
+"""Tests the documentation: every public name is documented, and every link has a target."""
 
 import importlib
 import inspect
@@ -26,7 +26,10 @@ RESULTS = {name: f"results/{name}/index.html" for name in gallery.PAGES}
 
 
 def namespaces(name):
-    """Modules that are named at the top of a package, and so on; claims by section are data."""
+    """A package and its public submodules, by name.
+
+    The submodules of `geometry.claims` are data and are left out.
+    """
     module = importlib.import_module(name)
     yield name, module
     for value in public_names(module).values() if name != "geometry.claims" else ():
@@ -34,12 +37,15 @@ def namespaces(name):
             yield from namespaces(value.__name__)
 
 
-LAZY = ("geometry.claims",)  # imported when first used, and so not in dir()
+LAZY = ("geometry.claims",)  # imported when first used, so not found by public_names
 NAMESPACES = dict(found for package in (*PACKAGES, *LAZY) for found in namespaces(package))
 
 
 def promised(namespace):
-    """Public names of a namespace; a single file also imports what it does not promise."""
+    """The public names of a namespace.
+
+    If the namespace is a single file, names that the file only imports are left out.
+    """
     module = NAMESPACES[namespace]
     for name, value in public_names(module).items():
         own = getattr(value, "__module__", namespace) == namespace or hasattr(module, "__path__")
@@ -48,7 +54,7 @@ def promised(namespace):
 
 
 def file_of(link, page):
-    """The file of the repository that a link of a Markdown page needs; None for other sites."""
+    """The file of the repository to which a link of a Markdown page leads, or None."""
     if not is_local(link):
         return None
     return page.parent / link.partition("#")[0]
@@ -67,13 +73,13 @@ def test_links_of_a_page_lead_to_files(page):
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_sign_at_the_start_of_a_line_cuts_a_paragraph(page):
-    """A line that begins with a plus sign would be a list, and with a percent sign a comment."""
+    """Markdown would read a line that begins with + as a list, and with % as a comment."""
     text = re.sub(r"(?m)^```.*?^```", "", page.read_text(), flags=re.S)
     assert re.findall(r"(?m)^[^\s|*+<#-][^\n]*[^:\n]\n[+*-] .*|^ *%.*", text) == []
 
 
 def test_settings_of_a_page_are_read_as_settings():
-    """In one line, they are a rule and text that readers see."""
+    """If the settings were in one line, a page would show them as text."""
     for page in MARKDOWN:
         text = page.read_text()
         assert not text.startswith("---") or text.startswith("---\n"), page
@@ -87,7 +93,7 @@ def test_a_link_to_nothing_is_noticed():
 
 @pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_an_address_is_another_project_s(page):
-    """This one's files are linked relatively: a site or a repository of its own has no address."""
+    """This project has no public address, so its files must be linked by relative paths."""
     addresses = re.findall(r"https?://[^)\s>\"]+", page.read_text(encoding="utf-8"))
     assert [address for address in addresses if "jaxnorm" in address] == []
 
@@ -134,7 +140,7 @@ def test_a_page_of_results_is_listed_with_its_command(name):
 
 
 def sphinx():
-    """The interpreter of `make docs`, or this one where it has the generator."""
+    """The Python interpreter of `make docs`, or this interpreter if Sphinx is installed in it."""
     own = ROOT / ".venv-docs/bin/python"
     if own.exists():
         return str(own)
@@ -161,7 +167,7 @@ def pages(site):
 
 
 def inventory(site):
-    """Names of Python objects, and the anchors where they are documented."""
+    """The names of Python objects, with the addresses where they are documented."""
     head, _, body = (site / "objects.inv").read_bytes().partition(b"zlib.\n")
     assert head.startswith(b"# Sphinx inventory version 2")
     for line in zlib.decompress(body).decode().splitlines():

@@ -1,4 +1,4 @@
-"""The notebooks of `examples/`: those of their scripts, which run."""
+"""Tests that the notebooks in `examples/` match their scripts, and that the scripts run."""
 
 import json
 import re
@@ -17,7 +17,7 @@ named = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 
 
 def outputs(script):
-    """The lines that the code cells of a notebook have printed."""
+    """The printed lines in a notebook."""
     made = json.loads(script.with_suffix(".ipynb").read_text())
     parts = [part for cell in made["cells"] for part in cell.get("outputs", ())]
     return [line for part in parts for line in part["text"]]
@@ -48,9 +48,9 @@ def test_cells_are_run_one_after_the_other_and_print():
 @pytest.mark.slow
 @named
 def test_a_script_runs(script, tmp_path):
-    """Without warnings, and with as many lines as its notebook shows."""
+    """A script runs without warnings, and prints as many lines as its notebook shows."""
     if script.stem == "prune_and_time":
-        pytest.importorskip("flatbuffers")  # with which jax.export writes
+        pytest.importorskip("flatbuffers")  # needed by jax.export
     command = [sys.executable, "-W", "error", str(script)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,8 @@
-"""Every public function of arrays at the dtypes, sizes and values where results go wrong silently.
+"""Calls all public functions of arrays with dtypes, sizes and values that often cause mistakes.
 
-A cell is refused in a sentence of ours, or has a result: the same compiled and not, with no NaN of
-finite arguments that the docstring does not name, and not finite where an argument is a NaN.
+A call must either raise an error in one sentence of this library, or return a right result. The
+result must be the same with and without `jit`. If all arguments are finite, the result has no NaN,
+unless the docstring of the function mentions NaN.
 """
 
 import inspect
@@ -24,12 +25,12 @@ functions = pytest.mark.parametrize(
 
 
 def first(value):
-    """The first element of an array is this value."""
+    """A function that replaces the first element of an array by `value`."""
     return lambda x: x.at[(0,) * x.ndim].set(value) if x.size else x
 
 
 def part(rows, columns):
-    """The first elements along the first axis, and along the last."""
+    """A function that cuts an array to its first `rows`, and a matrix to its first `columns`."""
 
     def change(x):
         x = x[:rows] if x.ndim else x
@@ -55,13 +56,13 @@ SIZES = {
     "one column": part(None, 1),
     "one number": part(1, 1),
 }
-# The variances overflow: what is left of other moments depends on the order of operations.
+# The variances overflow, so the other moments depend on the order of operations.
 WITHOUT_MEANING = {(jaxnorm.merge_moments, "large")}
 TOLERANCES = {"float32": 2e-3, "float64": 1e-9, "bfloat16": 2e-2}
 
 
 def outcome(call, arguments):
-    """The arrays of a result, or the sentence by which the call is refused."""
+    """The arrays of the result of a call, or the message of the error that the call raises."""
     try:
         return [np.asarray(leaf, float) for leaf in jax.tree.leaves(call(*arguments))]
     except (ValueError, TypeError) as error:
@@ -73,9 +74,9 @@ def has_nan(leaves):
 
 
 def differs(found, expected, tolerance, smallest=0.0):
-    """Whether arrays are unlike, relative to the largest element of each."""
+    """Whether arrays differ by more than the tolerance, relative to the largest element of each."""
     if isinstance(expected, str):
-        return False  # values are not known, and not refused, in a compiled program
+        return False  # a compiled program does not check values, so it raises no error
     if isinstance(found, str):
         return True
     for a, b in zip(found, expected, strict=True):
@@ -89,7 +90,7 @@ def differs(found, expected, tolerance, smallest=0.0):
 
 
 def fault(function, found, arguments):
-    """What is wrong with an outcome alone, or nothing."""
+    """A description of the fault of an outcome, or an empty string."""
     if isinstance(found, str):
         return "" if re.search(r"\bmust\b", found) and "\n" not in found else f"says {found[:200]}"
     finite = all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(arguments))
@@ -146,7 +147,7 @@ def test_the_flags_that_look_for_errors_find_none(function):
 
 @functions
 def test_derivatives_forward_are_those_backward(function):
-    """Of a sum of all results with different weights, along a direction."""
+    """Forward and reverse mode give the same derivative of a weighted sum of all results."""
     arguments, call = example(function)
     leaves, tree = jax.tree.flatten(arguments)
     results = jax.tree.leaves(jax.eval_shape(call, *arguments))

@@ -1,4 +1,4 @@
-"""What runs on the host says so where it meets traced arrays, and names what does not."""
+"""Functions that run on the host reject traced arrays. The error names an alternative."""
 
 from functools import partial
 
@@ -31,7 +31,8 @@ def saved(params):
     pruning.save_pruned("nowhere", pruned)
 
 
-# By what stands for the function in the message: a call, its traced argument, what to do instead.
+# By the name of the function in the message: a call, its traced arguments, and the alternative that
+# the message names.
 HOST = {
     "emd": (shift.emd, (X, X), "use emd_1d or emd_sliced"),
     "transport_plan": (shift.transport_plan, (X, X), "outside jit, vmap and grad"),
@@ -195,7 +196,7 @@ def test_what_decides_no_shape_may_be_traced():
 
 MOMENTS = (jnp.array([1.0, 0.5]), jnp.array([0.1, 0.2]), jnp.ones(2), jnp.zeros(2))
 POINTS = jnp.array([[3.0, 0.0], [0.0, 0.5]])
-# Functions of numbers, with numbers that int, float and arrays can hold.
+# Functions of numbers, with example numbers that an int, a float and an array can represent.
 NUMBERS = {
     "half_normal_moment": (pruning.gaussian.half_normal_moment, (2, 1)),
     "chi_moment": (pruning.gaussian.chi_moment, (2, 9, 2)),

@@ -1,4 +1,7 @@
-"""Distances, scores and tests of arrays that are spread over eight devices, on any kind of axes."""
+"""Distances, scores and tests of arrays that are sharded over eight devices.
+
+The axes of the mesh are Explicit or Auto.
+"""
 
 import inspect
 import types
@@ -16,7 +19,7 @@ from jaxnorm import shift
 from pruning import channels, criteria, gaussian, ranking, schedules, weight_tests
 from tests.support.numpy_programs import evaluated
 
-MESHES = {  # the axes of a plain `jax.make_mesh` are Explicit
+MESHES = {  # the default of `jax.make_mesh` is Explicit
     "explicit": jax.make_mesh((8,), ("data",)),
     "auto": jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,)),
 }
@@ -62,7 +65,7 @@ def select_globally(a, b):
     return pruning.channels.select_globally([a, b], ratio=0.5)
 
 
-# Public functions: calls of each, with the arguments that are spread.
+# Calls of each public function, with the arguments that are sharded.
 DIFFERENTIABLE = {
     "emd_1d": [
         (shift.emd_1d, (X, X + X**2)),
@@ -164,7 +167,7 @@ ON_THE_HOST = {
     "select_layerwise": [(select_layerwise, (SCORES,))],
     "select_globally": [(select_globally, PAIR)],
 }
-# Of Python numbers, names, shapes, keys, whole networks or the features of one.
+# functions of Python numbers, names, shapes, keys, whole networks or features of a network
 OTHERS = {
     "chance_overlap",
     "check_program",
@@ -214,7 +217,7 @@ OTHERS = {
     "widths_for",
 }
 COMPILED = DIFFERENTIABLE | PIECEWISE_CONSTANT | TRAINED
-# In seconds: samples or filters over Explicit axes, under jit, and gradients. The rest is slow.
+# Only tests of samples or filters over Explicit axes are fast. All other tests are marked slow.
 on_each_mesh = pytest.mark.parametrize(
     "mesh",
     [
@@ -233,7 +236,7 @@ def calls(table):
 
 
 def each(table, fast=None):
-    """Every call with the first axis of its arrays spread and, where there are more, the last."""
+    """Every call with arrays sharded along the first axis, and matrices also along the last."""
     table = calls(table)
     params = [
         pytest.param(
@@ -258,7 +261,7 @@ def whole(args):
 
 @cache
 def on_one_device(name):
-    """By NumPy, without a program; on the host as it is."""
+    """The result and gradient on one device, evaluated by NumPy or, for host functions, called."""
     call, args = with_gradient(name), whole(CALLS[name][1])
     found, gradient = call(args) if name in calls(ON_THE_HOST) else evaluated(call, args)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))
@@ -266,7 +269,7 @@ def on_one_device(name):
 
 
 def spread(args, mesh, axis):
-    """Vectors along their axis, other arrays along `axis`."""
+    """Arrays that are sharded along `axis`."""
     specs = [P(*["data" if k == axis % x.ndim else None for k in range(x.ndim)]) for x in args]
     return [jax.device_put(x, NamedSharding(mesh, s)) for x, s in zip(args, specs, strict=True)]
 
@@ -277,7 +280,7 @@ def assert_same(found, expected):
 
 
 def gradient(name):
-    """Of a sum of all results with different weights."""
+    """A function that returns the gradient of a weighted sum of all results."""
 
     def total(args):
         leaves = jax.tree.leaves(CALLS[name][0](*args))
@@ -288,7 +291,10 @@ def gradient(name):
 
 @cache
 def with_gradient(name):
-    """The call, compiled with its gradient where it has one; on the host as it is."""
+    """A compiled function that returns the result and the gradient, if the call has a gradient.
+
+    Host functions are not compiled.
+    """
     function = CALLS[name][0]
     if name in calls(ON_THE_HOST):
         return lambda args: (function(*args), None)
@@ -308,8 +314,8 @@ def test_the_tables_hold_every_public_function():
     assert public == (set(COMPILED | ON_THE_HOST) - {"Tracker"}) | OTHERS
 
 
-# Neighbours in the table share code: every other one is checked fast. Of those that take seconds,
-# `geometric_median` has the iterations of `fermat`, and `ks_normal` the distance of `lilliefors`.
+# Neighbours in the table share code, so only every other call runs in fast tests. `fermat` and
+# `lilliefors` take seconds, and share their code with `geometric_median` and `ks_normal`.
 @each(COMPILED, fast={*list(calls(COMPILED))[::2]} - {"fermat", "lilliefors"})
 @on_each_mesh
 def test_what_is_spread_has_the_same_result_and_gradient_under_jit(name, axis, mesh):

@@ -1,4 +1,4 @@
-"""NumPy's arrays are of float64, which JAX has only if it is asked for: they count as float32."""
+"""Without JAX's float64, NumPy's float64 arrays give the same results as float32 arrays."""
 
 from functools import partial
 from typing import Any
@@ -57,7 +57,7 @@ def test_a_layer_takes_them_without_a_warning(name, training):
 
 
 def test_the_hull_is_that_of_the_float64_samples():
-    """In float32 the last sample lies on the line between its neighbours."""
+    """In float32, the last sample would lie on the line between its neighbours."""
     x: Any = np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, -2.0], [0.0, 3e-8]]) + 100 * np.array([1, 0])
     x[:, 1] += 5
     assert hull_vertices(x).all()

@@ -1,4 +1,4 @@
-"""What a person installs, and what the README shows."""
+"""Tests the distributions that users install, and the code in README and docs."""
 
 import ast
 import importlib
@@ -38,7 +38,7 @@ def run(*command, **options):
 
 
 def built(source, folder, *targets):
-    """What hatchling makes of a folder of sources."""
+    """The distributions that hatchling makes from a folder of sources."""
     run(sys.executable, "-m", "hatchling", "build", "-d", str(folder), *targets, cwd=source)
     return sorted(folder.iterdir())
 
@@ -79,7 +79,7 @@ def test_the_readme_is_the_long_description(distributions):
 
 
 def test_an_address_completes_the_links_of_the_readme(tmp_path):
-    """Once it is set: until then the metadata have none."""
+    """If an address is set in `pyproject.toml`, the metadata have it, and links begin with it."""
     for name in ("README.md", "hatch_build.py", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for package in PACKAGES:
@@ -97,11 +97,11 @@ def test_an_address_completes_the_links_of_the_readme(tmp_path):
     assert not re.search(r"\]\((?!https://)", metadata)
 
 
-OPTIONAL = {"h5py", "ott"}  # of the extras keras and bench: their errors name the cure
+OPTIONAL = {"h5py", "ott"}  # dependencies of the extras keras and bench
 
 
 def imported(package):
-    """The first parts of the names of all modules that a package imports anywhere."""
+    """The first parts of the names of all modules that a package imports."""
     for path in (ROOT / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
@@ -118,14 +118,14 @@ def test_dependencies_are_what_the_packages_import():
     assert {re.split("[>=]", line)[0] for line in PROJECT["dependencies"]} == needed
 
 
-# Without these tests' settings of JAX, its cache of programs, and packages from elsewhere.
+# The environment without these tests' settings of JAX and without PYTHONPATH.
 ALONE = {
     name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "PYTHONPATH"))
 }
 
 
 def installed(wheel, folder):
-    """The Python of an environment that has only a wheel and what it asks for."""
+    """The interpreter of a new environment that has only a wheel and its dependencies."""
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     python = str(folder / "bin" / "python")
     pip = (sys.executable, "-m", "pip", "--python", python)
@@ -144,7 +144,7 @@ def cpu_seconds():
 
 @pytest.mark.slow
 def test_the_wheel_alone_runs_the_readme_in_15_seconds(distributions, tmp_path):
-    """Of one core: other tests may take the rest of the machine."""
+    """The limit of 15 seconds is CPU time, because other tests may run at the same time."""
     python = installed(distributions[0], tmp_path / "fresh")
     where = "import geometry, jaxnorm, pruning; print(geometry.__file__)"
     assert str(tmp_path / "fresh") in run(python, "-c", where, cwd=tmp_path, env=ALONE)
@@ -204,7 +204,7 @@ def seconds(code):
 @pytest.mark.slow
 @pytest.mark.parametrize("ours", ["jaxnorm", "jaxnorm.nnx"])
 def test_importing_jaxnorm_takes_at_most_1_3_times_as_long_as_flax(ours):
-    """Taken in turn, so that both see the same load."""
+    """The two imports alternate, so that both have the same load of the machine."""
     pairs = [(seconds(f"import {ours}"), seconds("import flax, optax")) for _ in range(10)]
     assert statistics.median(mine / flax for mine, flax in pairs) <= 1.3
 
@@ -240,7 +240,7 @@ def test_make_lists_its_targets():
 
 
 def pins(name):
-    """The versions of a file of constraints by name."""
+    """The versions in a file of constraints, by package."""
     lines = (ROOT / name).read_text().splitlines()
     return dict(line.split("==") for line in lines if not line.startswith("-c "))
 
@@ -291,7 +291,7 @@ def test_make_takes_the_pins_of_the_jax_that_is_asked_for(environment, pins):
     ],
 )
 def test_a_completion_list_shows_what_users_import(name):
-    """No imports of the module itself, such as jnp or Array, among its public names."""
+    """Public names of a module do not include what the module imports, such as jnp or Array."""
     module = importlib.import_module(name)
     shown = getattr(module, "__all__", dir(module))
     values = {shown_name: getattr(module, shown_name) for shown_name in shown}
@@ -300,7 +300,7 @@ def test_a_completion_list_shows_what_users_import(name):
         for shown_name, value in values.items()
         if inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value)
     }
-    ours = (*PACKAGES, "jaxtyping")  # jaxtyping is put into all modules by tests
+    ours = (*PACKAGES, "jaxtyping")  # the tests' import hook adds jaxtyping to all modules
     foreign = [
         shown_name
         for shown_name, home in homes.items()

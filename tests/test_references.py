@@ -1,4 +1,4 @@
-"""Every work that code and docs cite has one entry in references.bib, and every entry a link."""
+"""Every citation in code and docs has one entry in references.bib, and every entry has a link."""
 
 import calendar
 import re
@@ -17,7 +17,7 @@ LINKS = {"doi": r"10\.\d{4,}/\S+", "eprint": r"\d{4}\.\d{4,5}", "url": r"https?:
 
 
 class Citation(NamedTuple):
-    """Surnames as written, all of them or the first of "et al.", and a year such as 2016b."""
+    """The surnames, or the first surname before "et al.", and the year with its letter."""
 
     surnames: tuple[str, ...]
     et_al: bool
@@ -26,7 +26,7 @@ class Citation(NamedTuple):
 
 
 def citations(text):
-    text = re.sub(r"\s*\n[\s#]*", " ", text)  # sentences run over lines of comments
+    text = re.sub(r"\s*\n[\s#]*", " ", text)  # a citation may continue on the next line
     for name, year, letter in ET_AL.findall(text):
         yield Citation((name,), True, year, letter)
     for names, year, letter in ALL_NAMES.findall(text):
@@ -35,7 +35,7 @@ def citations(text):
 
 
 def read_entries():
-    """Fields of the entries of references.bib, one a line, by key."""
+    """The fields of each entry of references.bib, by key."""
     text = (ROOT / "references.bib").read_text()
     bodies = re.findall(r"^@\w+\{(\S+),\n(.*?)^\}$", text, re.M | re.S)
     assert len(bodies) == text.count("@") == len(dict(bodies))
@@ -46,7 +46,7 @@ ENTRIES = read_entries()
 
 
 def keys_of(citation):
-    """Keys of the entries that the citation may mean."""
+    """The keys of the entries that match a citation."""
     for key, fields in ENTRIES.items():
         authors = tuple(author.split(",")[0] for author in fields["author"].split(" and "))
         if citation.et_al:
@@ -85,7 +85,7 @@ def test_a_citation_of_another_year_author_or_number_of_authors_has_no_entry():
 
 
 def pages():
-    """All code and docs but this file, whose examples are no citations."""
+    """All files of code and docs."""
     for folder in ("jaxnorm", "pruning", "geometry", "scripts", "tests", "docs", "examples"):
         yield from (ROOT / folder).rglob("*.py")
         yield from (ROOT / folder).rglob("*.md")
@@ -101,7 +101,7 @@ def test_every_citation_has_one_entry():
             if not keys or (citation.year and len(keys) > 1):
                 wrong.append((str(page.relative_to(ROOT)), citation, keys))
     assert not wrong
-    assert len(cited) > 15  # otherwise nobody reads them
+    assert len(cited) > 15  # otherwise the search finds nothing
 
 
 @pytest.mark.parametrize("key", ENTRIES)

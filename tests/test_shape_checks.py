@@ -1,4 +1,4 @@
-"""Tests check the shapes of arguments, and only where they are written."""
+"""During tests, arguments are checked against shapes in signatures, and only there."""
 
 import jax.numpy as jnp
 import pytest

@@ -1,4 +1,4 @@
-"""The numerical core as users compile it: with XLA's optimizations and no switches."""
+"""Runs tests of the numerical core with the settings of users, that is, all XLA optimizations."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def test_the_core_holds_as_users_compile_it(file):
 
 
 def test_a_run_has_the_settings_that_it_is_given():
-    """Else the run above would compile as all others do."""
+    """The tests' own settings must not replace the settings of the environment."""
     users = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "false"}
     names = tuple(users)
     code = f"import os, conftest; print([os.environ[name] for name in {names}])"

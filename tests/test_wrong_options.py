@@ -1,4 +1,4 @@
-"""A wrong option or argument is refused by one sentence, whichever function takes it."""
+"""A wrong option or argument raises an error of one sentence, the same in all functions."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 
@@ -28,7 +28,7 @@ MOMENTS = jaxnorm.moments(X)
 WEIGHTS = jax.random.normal(KEY, (16, 9))
 rngs = partial(nnx.Rngs, 0)
 FUNCTIONS = {f: call for f, call in NUMERICAL.items() if "channels" not in f.__module__}
-# `custom_jvp` refuses what is no array before these functions can.
+# `custom_jvp` raises its own error for an argument that is not an array
 REFUSED_BY_JAX = {criteria.fermat, criteria.gm}
 
 
@@ -42,7 +42,7 @@ def said(use):
 
 
 def options(kind):
-    """Each function and each of its options that is annotated with `kind`."""
+    """All pairs of a function and one of its options with the annotation `kind`."""
     return [
         pytest.param(f, name, id=f"{f.__name__}-{name}")
         for f in FUNCTIONS
@@ -73,7 +73,7 @@ def test_a_whole_number_is_neither_a_text_nor_a_flag(function, name, wrong):
 )
 def test_a_layer_a_shape_and_complex_numbers_are_no_arrays_of_floats(function):
     args, given = FUNCTIONS[function]
-    layer = nnx.Linear(2, 3, rngs=rngs())  # which has a dtype
+    layer = nnx.Linear(2, 3, rngs=rngs())  # has the attribute dtype
     for i, x in enumerate(args):
         if not hasattr(x, "dtype"):
             continue
@@ -165,7 +165,7 @@ def test_a_traced_depth_names_the_cure():
     assert text == "depth must be an int; got a traced value: make it a static argument of jit"
 
 
-# Each of these gave a number before.
+# Earlier versions returned a number for each of these calls.
 SILENT = {
     "distance must lie in [0, inf]": lambda: shift.certified_upper_bound(
         shift.dyt_bounds(0.5, X[0]), -1.0
@@ -217,7 +217,7 @@ SILENT = {
     "use_running_average must be True or False; got 'eval'": lambda: jaxnorm.nnx.BatchNorm(
         4, rngs=rngs()
     )(X, "eval"),
-    # the number of features in place of the mode
+    # the user meant the number of features
     "use_running_average must be True or False; got 4": lambda: jaxnorm.linen.BatchNorm(4).init(
         KEY, X
     ),
@@ -242,7 +242,7 @@ def claim(values, **named):
     return made
 
 
-# Each of these ended in an error from inside.
+# In earlier versions, each of these calls raised an error of JAX or Python.
 RAW = {
     "axis_name must name an axis that vmap": lambda: jaxnorm.batch_norm(X, axis_name="i"),
     "a must be BatchStatistics; got tuple": lambda: jaxnorm.merge_statistics((X, X), STATISTICS),

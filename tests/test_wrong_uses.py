@@ -1,4 +1,7 @@
-"""A wrong use of a public function is answered by one sentence: what must hold, and what came."""
+"""A wrong use of a public function raises an error of one sentence.
+
+The sentence states what must hold and what was given.
+"""
 
 # pyright: reportArgumentType=false, reportCallIssue=false
 

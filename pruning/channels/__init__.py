@@ -1,8 +1,8 @@
 """Removes coupled channels from networks, chooses channels, and counts the cost of the result.
 
-A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` reads from
-the traced program which channels of which arrays must be removed together; `prune` does all the
-steps.
+A network is a function `apply(params, *inputs)` that JAX can trace. `coupled_channels` finds from
+the traced program which channels of which arrays must be removed together. `prune` does all steps
+of pruning.
 """
 
 from pruning.channels._cost.cost import Cost as Cost

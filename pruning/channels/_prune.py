@@ -1,4 +1,4 @@
-"""Prunes a network in steps: scores channels, removes some, recalibrates and fine-tunes."""
+"""Prunes a network in steps that score, remove, recalibrate and fine-tune channels."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -70,66 +70,68 @@ def prune(
     callback: Callable[[int, Pruned], object] = lambda step, pruned: None,
     checkpoint_dir: Path | str | None = None,
 ) -> Pruned:
-    """Make a network smaller in steps: score channels, remove some, recalibrate, fine-tune.
+    """Make a network smaller in steps: score channels, remove channels, recalibrate, fine-tune.
 
     `prune` runs on the host, because a removal changes the shapes of arrays. Each step scores the
-    channels of the current, smaller network. The arrays of `params` itself are not changed. With
-    `resize`, channels that a norm reads, such as a transformer's residual stream, are removed too.
-    To run the smaller network, call `pruned.apply(pruned.params, *inputs)`.
+    channels of the network that the previous step returned. The arrays of `params` are not changed.
+    With `resize`, channels that a norm reads, such as a transformer's residual stream, are also
+    removed. To run the smaller network, call `pruned.apply(pruned.params, *inputs)`.
 
     Args:
       apply: A function that JAX can trace and that takes its widths from `params`, such as the
         evaluation of a module; see `coupled_channels`.
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
-      ratios: Ascending fractions, one for each step. The fraction of a step is the share of all
-        original channels that is removed in total after the step. For example, `[0.5]` removes half
-        of the channels in one step. For several steps, see `iterative(0.5, steps=4)`.
-      budget: The largest allowed cost of the result; give either `ratios` or `budget`. A number
-        below 1 is a share of the cost of the whole network; a number of 1 or more is the cost
-        itself. For several steps, pass a list of descending budgets.
-      cost: A function that reads one number from a `Cost`, such as `lambda cost: cost.parameters`.
-        The default is multiply-accumulates at `inputs`.
+      ratios: Ascending fractions, one for each step. A fraction is the share of the original
+        channels that is removed after the step and all earlier steps. For example, `[0.5]` removes
+        half of the channels in one step, and `iterative(0.5, steps=4)` removes half of the channels
+        in four steps.
+      budget: The largest allowed cost of the result, instead of `ratios`. A number below 1 is a
+        share of the cost of the whole network. A number of 1 or more is the cost itself. For
+        several steps, pass a list of descending budgets.
+      cost: A function that returns one number of a `Cost`, such as `lambda cost: cost.parameters`.
+        The default returns the multiply-accumulates at `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
         `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
         and times a few networks.
       score: A function that scores the channels of each group, such as `partial(channel_scores,
         criterion=fermat, reduce=jnp.max)`.
       select: A function that chooses the channels to keep by their scores. The default is
-        `select_layerwise` for ratios and `select_within` for a budget; another is
+        `select_layerwise` for ratios and `select_within` for a budget. Another choice is
         `partial(select_globally, min_channels=8)`. If `select` is a `partial` that sets `cost`,
-        `price` or `round_to`, the values of the `partial` are used.
+        `price` or `round_to`, `prune` does not replace these values.
       round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
         keeps all channels. Pass one number, or a dictionary from names of layers to numbers, such
         as `{"mlp": 128, "attention": 8}`.
       equal_repeats: Whether repeated groups keep the same number of channels, for checkpoint
-        formats with one width for all layers. Two groups are repeated if their sizes are equal and
-        the names of their arrays differ only in numbers. `select` gets repeated groups as one
-        group, with the mean of their sorted scores.
-      exclude: Names of layers that keep all filters. The name of a layer is one or more whole names
-        of a path, such as `"stem"` or `"blocks/0"`.
+        formats with one width for all layers. Groups are repeated if their sizes are equal and the
+        names of their arrays differ only in numbers. `select` gets a set of repeated groups as one
+        group, whose scores are the mean of the sorted scores of these groups.
+      exclude: Names of layers that keep all filters. The name of a layer is one or more consecutive
+        whole names of a path, such as `"stem"` or `"blocks/0"`.
       refine: A function that improves the choice of channels after `select`. The function gets
-        `(apply, params, groups, keep)` and returns a better `keep` with the same numbers of
-        channels. For example, pass `partial(swap_channels, batches=[(images,), ...])`.
+        `(apply, params, groups, keep)` and returns a better `keep` that keeps as many channels of
+        each group. For example, pass `partial(swap_channels, batches=[(images,), ...])`.
       fold: Whether the constant outputs of removed channels are added to the biases of the next
         layers.
-      repair: A function that is called instead of folding. `repair` gets `(apply, params, groups,
-        keep)` and returns a tree of the same shapes, from which the channels are then removed. For
-        example, pass `partial(least_squares, batches=[(images,), ...])`.
+      repair: A function that is called instead of the folding of constant outputs. `repair` gets
+        `(apply, params, groups, keep)` and returns a tree with the shapes of `params`, from which
+        the channels are then removed. For example, pass `partial(least_squares, batches=[(images,),
+        ...])`.
       resize: Whether `resized(apply, pruned.groups, pruned.keep)` runs the smaller tree. Set
-        `resize` if `apply` does not take its widths from `params`, or computes something else at
+        `resize` if `apply` does not take its widths from `params`, or computes another function at
         new widths.
       recalibrate: A function, called after each removal, that maps the smaller tree to a tree with
         new running statistics, for example by `jaxnorm.nnx.recalibrate`.
       fine_tune: A function, called after each removal, that trains the smaller tree. The arguments
         of `fine_tune` are the smaller tree and the number of the step, from 0. With `resize`,
-        `recalibrate` and `fine_tune` get a `Pruned` as an additional argument. With this `Pruned`,
-        `resized(train, pruned.groups, pruned.keep)` makes a training step of the smaller tree from
-        a training step `train` of the large tree.
+        `recalibrate` and `fine_tune` get a `Pruned` as an additional argument `pruned`. From a
+        training step `train` of the large tree, `resized(train, pruned.groups, pruned.keep)` makes
+        a training step of the smaller tree.
       callback: A function that is called after each step with the number of the step, from 0, and
         the current `Pruned`.
-      checkpoint_dir: The folder for a checkpoint of the latest step, from which an interrupted run
-        resumes. `load_pruned` reads the checkpoint of the latest step.
+      checkpoint_dir: The folder for a checkpoint of the latest step. An interrupted run resumes
+        from the checkpoint, and `load_pruned` reads the checkpoint.
 
     Raises:
       TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a given
@@ -140,9 +142,9 @@ def prune(
         the fewest channels. No channel can be removed. A name of `exclude` or `round_to` matches no
         layer with channels that can be removed. A score is NaN, or a group does not have one score
         for each channel. `apply` cannot be traced. Without `resize`, `apply` does not take its
-        widths from `params`, or computes something else at the smaller widths. `recalibrate` or
-        `fine_tune` returns a tree of other shapes. `checkpoint_dir` has a run with other ratios or
-        of another network.
+        widths from `params`, or computes another function at the smaller widths. `recalibrate` or
+        `fine_tune` returns a tree of other shapes. `checkpoint_dir` contains a checkpoint of
+        another network or of other ratios or budgets.
 
     Example:
       >>> import jax
@@ -170,7 +172,7 @@ def prune(
     costs = {}
     if option == "budget":
         costs = _costs(apply, params, groups, inputs, cost, batch_sizes)
-        costs |= getattr(select, "keywords", {})  # options of the caller's `partial`
+        costs |= getattr(select, "keywords", {})  # options that the user's `partial` sets
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
     if checkpoint_dir is not None:
@@ -206,7 +208,7 @@ def _repair_or_fold(
     fold: bool,
     repair: Callable[..., Tree] | None,
 ) -> Tree:
-    """The tree from which channels are then removed, after `repair` or the folding of constants."""
+    """The tree after `repair` or the folding of constants, before channels are removed."""
     if repair is not None:
         repaired = repair(pruned.apply, pruned.params, groups, keep)
         return _same_shapes("repair", repaired, pruned.params)
@@ -226,9 +228,9 @@ def _result(
 
 
 def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The masks of kept channels of the large network.
+    """Masks of kept channels of the large network, from two sets of masks.
 
-    The result combines the masks of earlier steps with masks over the channels that remained.
+    `keep` has the masks of earlier steps. `some` has masks over the channels that `keep` keeps.
     """
     both = tuple(np.copy(mask) for mask in keep)
     for mask, new in zip(both, some, strict=True):
@@ -245,7 +247,7 @@ def _check_functions(
     callback: Callable[[int, Pruned], object],
     resize: bool,
 ) -> None:
-    """Raise before any computation if a function does not take the arguments it will get."""
+    """Raise before any computation if a function does not accept the arguments it will get."""
     pruned = (None,) if resize else ()
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
     check_takes(score, "score", like, params, ())
@@ -267,7 +269,7 @@ def _groups(
 ) -> tuple[ChannelGroup, ...]:
     """The groups to prune.
 
-    If there are none, an error gives the reasons.
+    If no group can be pruned, the function raises an error that gives the reasons.
     """
     groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
     if not groups:
@@ -291,7 +293,7 @@ def _reasons(reports: Sequence[FixedChannels]) -> list[str]:
 
 
 def _same_shapes(name: str, params: Tree, given: Tree) -> Tree:
-    """Return `params` if its shapes are the shapes of `given`; otherwise raise an error.
+    """Return `params`, or raise an error if `params` and `given` have different shapes.
 
     The error names the function that returned `params`.
     """
@@ -312,7 +314,7 @@ def _selector(
     equal_repeats: bool,
     costs: Mapping[str, Any],
 ) -> Callable[..., Masks]:
-    """`select` with all its options; options that the caller set in a `partial` have priority."""
+    """`select` with all its options. Options that the user's `partial` sets are not replaced."""
     default = select_within if option == "budget" else select_layerwise
     given = partial(default if select is None else select)
     if option == "budget" and given.func in (select_layerwise, select_globally):
@@ -339,7 +341,7 @@ def _costs(
     cost: Callable[[Cost], int | float],
     batch_sizes: Sequence[int],
 ) -> dict[str, Any]:
-    """The arguments of `select_within` for the cost of the network."""
+    """The arguments `cost` and `price` of `select_within`."""
     at = cost_at(apply, params, groups, *inputs)
     if not batch_sizes:
         return {"cost": lambda widths: cost(at(widths))}
@@ -350,9 +352,9 @@ def _costs(
 def _goals(
     targets: Sequence[int | float], groups: Sequence[ChannelGroup], costs: Mapping[str, Any]
 ) -> list[int | float]:
-    """The goals of the steps: ratios, or budgets in the unit of the cost.
+    """The targets of the steps: ratios, or budgets in the unit of the cost.
 
-    A budget below 1 is a share of the whole network's cost.
+    Budgets below 1 are multiplied by the cost of the whole network.
     """
     if "cost" not in costs:
         return list(targets)
@@ -361,7 +363,7 @@ def _goals(
 
 
 def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
-    """The goal of each step, and the argument of `select` that takes it: `ratio` or `budget`."""
+    """The name `ratio` or `budget` of the argument of `select`, and its values at all steps."""
     for name, numbers in (("ratios", ratios), ("budget", budgets)):
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
             raise TypeError(f"{name} must be a list, such as [0.5]; got {numbers!r}")

@@ -1,8 +1,8 @@
-"""Detects that a network is in training mode, in which it computes statistics of the batch.
+"""Detects that a network is in training mode, so that it uses statistics of the batch.
 
-A batch norm in training normalizes by the statistics of the batch, and updates running statistics
-for later evaluations. If a program computes new running statistics but does not return them, the
-network was left in training mode by mistake.
+In training mode, a batch norm normalizes by the statistics of the batch, and updates running
+statistics. If a program computes new running statistics but does not return them, the network is in
+training mode by mistake.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from pruning.channels._program.interpret import interpret, trace_apply
 
 
 def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None:
-    """Raise if the program updates parameters by statistics of the batch and drops the result."""
+    """Raise if the program updates parameters by statistics of the batch, but drops the result."""
     program, _ = trace_apply(apply, params, inputs)
     paths = describe(params).paths
     lost = _lost_averages(program, len(paths))
@@ -33,11 +33,11 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 
 @dataclass(eq=False)
 class _Value:
-    """Facts about a value: the parameters from which it is computed, if they have its size.
+    """Facts about an array of the program.
 
-    If the value also depends on a parameter of another size, no parameters are recorded.
-    `is_reduced` says that the value is computed from sums over activations, from parameters and
-    from numbers.
+    `parameters` are the parameters of the same size from which the array is computed, if the array
+    does not depend on inputs. `is_active` says that the array depends on inputs. `is_reduced` says
+    that the array is computed elementwise from sums over activations, parameters and numbers.
     """
 
     size: int
@@ -47,9 +47,9 @@ class _Value:
 
 
 def _lost_averages(program: Program, count: int) -> set[int]:
-    """The parameters that are added to statistics of the batch, in sums that no result needs.
+    """The parameters that are added to statistics of the batch, in sums that no result uses.
 
-    Only the first `count` arguments of the program are parameters.
+    The parameters are the first `count` arguments of the program.
     """
     sizes = [prod(shape_of(v)) for v in program.jaxpr.invars]
     parameters = [_Value(size, frozenset({i})) for i, size in enumerate(sizes[:count])]

@@ -1,8 +1,8 @@
 """Scores the filters of a layer by the criteria of Table 2, and computes their geometric median.
 
-Filters are the rows of a matrix, `(filters, dims)`. Scores are one number for each filter; the
-filters with the smallest scores are pruned first. `filter_matrix` makes the matrix of a layer's
-kernel.
+Filters are the rows of a matrix, `(filters, dims)`. A criterion gives each filter one score, and
+the filters with the smallest scores are pruned first. `filter_matrix` makes this matrix from a
+layer's kernel.
 """
 
 from pruning.criteria._criteria import CRITERIA as CRITERIA

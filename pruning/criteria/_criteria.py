@@ -1,12 +1,14 @@
-"""Criteria that score the filters of a layer, Table 2; the smallest scores are pruned first.
+"""The criteria of Table 2, which score the filters of a layer.
+
+The filters with the smallest scores are pruned first.
 
 Filters are the rows of a matrix, `(filters, dims)`. Scores are in at least float32 for any dtype of
-the filters, because in bfloat16 many filters of a layer would have equal scores. The length of the
-zero vector has gradient zero, so all gradients are finite. Functions with loops are compiled by
-`jit` in this module. Without this `jit`, JAX would compile each loop at every call outside `jit`.
-Under `jit`, the criteria of one layer share one Gram product of the filters. If a weight of a layer
-is not finite, all scores by `fermat` and `gm` are NaN. If a weight of a filter is not finite, the
-filter's scores by the other criteria are not finite.
+the filters, because in bfloat16 many filters of a layer would have equal scores. The gradient of a
+vector's length is zero at the zero vector, so all gradients are finite. Functions with loops are
+compiled by `jit` in this module. Without this `jit`, JAX would compile each loop at every call
+outside `jit`. If all criteria of a layer are computed under one `jit`, the filters' Gram product is
+computed only once. If a weight of a layer is not finite, all scores by `fermat` and `gm` are NaN.
+If a weight of a filter is not finite, the filter's scores by the other criteria are not finite.
 """
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ def l1_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
 
 def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
-    """The ℓ₂ norm ‖vⱼ‖₂ of every filter vⱼ; infinite if a weight of the filter is infinite."""
+    """The ℓ₂ norm ‖vⱼ‖₂ of every filter vⱼ, infinite if a weight of the filter is infinite."""
     return lengths(matrix(filters))
 
 
@@ -36,9 +38,9 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    The distances are computed from the Gram product of the centred filters if the Gram product is
-    accurate, and otherwise from differences of filters. The error of a distance is at most 64 units
-    of rounding. If a weight is not finite, the median does not exist, and all scores are NaN.
+    The distances are computed from the Gram product of the centred filters if this is accurate, and
+    otherwise from differences of filters. The relative error of a distance is at most 64 times the
+    machine epsilon. If a weight is not finite, the median does not exist, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))
@@ -68,8 +70,8 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
     Squared distances come from one Gram product of the centred filters. If a squared distance is
     below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and all distances of filter j
-    are computed again, from differences. The error of the distances is at most 64 units of rounding
-    for all filters. If a weight is not finite, all scores are NaN.
+    are computed again, from differences. The relative error of all distances is at most 64 times
+    the machine epsilon. If a weight is not finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -90,7 +92,7 @@ def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 
 @gm.defjvp
 def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    """The derivative of the sum of distances, row by row to save memory and avoid cancellation."""
+    """The derivative of the sum of distances, row by row, to save memory and avoid cancellation."""
 
     @auto_sharded
     def by_rows(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
@@ -104,10 +106,10 @@ def _gm_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array
 def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the similarities of every filter to all others: Σₖ |cos(vⱼ, vₖ)|.
 
-    The score is the number by which RePr, Prakash et al. (2019), ranks filters, times the number of
-    filters. The score lies in [0, n − 1]. RePr drops the filters with the *largest* scores first,
-    because other filters can replace them. A zero filter counts as orthogonal to all filters, and
-    has gradient zero.
+    The score is the number of filters n times the number by which RePr, Prakash et al. (2019),
+    ranks filters. The score lies in [0, n − 1]. RePr drops the filters with the *largest* scores
+    first, because other filters can replace them. A zero filter is taken to be orthogonal to all
+    filters, and has gradient zero.
     """
     h, _ = jax.vmap(in_largest)(matrix(filters))
     norms = lengths(h)
@@ -116,7 +118,9 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
 
 
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
-    """The filters of a kernel as rows of a matrix; dims is the product of cin and the window size.
+    """The filters of a kernel as rows of a matrix.
+
+    A row has cin times the window size elements.
 
     Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
     `kernel[..., j]` in row-major order. On Explicit mesh axes, the filters of a kernel stay
@@ -133,7 +137,7 @@ def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cou
 
 
 class Criteria(dict[str, Callable[..., Array]]):
-    """The criteria by name; an unknown name raises an error that lists the known names."""
+    """The criteria by name. An unknown name raises an error that lists the known names."""
 
     def __missing__(self, name: str) -> Callable[..., Array]:
         raise KeyError(f"the criterion must be one of {', '.join(self)}; got {name!r}")

@@ -20,17 +20,17 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     The geometric median is also called the Fermat point. The result is exact to the rounding of the
     dtype (at least float32).
 
-    Weiszfeld's steps, with distances from the Gram matrix, find a point near the median. If
-    Weiszfeld's point is not exact enough, Newton's method follows, in at most 100 rounds. If a
-    Newton step does not halve the gradient, the best of two alternatives is used: shorter steps, or
-    Weiszfeld's step with the rule of Vardi and Zhang (2000). If a filter is itself the median, the
-    condition of Vardi and Zhang detects the case, and the filter is returned exactly. The median of
-    collinear filters is the middle filter, or the midpoint of the middle two filters.
+    First, Weiszfeld's iteration, with distances from the Gram matrix, finds a point near the
+    median. If this point is not exact enough, Newton's method follows, in at most 100 rounds. If a
+    Newton step does not halve the gradient, the better of two alternatives is used: a shorter step,
+    or Weiszfeld's step with the rule of Vardi and Zhang (2000). If a filter is itself the median,
+    the condition of Vardi and Zhang is true for the filter, and the filter is returned exactly. The
+    median of collinear filters is the middle filter, or the midpoint of the middle two filters.
 
     Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
     If the median is a filter or the midpoint of two filters, its derivative is the derivative of
-    the filter or of the midpoint. If several filters are equal and a change moves them apart, the
-    derivative may be wrong.
+    the filter or of the midpoint. If several filters are equal, derivatives in directions that make
+    them different may be wrong.
 
     Example:
       >>> square = jnp.array([[0.0, 0.0], [4.0, 0.0], [4.0, 4.0], [0.0, 4.0]])
@@ -52,10 +52,11 @@ def optimality_gap(
     """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save.
 
     The bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ of
-    length at most 1 sum to zero, no sum of distances is below Σ ⟨yⱼ, x − vⱼ⟩. The function uses the
-    directions from vⱼ to x minus their mean, shrunk to unit length. The directions for filters at x
-    itself are chosen to balance the others. The rounding error of the bound is about 10⁻⁷ in
-    float32. If all filters are at x, the bound is 0.
+    length at most 1 sum to zero, every sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩. For yⱼ, the
+    function uses the unit vectors from vⱼ to x minus their mean, scaled to lengths of at most 1.
+    For filters at x itself, the vectors are chosen such that the sum of all vectors is as small as
+    possible. The rounding error of the bound is about 10⁻⁷ in float32. If all filters are at x, the
+    bound is 0.
     """
     filters, x = matrix(filters), floating(x, "x")
     if x.shape != filters.shape[1:]:
@@ -74,10 +75,7 @@ def optimality_gap(
 
 
 class Solution(NamedTuple):
-    """The median: the midpoint of two filters, or the point x.
-
-    The mean of the filters is 0.
-    """
+    """The median of filters with mean 0: the midpoint of two filters, or the point x."""
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
@@ -91,7 +89,7 @@ class Solution(NamedTuple):
 
 @jax.custom_jvp
 def _differentiable(h: Filters, unit: Float[Array, ""], solution: Solution) -> Point:
-    """The point `solution.x` in the unit of the filters, with the derivatives of a Newton step."""
+    """The point `solution.x` in the unit of the filters, differentiated like a Newton step."""
     return unit * solution.x
 
 
@@ -102,16 +100,13 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The function is of degree 0 in the filters, so the derivative is the same in any unit.
+    # The function is homogeneous of degree 0 in the filters and x, so its derivative needs no unit.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 
 @jax.jit
 def minimum(h: Filters, near: "Weiszfeld") -> Solution:
-    """The median of filters with mean 0.
-
-    The search starts from the point that Weiszfeld's iteration reached.
-    """
+    """The median of filters with mean 0, by a search that starts from the point of `weiszfeld`."""
     collinear, first, last = _collinear_middle(h)
     end = _search(h, matmul(h.T, near.weights), collinear | near.settled)
     first = jnp.where(collinear, first, end.nearest)
@@ -122,7 +117,7 @@ def minimum(h: Filters, near: "Weiszfeld") -> Solution:
 class Weiszfeld(NamedTuple):
     """A point Σ λⱼhⱼ with `weights` λ, and its squared distances to the filters hⱼ.
 
-    `settled` says that the point is the median.
+    If `settled` is true, the point is the median.
     """
 
     weights: Float[Array, " filters"]
@@ -133,9 +128,9 @@ class Weiszfeld(NamedTuple):
 def weiszfeld(gram: Float[Array, "filters filters"]) -> Weiszfeld:
     """The median of filters with mean 0, from their Gram matrix only.
 
-    Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖ runs for at most 100 rounds. The result is `settled` on
-    three conditions: the remaining gradient is a rounding error, no filter is so near x that a
-    distance has lost digits, and the filters are clearly not collinear.
+    Weiszfeld's iteration λⱼ ∝ 1/‖x − hⱼ‖ runs for at most 100 rounds. The result is `settled` if
+    three conditions hold: the gradient is as small as a rounding error, no filter is so near x that
+    its distance has lost digits, and the filters are clearly not collinear.
     """
     n, squares = len(gram), jnp.diagonal(gram)
     scale = squares.mean()
@@ -177,7 +172,7 @@ class _Search(NamedTuple):
 def _search(h: Filters, x: Point, done: Bool[Array, ""]) -> _Search:
     """Minimize Σ ‖x − hⱼ‖, starting from `x`.
 
-    `on_filter` says that the minimum is the filter `nearest`.
+    If `on_filter` is true, the minimum is the filter `nearest`.
     """
     shares = 0.5 ** jnp.arange(10, dtype=h.dtype)
 
@@ -205,17 +200,17 @@ def _tolerance(h: Float[Array, "filters _"]) -> float:
 def _slope(x: Point, h: Filters) -> Float[Array, ""]:
     """The length of the smallest subgradient of Σ ‖x − hⱼ‖ at x, which is zero only at the minimum.
 
-    The directions to filters at x itself count as zero in the sum. If k filters are at x, their
-    directions can balance a gradient of length up to k.
+    The unit vectors to filters at x itself are zero in the sum of the gradient. If k filters are at
+    x, the smallest subgradient is shorter than this sum by up to k.
     """
     directions, _, at_x = _directions(x, h)
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
 
 
 def _weiszfeld_step(x: Point, h: Filters) -> Point:
-    """The mean of filters with weights 1/‖x − hⱼ‖.
+    """Weiszfeld's step: the mean of filters with weights 1/‖x − hⱼ‖.
 
-    Filters that are at x itself make the step shorter.
+    Filters at x itself make the step shorter.
     """
     directions, inverse, at_x = _directions(x, h)
     pull = directions.sum(0)
@@ -244,7 +239,7 @@ def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
 
 
 def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Whether the filters lie on one line, up to rounding; and the two filters in the middle."""
+    """Whether all filters lie on one line, and the numbers of the two filters in its middle."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)
@@ -257,9 +252,9 @@ def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[
 
 
 def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"], Float[Array, ""]]:
-    """Unit vectors from the filters to x, and inverse distances; both are 0 for filters at x.
+    """Unit vectors from the filters to x, inverse distances, and the number of filters at x.
 
-    The third result is the number of filters at x.
+    The vectors and the inverse distances are 0 for filters at x.
     """
     differences = x[None, :] - h
     distances = lengths(differences)
@@ -269,10 +264,10 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean, divided by their largest element, and the largest element."""
+    """The filters minus their mean, divided by their largest absolute value, and this value."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 
 def lengths(x: Float[Array, "*batch dims"]) -> Float[Array, "*batch"]:
-    """The Euclidean lengths along the last axis; the gradient of a zero length is zero."""
+    """The Euclidean lengths along the last axis. The gradient of a zero length is zero."""
     return norm(x).squeeze(-1)

@@ -1,6 +1,6 @@
 """Theory of Gaussian filters: moments, variances of ratios, and correlations between criteria.
 
-Two further functions give the correlation of l1 and l2 if weights are not Gaussian and filters have
+Further functions give the correlation of l1 and l2 if weights are not Gaussian and filters have
 different scales.
 """
 

@@ -3,7 +3,7 @@
 Filters are drawn independently from N(0, σ² I) in `dims` dimensions, where σ is `std`. Parameters
 are numbers or floating-point arrays that broadcast against each other. If parameters are arrays,
 all functions can be differentiated, batched and traced. No function computes a difference of
-log-gammas, so float32 is accurate up to dims = 10⁷ and beyond.
+log-gammas, so float32 is accurate even at dims = 10⁷.
 """
 
 import math
@@ -34,9 +34,9 @@ def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
 def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E‖v‖₂^order of a Gaussian filter, Eq. 16: σ^j 2^(j/2) Γ((dims + j)/2) / Γ(dims/2).
 
-    The order of the moment is any real number. The moment is ∞ if the order is at most −dims, or if
-    the moment overflows the dtype. For the variance, use `chi_variance`. A difference of two
-    moments would lose one digit for every factor of ten in dims.
+    The order j of the moment is any real number. The moment is ∞ if the order is at most −dims, or
+    if the moment overflows the dtype. For the variance, use `chi_variance`, because a difference of
+    two moments loses one digit for every factor of ten in dims.
 
     Raises:
       ValueError: The number `std` or `dims` is negative. Negative elements of an array give NaN
@@ -105,12 +105,12 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     """Mean distance of a Gaussian filter to a point F of norm `length`, as in Theorem 2.
 
     The paper prints the mean distance as σ² √(π/2) L(−y), where y = ‖F‖²/2σ² and L is the Laguerre
-    function of degree ½ and parameter dims/2 − 1. The unit of a distance shows that the factor must
-    be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of dims +
-    2j degrees, so L is a sum of positive terms. The mean distance grows with `length`. The minimum
-    of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The result is NaN in three
-    cases: `length` exceeds 70σ, an element of the array `std` is not positive, or an element of the
-    array `dims` is negative.
+    function of degree ½ and parameter dims/2 − 1. Because a distance has the unit of σ, the factor
+    must be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of
+    dims + 2j degrees of freedom. Therefore L is a sum of positive terms. The mean distance grows
+    with `length`. The minimum of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The
+    result is NaN in three cases: `length` exceeds 70σ, an element of the array `std` is not
+    positive, or an element of the array `dims` is negative.
 
     Raises:
       ValueError: The number `std` is not positive, or the number `dims` is negative.
@@ -148,12 +148,12 @@ def _gamma_moment(
 ) -> Float[Array, "..."]:
     """The product unit^order Γ(x + step)/Γ(x) for x > 0; ∞ if x + step ≤ 0.
 
-    The recurrence of the gamma function gives ten factors. For the remaining quotient, Stirling's
-    series of both gamma functions are subtracted term by term. The powers are multiplied in four
-    equal parts, so a power overflows only if the result overflows.
+    The recurrence of the gamma function gives ten factors and Γ(x + 10 + step)/Γ(x + 10). For this
+    quotient, Stirling's series of the two gamma functions are subtracted term by term. Powers are
+    multiplied in four equal parts, so that they overflow only if the result overflows.
     """
     converges = ~jnp.asarray(x + step <= 0)  # the comparison is true for NaN, so NaN remains NaN
-    # for these steps, the result is computed by logarithms, which lose some digits
+    # for these steps, logarithms are used, which lose some digits
     large = jnp.asarray(step > 100)
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0

@@ -1,9 +1,9 @@
-"""Exact variances of ratios of norms, which Theorems 1 and 3 bound, and their leading terms.
+"""Exact variances of the ratios of norms in Theorems 1 and 3, and their leading terms.
 
 Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is divided by its
 mean. The ratios do not depend on the standard deviation c. Arguments and results are Python
-numbers. Some ratios need negative moments, which are integrals; they are computed on the host in
-float64.
+numbers. Some ratios need negative moments, which are integrals. The integrals are computed on the
+host in float64.
 """
 
 import math
@@ -17,7 +17,7 @@ from pruning.gaussian._moments import chi_defect
 
 
 class RatioVariances(NamedTuple):
-    """The variances of a ratio of two norms and of its inverse.
+    """The variances of a ratio of two norms, and of the inverse of the ratio.
 
     Before the ratio is computed, each norm is divided by its mean.
     """
@@ -27,12 +27,12 @@ class RatioVariances(NamedTuple):
 
 
 def l1_l2_ratio_variance(dims: int) -> RatioVariances:
-    """The variances of l1/l2 and l2/l1 of a Gaussian filter; both norms are first scaled to mean 1.
+    """The exact variances of l1/l2 and l2/l1 of a Gaussian filter.
 
-    Theorem 1 bounds the variances of l1/l2 and l2/l1 by 1/dims. `l1_l2_ratio_variance` computes the
-    two variances exactly. Direction and length are independent, so E (l1/l2)^j = E l1^j / E l2^j.
-    Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients of
-    variation of l1 and l2. Var(l2/l1) needs negative moments of l1. These moments are integrals,
+    Both norms are first divided by their means. Theorem 1 bounds the variances of l1/l2 and l2/l1
+    by 1/dims. The direction of a filter is independent of its length, so E (l1/l2)^j = E l1^j / E
+    l2^j. Therefore Var(l1/l2) = (1 + CV₁²)/(1 + CV₂²) − 1, where CV₁ and CV₂ are the coefficients
+    of variation of l1 and l2. Var(l2/l1) needs negative moments of l1. These moments are integrals,
     which are computed on the host in float64 to about 12 digits. Both variances are below (π −
     3)/(2 dims), which they approach for large dims. The limit (π − 3)/(2 dims) is fifteen times
     smaller than the bound (π − 1)/(2 dims) in the proof.
@@ -46,11 +46,11 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         return RatioVariances(0.0, 0.0)
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
-    if dims == 2:  # E l1⁻² diverges, so the mean is over the angle
+    if dims == 2:  # E l1⁻² diverges, so the mean over the angle is used
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
-    # For X = l/E l, E X⁻ʲ is 1 + excess. The moments of l2 are computed from Γ, and the moments of
-    # l1 by quadrature.
+    # With X = l/E l, the excess is E X⁻ʲ − 1. It is computed from Γ for l2, and by quadrature for
+    # l1.
     l2_first, l2_second = (1 - 2 * defect) / (dims - 1), (2 - 2 * defect) / (dims - 2)
     l1_first, l1_second = _inverse_excess(dims, 1)
     first = (l1_first - l2_first) / (1 + l2_first)
@@ -79,10 +79,10 @@ def norm_sum_ratio_variance(n: int, dims: int) -> RatioVariances:
     """The exact variances Var(F₁/F₂) and Var(F₂/F₁) of Theorem 3.
 
     The sums F₁ = Σ‖aᵢ‖ and F₂ = Σ‖aᵢ‖² are over n vectors aᵢ. The ratio Σ‖aᵢ‖/√Σ‖aᵢ‖² is
-    independent of Σ‖aᵢ‖². With m = n · dims and the squared coefficient of variation q − 1 of ‖aᵢ‖,
-    Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). This closed form avoids the
-    difference of two numbers near 1 that the paper prints. Var(F₂/F₁) needs moments of 1/F₁.
-    Neither variance depends on the standard deviation c.
+    independent of Σ‖aᵢ‖². Let m = n · dims, and let q − 1 be the squared coefficient of variation
+    of ‖aᵢ‖. Then Var(F₁/F₂) = (m + dims (q − 1)(m − 1)²)/((m − 2)(m − 1)²). The formula in the
+    paper subtracts two numbers near 1, which this closed form avoids. Var(F₂/F₁) needs moments of
+    1/F₁. Neither variance depends on the standard deviation c.
 
     Raises:
       ValueError: n or dims is below 1, or n · dims is at most 2, where Var(F₁/F₂) is infinite.
@@ -109,8 +109,8 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
 
     Args:
       shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Eq. 8. Theorem 3 does not
-        cover vectors that share a filter. For vectors that share a filter, the leading term is (1 +
-        3/n)/(8 dims), which does not vanish as n grows.
+        cover such vectors. Their leading term is (1 + 3/n)/(8 dims), which does not tend to zero as
+        n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     check_flags(shared=shared)
@@ -130,10 +130,10 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     """The excess over 1 of E X⁻¹ and E X⁻², for X = Σ‖aᵢ‖ / E Σ‖aᵢ‖ of n Gaussian vectors.
 
     For j = 1 and 2, E X⁻ʲ = ∫ t^(j−1) E e^(−tX) dt with E e^(−tX) = (E e^(−t‖a‖/nE‖a‖))ⁿ. To get E
-    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals for j = 1 and 2 are computed as
-    sums over nodes that are denser at both ends.
+    X⁻ʲ − 1, e^(−t) is subtracted under the integral. The integrals are computed as sums over nodes
+    that are denser at both ends.
     """
-    # imported here, because the import takes half a second
+    # imported here, because the import is slow
     from scipy.special import expit, logsumexp
 
     u, width = np.linspace(-3.5, 3.5, 449, retstep=True)
@@ -148,7 +148,7 @@ def _inverse_excess(n: int, dims: int) -> tuple[float, float]:
     log_density += np.log(np.cosh(u) * share * expit(-np.pi * np.sinh(u)))
     log_density -= logsumexp(log_density)
     away = np.outer(t / (n * mean), r - mean)
-    # E e^(−a) − 1 for a of mean 0, as a sum of positive terms if it does not overflow
+    # E e^(−a) − 1 for a with mean 0, as a sum of positive terms, unless this sum overflows
     small = np.abs(away).max(1) < 30
     a = np.where(small[:, None], away, 0.0)
     near = np.log1p((np.expm1(-a) + a) @ np.exp(log_density))

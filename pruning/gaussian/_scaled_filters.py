@@ -1,10 +1,11 @@
 """Similarity of the rankings by l1 and l2 for filters whose weights are not Gaussian.
 
-The weights have other tails than a Gaussian, and the filters have different scales. A weight is the
-product of the scale of its filter, which is log-normal, and an independent generalized Gaussian
-variable, whose density is proportional to exp(−|x|^shape). Shape 1 gives Laplace's density, and
-shape 2 the Gaussian density. For such filters, the logarithms of the two norms are nearly a normal
-pair. All expected rank correlations depend only on the correlation of the logarithms.
+In the model, filters have different scales, and weights have heavier or lighter tails than a
+Gaussian. A weight is the product of the scale of its filter, which is log-normal, and an
+independent generalized Gaussian variable, whose density is proportional to exp(−|x|^shape). Shape 1
+gives Laplace's density, and shape 2 the Gaussian density. For such filters, the logarithms of the
+two norms are nearly jointly normal. Therefore all expected rank correlations depend only on the
+correlation of these logarithms.
 """
 
 from typing import NamedTuple
@@ -26,8 +27,8 @@ class FilterModel(NamedTuple):
       shape: The shape of the generalized Gaussian distribution of the weights, after each filter is
         divided by its scale.
       spread: The standard deviation of the logarithm of the filters' scales.
-      effective_dims: The number of independent weights for which directions of filters would differ
-        as much as they do.
+      effective_dims: The number of independent weights per filter for which directions of filters
+        would differ as much as the directions of these filters.
     """
 
     shape: Float[Array, ""]
@@ -42,12 +43,11 @@ def fit_filter_model(
     """Fit the three numbers of a `FilterModel` to the filters of a layer.
 
     The shape of the weights' distribution is the maximum-likelihood estimate for all weights, each
-    divided by the root mean square of its filter. The spread is the part of the standard deviation
-    of log l2 that exceeds the standard deviation for filters of one scale, and is at least 0. For
-    filters of covariance S, the effective dimension is (tr S)²/tr S². To first order, the effective
-    dimension is the inverse of the mean squared cosine of two filters. The effective dimension lies
-    between 1 and the number of weights of a filter. If a filter is zero, it has no scale, and the
-    result is NaN.
+    divided by the root mean square of its filter. The squared spread is the variance of log l2
+    minus the variance for filters of one scale, and is at least 0. For filters of covariance S, the
+    effective dimension is (tr S)²/tr S². To first order, the effective dimension is the inverse of
+    the mean squared cosine of two filters. The effective dimension lies between 1 and the number of
+    weights of a filter. A zero filter has no scale, so the result is NaN if a filter is zero.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -97,13 +97,14 @@ def scaled_l1_l2_correlation(
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
-    Instead of the leading terms of b and c, the code uses their exact values for a chi variable,
-    whose number of degrees of freedom is chosen to give b. At shape 2 and spread 0, the result
-    equals the exact `l1_l2_correlation`. The error of the correlation is about the kurtosis divided
-    by dims: 0.03 for shape 0.7 and 144 dims. If weights are correlated, `effective_dims` replaces
-    dims in b, in c, and in the part of a that is linear in x², the share c²/(a b). The remaining
-    part of |x| has a higher order in the correlations of Gaussian weights (Mehler) and is taken as
-    independent. The gradient of the correlation is finite for spreads above 0 and dims above 1.
+    Instead of these leading terms of b and c, the code uses their exact values for a chi variable
+    whose number of degrees of freedom is chosen to give b. Therefore, at shape 2 and spread 0, the
+    result equals the exact `l1_l2_correlation`. The error of the correlation is about the kurtosis
+    divided by dims: 0.03 for shape 0.7 and 144 dims. If weights are correlated, `effective_dims`
+    replaces dims in b, in c, and in the share c²/(a b) of a, which belongs to the part of |x| that
+    is linear in x². The remaining part of |x| has a higher order in the correlations of Gaussian
+    weights (Mehler) and is taken to be independent. The gradient of the correlation is finite for
+    spreads above 0 and dims above 1.
 
     Raises:
       ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or
@@ -128,9 +129,9 @@ def scaled_l1_l2_correlation(
 def normal_spearman(correlation: Parameter, num_filters: Parameter) -> Float[Array, "..."]:
     """The mean of Spearman's ρ of draws of two normal variables.
 
-    For N draws of correlation ρ, the mean is 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)). For many
-    draws N, the mean is 6/π asin(ρ/2). If a correlation ρ is outside [−1, 1], or an element of an
-    array of filter counts is below 2, the result is NaN.
+    For N draws of correlation ρ, the mean is 6 (asin ρ + (N − 2) asin(ρ/2))/(π (N + 1)). As N
+    grows, the mean tends to 6/π asin(ρ/2). If a correlation ρ is outside [−1, 1], or an element of
+    an array of filter counts is below 2, the result is NaN.
 
     Example:
       >>> print(f"{normal_spearman(0.95, 64):.4f} {normal_spearman(0.95, 1e9):.4f}")
@@ -157,10 +158,9 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 
 
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
-    """The overlap of the `ratio` lowest of many draws of a normal pair.
+    """The expected overlap of the `ratio` lowest of many draws of two normal variables.
 
-    For an explanation, see `expected_overlap`. If a correlation is outside [−1, 1], the result is
-    NaN.
+    For the formula, see `expected_overlap`. If a correlation is outside [−1, 1], the result is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1].
@@ -190,7 +190,8 @@ def _noises(
     one, two, mixed = m2 / m1**2 - 1, m4 / m2**2 - 1, m3 / (m1 * m2) - 1
     linear = mixed**2 / (one * two)
     first = one / dims * (1 + linear * (dims / effective_dims - 1))
-    # l2² has the squared coefficient of variation 2/ν of a chi-squared variable of ν degrees
+    # l2² has the squared coefficient of variation 2/ν, like a chi-squared variable of ν degrees of
+    # freedom
     degrees = 2 * effective_dims / two
     defect = chi_defect(degrees)
     second = 2 * defect / (degrees - 2 * defect)

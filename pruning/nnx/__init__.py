@@ -1,4 +1,4 @@
-"""Prunes models of `flax.nnx`: each function takes a model and returns a smaller model."""
+"""Prunes models of `flax.nnx`."""
 
 from pruning.nnx._prune import evaluation as evaluation
 from pruning.nnx._prune import load_pruned as load_pruned

@@ -1,4 +1,4 @@
-"""Makes a function of arrays from a `flax.nnx` model, and a smaller model from smaller arrays."""
+"""Makes a function and arrays from a `flax.nnx` model, and a smaller model from smaller arrays."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +11,11 @@ from pruning import channels
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """The evaluation of a model as a function `apply(params, *inputs)`, and the tree `params`.
+    """A function `apply(params, *inputs)` that evaluates a model, and the tree `params`.
 
-    All functions of `pruning` accept `apply` and `params`. `apply` sets the widths of the layers to
-    the widths of the arrays in `params`. The model is not changed, and may be in training mode.
+    All functions of `pruning` accept `apply` and `params`. `apply` runs the model in evaluation
+    mode, and sets the widths of its layers to the widths of the arrays in `params`. The model
+    itself is not changed, and may be in training mode.
 
     Example:
       >>> import jax.numpy as jnp
@@ -39,15 +40,14 @@ def prune(
     callback: Callable[[int, Any], object] = lambda step, model: None,
     **options: Any,
 ) -> Any:
-    """A smaller model of the same class, in evaluation mode; `model` is not changed.
+    """A smaller model of the class of `model`, in evaluation mode. `model` is not changed.
 
-    In the layers of the smaller model, attributes such as `in_features` and `out_features`, which
-    `repr` shows, have the sizes of the smaller arrays. Call `model.train()` on the smaller model
-    before you train it.
+    In the layers of the smaller model, attributes such as `in_features` and `out_features` have the
+    sizes of the smaller arrays. Call `model.train()` on the smaller model before you train it.
 
     Args:
-      model: A model in any mode; the function prunes the model in evaluation mode.
-      inputs: The inputs of the model, such as a few images.
+      model: A model in training or evaluation mode.
+      inputs: Inputs of the model, such as a few images.
       recalibrate: A function that is called after each removal and changes the smaller model in
         place, such as `lambda model: jaxnorm.nnx.recalibrate(model, batches)`.
       fine_tune: A function that is called after each removal and trains the smaller model in place.
@@ -55,7 +55,7 @@ def prune(
       callback: A function that is called after each step with the number of the step and the
         smaller model.
       options: Any other options of `pruning.prune`, such as `ratios` or `budget`, except `resize`.
-        If a module computes something else at smaller widths, call `pruning.prune` on
+        If a module computes another function at smaller widths, call `pruning.prune` on
         `evaluation(model)` with `resize=True`.
 
     Raises:
@@ -94,7 +94,7 @@ def prune(
 
 
 def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
-    """Read the smaller model whose arrays `prune(..., checkpoint_dir=...)` wrote.
+    """Read a smaller model from the checkpoint that `prune(..., checkpoint_dir=...)` wrote.
 
     Args:
       checkpoint_dir: The folder of the checkpoint.
@@ -102,14 +102,14 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
         Net(rngs=nnx.Rngs(0)))`.
 
     Raises:
-      ValueError: The folder has no checkpoint, or a checkpoint of another model.
+      ValueError: The folder has no checkpoint, or the checkpoint is of another model.
     """
     graph, params = _split(model)
     return _merge(graph, channels.load_pruned(checkpoint_dir, like=params).params)
 
 
 def _split(model: nnx.Module) -> tuple[Any, Any]:
-    """The evaluation of a model, which is not changed."""
+    """The graph definition and the state of a copy of the model in evaluation mode."""
     if not isinstance(model, nnx.Module):
         raise TypeError(
             f"model must be a flax.nnx.Module; got {type(model).__name__}: give a function and "

@@ -1,6 +1,6 @@
 """Chooses filters by scores, and compares the similarity of two rankings with chance.
 
-The scores of a layer are one vector; the filters with the smallest scores are pruned first.
+The scores of a layer are one vector. The filters with the smallest scores are pruned first.
 """
 
 from pruning.ranking._ranking import PAIRS as PAIRS

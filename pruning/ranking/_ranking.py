@@ -1,9 +1,9 @@
 """Ranks the filters of a layer by scores, and measures the similarity of two rankings.
 
-The scores of a layer are one vector; the filters with the smallest scores are pruned first. All
-results depend only on the order of the scores, so their gradients are zero. Two further functions
-give the similarity that two rankings have by chance, and the similarity in layers of Gaussian
-filters.
+The scores of a layer are one vector. The filters with the smallest scores are pruned first. All
+results depend only on the order of the scores, so their gradients are zero. `chance_overlap` is the
+similarity that two rankings have by chance, and `gaussian_similarity` is the similarity in layers
+of Gaussian filters.
 """
 
 import itertools
@@ -42,7 +42,7 @@ class Similarity(NamedTuple):
 def order(scores: Float[Array, " n"]) -> Int[Array, " n"]:
     """The indices of the filters, sorted from the smallest score to the largest.
 
-    Filters with equal scores keep their order; NaN comes last.
+    Filters with equal scores keep their order, and filters with the score NaN come last.
 
     Example:
       >>> order(jnp.array([0.3, 0.1, 0.3, 0.2])).tolist()
@@ -59,7 +59,7 @@ def lowest(scores: Float[Array, " n"], *, ratio: int | float) -> Bool[Array, " n
     Equal scores are ordered as in `order`.
 
     Args:
-      ratio: The fraction to prune, in (0, 1]. At least one filter must be pruned.
+      ratio: The fraction of filters to prune, in (0, 1], large enough to prune at least one filter.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -98,8 +98,8 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Spearman's ρ of two score vectors: the correlation of their ranks, in [−1, 1].
 
     If dᵢ is the rank difference of filter i and there are no ties, ρ = 1 − 6 Σ dᵢ² / (n (n² − 1)).
-    Ties share their mean rank, as in `scipy.stats.spearmanr`. A constant vector has no ranking and
-    gives NaN. A NaN among the scores also gives NaN.
+    Ties share their mean rank, as in `scipy.stats.spearmanr`. If a vector is constant or has a NaN,
+    the result is NaN.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -114,8 +114,8 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
     """Kendall's τ-b of two score vectors: concordant minus discordant pairs, in [−1, 1].
 
-    The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`. A constant vector
-    gives NaN. A NaN among the scores also gives NaN. The function compares all n² pairs.
+    The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`. If a vector is
+    constant or has a NaN, the result is NaN. The function compares all n² pairs.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -130,12 +130,12 @@ def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> Similarity:
     """The similarity of the rankings of a layer's filters by the pairs of criteria in `PAIRS`.
 
-    If a criterion gives equal scores to all filters, there is no ranking, and Spearman's ρ of this
-    criterion is NaN.
+    If a criterion gives equal scores to all filters, Spearman's ρ of each pair with this criterion
+    is NaN.
 
     Args:
       scores: The result of `criteria.scores` for the filters of the layer.
-      ratio: The fraction of filters that are pruned; only the overlap depends on `ratio`.
+      ratio: The fraction of filters that are pruned. Only the overlap depends on `ratio`.
     """
     if not isinstance(scores, Mapping) or not set(CRITERIA) <= set(scores):
         got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
@@ -151,9 +151,9 @@ def gaussian_similarity(
 ) -> Similarity:
     """`similarity` of random layers, for comparison with trained layers.
 
-    `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of `dims` weights;
-    overlaps are for the fraction `ratio`. For many filters, the means of the results are
-    `expected_spearman` and `expected_overlap`.
+    `samples` layers are drawn from N(0, I). Each layer has `num_filters` filters of `dims` weights.
+    `ratio` is the fraction of filters for the overlap. For many filters, the means of the results
+    tend to `expected_spearman` and `expected_overlap`.
 
     Raises:
       TypeError: A number is not an `int`, or `key` is not a random key.
@@ -176,10 +176,10 @@ def spearman_z_score(
     """The z-score of a layer's Spearman's ρ relative to the ρ of Gaussian layers.
 
     Args:
-      observed: The `spearman` of the layer's `similarity`.
-      gaussian: The `spearman` of `gaussian_similarity` for layers of the same shape, with at least
-        two samples. If all samples of `gaussian` are equal, the result is NaN, or infinite if
-        `observed` is another number.
+      observed: The attribute `spearman` of the layer's `similarity`.
+      gaussian: The attribute `spearman` of `gaussian_similarity` for layers of the same shape, with
+        at least two samples. If all samples are equal, the result is infinite, or NaN if `observed`
+        equals the samples.
     """
     observed, gaussian = floating(observed, "observed"), floating(gaussian, "gaussian")
     if gaussian.ndim != observed.ndim + 1 or gaussian.shape[1:] != observed.shape:
@@ -228,8 +228,8 @@ def permutation_p_value(
     samples), so at least 1/(1 + samples). If `alike` returns NaN, the p-value is NaN.
 
     Args:
-      alike: A function that is larger for more similar score vectors: `spearman`, `kendall`, or a
-        `partial` of `overlap` with its ratio.
+      alike: A function of two score vectors that is larger for more similar vectors, such as
+        `spearman`, `kendall`, or `partial(overlap, ratio=0.5)`.
     """
     check_key(key)
     check_whole(samples=samples)
@@ -260,7 +260,8 @@ def pruned_count(n: int, ratio: int | float) -> int:
 def round_down(ratio: int | float, n: int) -> int:
     """The number ⌊ratio · n⌋, after rounding ratio · n to nine decimals.
 
-    For example, 0.29 · 100 is computed as 28.999999999999996.
+    Without rounding, ⌊0.29 · 100⌋ would be 28, because the product is computed as
+    28.999999999999996.
     """
     return math.floor(round(ratio * n, 9))
 
@@ -275,5 +276,5 @@ def _pair_signs(scores: Float[Array, " n"]) -> Float[Array, " n*n"]:
 
 
 def _cosine(x: Float[Array, " n"], y: Float[Array, " n"]) -> Float[Array, ""]:
-    """The cosine of the angle between `x` and `y`; NaN if one of them is zero."""
+    """The cosine of the angle between `x` and `y`, or NaN if `x` or `y` is zero."""
     return jnp.clip(jnp.sum(x * y) / jnp.sqrt(jnp.sum(x * x) * jnp.sum(y * y)), -1, 1)

@@ -1,7 +1,7 @@
 """Tests the assumption that filters are independent draws from N(0, c² I).
 
-Each test returns a statistic and its p-value. If a test uses only the values of weights, the array
-of weights may have any shape.
+Each test returns a statistic and its p-value. If a test does not need whole filters, the array of
+weights may have any shape.
 """
 
 from pruning.weight_tests._generalized import GeneralizedGaussian as GeneralizedGaussian

@@ -18,7 +18,7 @@ from pruning._arguments import floating, in_largest, scalar
 from pruning.weight_tests._ks import against_samples
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-SHAPES = (0.1, 16.0)  # smallest and largest shape that can be fitted
+SHAPES = (0.1, 16.0)  # the smallest and the largest shape that can be fitted
 
 
 class GeneralizedGaussian(NamedTuple):
@@ -33,9 +33,9 @@ def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
     """The generalized Gaussian of mean 0 that maximizes the likelihood of the elements of `x`.
 
     The shape β solves β + ψ(1/β) + log(β m) = β m′/m, where m = mean |x|^β and ψ is the digamma
-    function. β is limited to [0.1, 16]. The scale is (β m)^(1/β). For n weights, the standard error
-    of the shape is about √(3.5/n) at shape 1 and about √(20/n) at shape 2. If all elements are
-    zero, the shape and the scale are NaN.
+    function. A solution outside [0.1, 16] is replaced by the nearer limit. The scale is (β
+    m)^(1/β). For n weights, the standard error of the shape is about √(3.5/n) at shape 1 and about
+    √(20/n) at shape 2. If all elements are zero, the shape and the scale are NaN.
 
     Raises:
       ValueError: `x` is empty.
@@ -62,22 +62,23 @@ def ks_generalized_gaussian(
 ) -> TestResult:
     """Kolmogorov-Smirnov test of all elements of `x` against a generalized Gaussian of mean 0.
 
-    The statistic is the distance D of the elements to the distribution with the given or fitted
-    shape and the maximum-likelihood scale. Because the scale is fitted, D is smaller, and
-    Kolmogorov's p-value would be too large. Therefore p is the rank (1 + #{D* ≥ D})/(1 + samples),
-    where D* are the distances of random samples of the same size that are fitted in the same way.
-    If `shape` is given, p is exact, because D does not depend on the scale. Without `shape`, the
-    shape is fitted too, and the samples are drawn with the fitted shape (a parametric bootstrap).
-    For 1,000 sets of 200 weights and shapes from 0.7 to 3, tests of nominal size 10% rejected 9.8
-    to 11.1% of the sets, and tests of size 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every
-    test of an exact distribution rejects; compare the distances for several shapes instead.
+    The statistic is the distance D between the elements and the distribution with the given or
+    fitted shape and the maximum-likelihood scale. A distance to a fitted distribution is smaller
+    than to a fixed one, so Kolmogorov's p-value would be too large. Therefore the p-value is (1 +
+    #{D* ≥ D})/(1 + samples), where D* are the distances of random samples of the same size, each
+    with its own fit. If `shape` is given, the p-value is exact, because D does not depend on the
+    unit of `x`. Without `shape`, the shape is also fitted, and the samples are drawn with the
+    fitted shape (a parametric bootstrap). In this case, the p-value is approximate. For 1,000 sets
+    of 200 weights and shapes from 0.7 to 3, tests of nominal size 10% rejected 9.8 to 11.1% of the
+    sets, and tests of nominal size 5% rejected 4.9 to 6.0%. With 10⁶ trained weights, every test of
+    an exact distribution rejects. Instead, compare the distances for several shapes.
 
     Args:
       key: The random key of the samples.
       x: An array of weights of any shape. The test takes about the time to sort `samples` arrays of
         the size of `x`.
       shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
-      samples: The number of random samples; p is at least 1/(1 + samples).
+      samples: The number of random samples. The p-value is at least 1/(1 + samples).
 
     Raises:
       ValueError: `x` is empty.
@@ -106,7 +107,7 @@ def ks_generalized_gaussian(
 
 
 def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The values log |x|; a zero counts as the smallest positive number.
+    """The values log |x|, where the smallest positive normal number replaces a zero.
 
     If all elements are zero, the result is NaN.
     """
@@ -116,7 +117,7 @@ def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
 
 @jax.custom_jvp
 def _fit_shape(logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """The shape at which the derivative of the likelihood is zero, by bisection in log β."""
+    """The shape β at which the derivative of the likelihood is zero, by bisection in log β."""
     low, high = (jnp.asarray(math.log(shape), logs.dtype) for shape in SHAPES)
 
     def halve(_: Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -134,8 +135,7 @@ def _fit_shape_jvp(
 ) -> tuple[Array, Array]:
     """The score of (β, logs) remains zero, so dβ = −(∂ score/∂ logs) dlogs/(∂ score/∂β).
 
-    The rule of the derivative calls `_fit_shape` again for β, so derivatives of every order are
-    correct.
+    The rule computes β by `_fit_shape` itself, so derivatives of every order are correct.
     """
     (logs,) = primals
     shape = _fit_shape(logs)
@@ -144,9 +144,9 @@ def _fit_shape_jvp(
 
 
 def _score(shape: Float[Array, ""], logs: Float[Array, " n"]) -> Float[Array, ""]:
-    """The score: β² times the derivative of the mean log-likelihood by β, at the best scale."""
+    """β² times the derivative with respect to β of the mean log-likelihood at the best scale."""
     weights = jax.nn.softmax(shape * logs)
-    slope = jnp.sum(weights * logs)  # derivative of log m by the shape
+    slope = jnp.sum(weights * logs)  # derivative of log m with respect to the shape
     log_mean = jax.nn.logsumexp(shape * logs) - math.log(logs.size)
     return shape + jax.scipy.special.digamma(1 / shape) + jnp.log(shape) + log_mean - shape * slope
 
@@ -157,7 +157,7 @@ def _fit_scale(logs: Float[Array, " n"], shape: Float[Array, ""]) -> Float[Array
 
 
 def _distance(x: Float[Array, " n"], fit: GeneralizedGaussian) -> Float[Array, ""]:
-    """The distance sup |F − F₀| at the sorted elements."""
+    """The distance sup |F − F₀| of the elements' distribution F to the fitted distribution F₀."""
     ranked, n = jnp.sort(x), x.size
     tail = jax.scipy.special.gammaincc(1 / fit.shape, (jnp.abs(ranked) / fit.scale) ** fit.shape)
     cdf = jnp.where(ranked > 0, 1 - tail / 2, tail / 2)
@@ -173,6 +173,6 @@ def _sample(
     |x|^exponent has the Gamma distribution of shape 1/exponent.
     """
     sign_key, size_key = jax.random.split(key)
-    # Elements are computed by logarithms, because they underflow for small exponents.
+    # by logarithms, because the Gamma variables underflow for small exponents
     logs = jax.random.loggamma(size_key, 1 / exponent, shape, dtype) / exponent
     return jax.random.rademacher(sign_key, shape, dtype) * jnp.exp(logs)

@@ -1,9 +1,9 @@
 """The Kolmogorov-Smirnov distance of weights to a Gaussian, and tests based on this distance.
 
 Weights may have any shape, because only their values matter. Statistics and p-values are in at
-least float32. A large p-value does not show that weights are normal: the weights may be too few to
-reject normality. With 10⁶ weights, the tests reject every trained layer; report the distance itself
-instead, with a bound by `ks_bound`.
+least float32. A large p-value does not show that weights are normal, because there may be too few
+weights to reject normality. With 10⁶ weights, the tests reject every trained layer. Instead, report
+the distance itself, with a bound by `ks_bound`.
 """
 
 import math
@@ -19,17 +19,17 @@ from pruning._arguments import at_least, floating, in_largest, scalar
 from pruning.weight_tests._supremum import by_counting, by_sorting
 from pruning.weight_tests._weight_tests import Scalar, TestResult
 
-BATCH = 2**21  # number of normal samples that are drawn at a time
+BATCH = 2**21  # the number of normal variables that are drawn at a time
 
 
 def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> TestResult:
     """Kolmogorov-Smirnov test of all elements of `x` against N(0, scale²).
 
     The statistic is `ks_distance`, and the p-value is from Kolmogorov's limit distribution of √n D.
-    If `scale` is not given, the root mean square of the data is used, as a literal reading of the
-    paper's first test requires. Without `scale`, the p-value is slightly conservative: at n = 2000,
-    tests of nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. The p-value of `lilliefors` is
-    exact. Without `scale`, data that are all zero give NaN.
+    If `scale` is not given, the root mean square of the data is used, as the paper's first test
+    says literally. Without `scale`, the p-value is slightly conservative: at n = 2000, tests of
+    nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. For an exact p-value, use `lilliefors`.
+    Without `scale`, data that are all zero give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -44,17 +44,17 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
 def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
     """The distance sup |F − Φ(·/scale)| between the weights' distribution F and N(0, scale²).
 
-    If `scale` is not given, the root mean square is used; data that are all zero then give NaN. The
-    distance is exact up to rounding if weights are sorted. On a CPU, 2¹⁵ or more float32 weights
-    are counted and not sorted. A distance by counting is exact to 10⁻⁷. The Kolmogorov-Smirnov
-    distance is piecewise smooth in `x` and `scale`.
+    If `scale` is not given, the root mean square of the weights is used, and weights that are all
+    zero give NaN. The distance is exact up to rounding if weights are sorted. On a CPU, 2¹⁵ or more
+    float32 weights are counted in bins instead of sorted, which is exact to 10⁻⁷. The distance is
+    piecewise smooth in `x` and `scale`.
 
     Raises:
       ValueError: `x` is empty, or `scale` is not positive. Under `jit`, a scale that is not
         positive gives NaN.
     """
     h = floating(x, "x").ravel()
-    # weights are divided by the largest weight, so no square vanishes or overflows
+    # after this division, squares neither underflow nor overflow
     if scale is None:
         h, _ = in_largest(h)
         c = jnp.sqrt(jnp.square(h).mean())
@@ -74,7 +74,7 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 
 
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
-    """A 95 % upper confidence bound on the weights' distance to N(0, scale²), as in `ks_distance`.
+    """A 95 % upper confidence bound on the distance of the distribution of weights to N(0, scale²).
 
     The bound is D + √(log(2/0.05)/2n), which follows from the bound of Dvoretzky, Kiefer, Wolfowitz
     and Massart by the triangle inequality. The bound holds for any distribution and any n, even if
@@ -89,10 +89,10 @@ def ks_equivalence(
     """Test that the distance of the weights' distribution to N(0, scale²) is below `margin`.
 
     The hypothesis that the test can reject is sup |F − Φ| ≥ margin. A small p-value supports
-    normality up to the margin. If `scale` is not given, the root mean square of `x` is used; data
-    that are all zero then give NaN. The p-value is 2 exp(−2 n (margin − D)²), at most 1. At the
-    confidence level 1 − p, an upper bound like `ks_bound` equals the margin. For a margin of 0.01,
-    about 74,000 weights are needed.
+    normality up to the margin. If `scale` is not given, the root mean square of `x` is used, and
+    data that are all zero give NaN. The p-value p is 2 exp(−2 n (margin − D)²), at most 1. At the
+    confidence level 1 − p, the upper bound of `ks_bound` would equal the margin. For a margin of
+    0.01, about 74,000 weights are needed.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -104,18 +104,18 @@ def ks_equivalence(
 def lilliefors(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = False, samples: int = 999
 ) -> TestResult:
-    """Test that the elements of `x` are normal with an unknown scale; the p-value is exact.
+    """Test that the elements of `x` are normal with an unknown scale, with an exact p-value.
 
     The statistic is the distance D to the normal distribution with the data's own mean and standard
     deviation. With `mean_known`, the mean is 0 and the standard deviation is the data's root mean
-    square, as the paper assumes. The distribution of D depends only on n; Lilliefors (1967) has a
-    table. Therefore p = (1 + #{D* ≥ D})/(1 + samples) is exact, where the D* are the distances of
-    new normal samples of the same size. If the mean is estimated, Kolmogorov's p-value is nearly
-    meaningless: tests of nominal size 10, 5 and 1% reject only 0.10, 0.015 and 0.00% of Gaussian
-    weights.
+    square, as the paper assumes. For normal data, the distribution of D depends only on n;
+    Lilliefors (1967) has a table. Therefore p = (1 + #{D* ≥ D})/(1 + samples) is exact, where D*
+    are the distances of random normal samples of the size of `x`. If the mean is estimated,
+    Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% reject only 0.10,
+    0.015 and 0.00% of Gaussian weights.
 
-    Under `vmap` with one key, layers of one size share their random samples. If all weights are
-    equal, or all are zero with `mean_known`, the scale is zero and the result is NaN.
+    Under `vmap` with one key, layers of the same size share their random samples. If all weights
+    are equal, or all are zero with `mean_known`, the scale is zero and the result is NaN.
 
     Raises:
       TypeError: `key` is not a random key, or `samples` is not an `int`.
@@ -139,18 +139,19 @@ def lilliefors(
 def anderson_darling(
     key: Key[Array, ""], x: Float[Array, "*shape"], *, mean_known: bool = True, samples: int = 999
 ) -> TestResult:
-    """Anderson and Darling's test that the elements of `x` are normal; the p-value is exact.
+    """Anderson and Darling's test that the elements of `x` are normal, with an exact p-value.
 
     With `mean_known`, the test is against N(0, c²), where c is the root mean square of the data.
     Without `mean_known`, the test is against the normal distribution with the data's own mean and
-    standard deviation. Without `mean_known`, the test detects heavy tails more often than other
-    tests: for 432 weights from Student's t of five degrees, it rejects 96 % at 5 %. For the same
-    weights, the test rejects 55 % with `mean_known`, and `lilliefors` rejects 84 %.
+    standard deviation. This test detects heavy tails more often than other tests. For 432 weights
+    from Student's t with five degrees of freedom, a test at 5 % rejects normality in 96 % of the
+    cases without `mean_known`, and in 55 % with `mean_known`. For the same weights, `lilliefors`
+    rejects normality in 84 %.
 
     The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
-    weight than `ks_normal` does. The p-value is exact; it is computed from normal samples, as in
-    `lilliefors`. Arguments, errors and edge cases are also as in `lilliefors`. `anderson_darling`
-    sorts the weights.
+    weight than `ks_normal` does. The p-value is exact, because it is computed from normal samples,
+    as in `lilliefors`. Arguments, errors and edge cases are also the same as in `lilliefors`.
+    `anderson_darling` sorts the weights.
     """
 
     check_flags(mean_known=mean_known)
@@ -159,8 +160,8 @@ def anderson_darling(
         n = x.size
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
-        # The logarithms at p = (i − ½)/n are subtracted, because their sum is known exactly.
-        # Without the subtraction, sums of size n would cancel to a sum of size one.
+        # The logarithms at p = (i − ½)/n, whose sum is known exactly, are subtracted. Otherwise,
+        # two sums of size n would nearly cancel.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)
@@ -177,9 +178,9 @@ def against_samples(
     samples: int,
     sample: Callable[..., Float[Array, " n"]] = jax.random.normal,
 ) -> TestResult:
-    """The statistic of `x`, and its rank among the statistics of random samples.
+    """The statistic of `x`, and its p-value from the statistics of `samples` random samples.
 
-    `x` may have any unit, and the number of samples is `samples`.
+    The statistic must not depend on the unit of `x`.
     """
     check_key(key)
     check_whole(samples=samples)
@@ -192,14 +193,14 @@ def against_samples(
 
     at_once = max(1, BATCH // h.size)
     drawn = jax.lax.map(draw, jax.random.split(key, samples), batch_size=min(at_once, samples))
-    # if the statistic is NaN, there is no p-value
+    # if the statistic is NaN, the p-value is NaN
     extreme = jnp.where(jnp.isnan(of_x), jnp.nan, jnp.sum(drawn >= of_x, dtype=of_x.dtype))
     return TestResult(of_x, (1 + extreme) / (1 + samples))
 
 
 @jax.custom_jvp
 def _entry(h: Float[Array, " n"], element: Float[Array, ""]) -> Float[Array, ""]:
-    """`element` of `h`, with a derivative that all equal elements share."""
+    """The number `element` of `h`. Elements that are equal share its derivative."""
     return element
 
 
@@ -211,10 +212,7 @@ def _entry_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _kolmogorov_survival(x: Float[Array, ""]) -> Float[Array, ""]:
-    """The tail probability of Kolmogorov's distribution.
-
-    The function uses the theta series that converges faster.
-    """
+    """The tail probability of Kolmogorov's distribution, by the faster of two theta series."""
     large = x > 1
     k = jnp.arange(1, 5, dtype=x.dtype)
     safe = jnp.where(large, x, 1)

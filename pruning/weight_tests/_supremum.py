@@ -1,9 +1,9 @@
 """Finds where the weights' distribution is farthest from a Gaussian, by sorting or by counting.
 
-F(x) is the share of elements that are not larger than x. Φ is the normal distribution function. On
-a CPU, XLA sorts 2.4 million numbers in 2 s, and counts them in 0.1 s. To count elements, the range
-[0, 1] of Φ is cut into 2²⁴ cells, because float32 resolves no finer cells near 1. The cells are
-grouped into `BINS` bins of `CELLS` cells each.
+F(x) is the share of elements that are not larger than x, and Φ is the normal distribution function.
+On a CPU, XLA sorts 2.4 million numbers in 2 s, and counts them in 0.1 s. To count elements, the
+range [0, 1] of Φ is divided into 2²⁴ cells, because float32 cannot distinguish smaller cells near
+1. The cells are grouped into `BINS` bins of `CELLS` cells each.
 """
 
 from collections.abc import Callable
@@ -13,16 +13,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-# the number of bins of [0, 1]; the number of cells of a bin, and of bins that are counted by cells
+# The number of bins of [0, 1]. `CELLS` is the number of cells of a bin, and also the largest number
+# of bins whose cells are counted.
 BINS, CELLS = 2**16, 2**8
-CHUNK = 2**16  # number of elements that are counted at a time: their values of Φ fit into the cache
+CHUNK = 2**16  # elements that are counted at a time, few enough for the cache
 
 
 class Supremum(NamedTuple):
     """The element where |F − Φ(·/c)| is largest.
 
-    `upto` is the number of elements up to this element. `over` says whether F is above Φ at this
-    element.
+    If `over` is true, F is above Φ at this element, and `upto` is the number of elements up to and
+    including this element. Otherwise `upto` is the number of smaller elements.
     """
 
     element: Float[Array, ""]
@@ -31,7 +32,7 @@ class Supremum(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """At most `CELLS` bins that may hold the supremum, and the number of elements below each."""
+    """At most `CELLS` bins that may contain the supremum, and the number of elements below each."""
 
     bins: Int[Array, " candidates"]
     below: Int[Array, " candidates"]
@@ -39,7 +40,7 @@ class Candidates(NamedTuple):
 
 
 def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
-    """The supremum of |F − Φ| over the sorted elements, exact up to rounding."""
+    """The supremum of |F − Φ(·/c)|, from the sorted elements, exact up to rounding."""
     ranked = jnp.sort(h)
     cdf, count = jax.scipy.stats.norm.cdf(ranked / c), jnp.arange(h.size, dtype=h.dtype)
     above, below = (count + 1) / h.size - cdf, cdf - count / h.size
@@ -51,7 +52,7 @@ def by_sorting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 # under plain `vmap`, both branches of `cond` would be computed
 @jax.custom_batching.sequential_vmap
 def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
-    """The result of `by_sorting` to 10⁻⁷, by counts in bins and then in cells of candidate bins.
+    """The result of `by_sorting` to 10⁻⁷, from counts in bins and then in cells of a few bins.
 
     If more than `CELLS` bins are candidates, as for evenly spaced quantiles, elements are sorted
     instead.
@@ -67,14 +68,14 @@ def by_counting(h: Float[Array, " n"], c: Float[Array, ""]) -> Supremum:
 
 
 def _candidates(counts: Int[Array, " bins"], n: int, dtype: jnp.dtype) -> Candidates:
-    """The bins that may hold the supremum.
+    """The bins that may contain the supremum.
 
-    The counts at the edges of a bin bound |F − Φ| inside the bin.
+    The numbers of elements below and up to a bin give a bound on |F − Φ| inside the bin.
     """
     upto = jnp.cumsum(counts, dtype=jnp.int32)
     below, edges = upto - counts, jnp.arange(BINS, dtype=dtype) / BINS
     bound = jnp.maximum(_share(upto, n) - edges, edges + 1 / BINS - _share(below, n))
-    # The subtracted 2e-7 allows for rounding errors.
+    # 2e-7 is a margin for rounding errors
     possible = bound > jnp.abs(_share(below, n) - edges).max() - 2e-7
     bins = jnp.flatnonzero(possible, size=CELLS, fill_value=BINS).astype(jnp.int32)
     return Candidates(bins, below[bins], possible.sum() > CELLS)
@@ -98,8 +99,8 @@ def _refine(h: Float[Array, " n"], c: Float[Array, ""], candidates: Candidates) 
     i, j = above.argmax(), under.argmax()
     over = above[i] >= under[j]
     number = jnp.where(over, upto.ravel()[i], (upto - fine).ravel()[j])
-    # If F is too large, the last element of a cell decides; if F is too small, the first element
-    # decides.
+    # If F is above Φ, the deviation is largest at the last element of the cell, otherwise at the
+    # first element.
     at, side = cells.ravel()[jnp.where(over, i, j)], jnp.where(over, 1, -1).astype(h.dtype)
 
     def farthest(best: Array, entries: Array, cell: Array) -> Array:
@@ -115,10 +116,10 @@ def _over_chunks(
     step: Callable[[Array, Array, Array], Array],
     start: Array,
 ) -> Array:
-    """The state after `step` was applied to all chunks of `h` in turn; chunks save memory.
+    """The state after `step` was applied to all chunks of `h` in turn, which saves memory.
 
-    The last chunk overlaps the previous chunk. Elements that are in both chunks get a number beyond
-    all cells, so they are not counted twice.
+    The last chunk may overlap the previous chunk. The cell number of an element that was already
+    counted is beyond all cells, so the element is not counted twice.
     """
     n = h.size
     size = min(n, CHUNK)

@@ -1,8 +1,8 @@
 """Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
-For tests of single weights, see `_ks`. The tests of spread and mean can support the paper's claims.
-The hypothesis of the tests of spread and mean is the opposite of the claim, so a small p-value
-supports the claim. Statistics and p-values are in at least float32.
+For tests of single weights, see `_ks`. A small p-value of `std_equivalence` or `mean_equivalence`
+supports the paper's claim, because the hypothesis of these tests is the opposite of the claim.
+Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple
@@ -20,18 +20,19 @@ Scalar = int | float | Float[Array, ""]
 class TestResult(NamedTuple):
     """The statistic of a test and its p-value."""
 
-    __test__ = False  # tells pytest that the class is no test
+    __test__ = False  # pytest must not collect the class as a test
 
     statistic: Float[Array, ""]
     p_value: Float[Array, ""]
 
 
 class Covariance(NamedTuple):
-    """Two z-scores, which are N(0, 1) for Gaussian filters, and the spectrum with its known edges.
+    """Diagnostics of the covariance matrix of filters: z-scores, and the range of the eigenvalues.
 
-    Eigenvalues are in units of the mean variance c². The eigenvalues of Gaussian filters fill the
-    interval of Marchenko and Pastur, (1 ± √(n/(dims − 1)))², so the matrix is not close to a
-    multiple of the identity, even if every element is close.
+    For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
+    variance c². For Gaussian filters, the eigenvalues lie in the interval of Marchenko and Pastur,
+    (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to a multiple of the identity, even if
+    each of its elements is close.
     """
 
     diagonal: Float[Array, ""]  # z-score of the spread of the variances
@@ -39,18 +40,18 @@ class Covariance(NamedTuple):
     sphericity: Float[Array, ""]  # z-score of John's U against a multiple of the identity
     # the ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; its expectation is (n − 1)/(dims + 1)
     off_diagonal_mass: Float[Array, ""]
-    smallest: Float[Array, ""]  # smallest eigenvalue, without the zeros that occur if n ≥ dims
+    smallest: Float[Array, ""]  # the smallest eigenvalue, except the zeros that exist if n ≥ dims
     largest: Float[Array, ""]
-    low: Float[Array, ""]  # an edge of the interval of Marchenko and Pastur
+    low: Float[Array, ""]  # lower end of the interval of Marchenko and Pastur
     high: Float[Array, ""]
 
 
 def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """Standard deviation σⱼ of the weights of each filter, with dims − 1 in the denominator.
 
-    For Gaussian filters, the standard deviation of the σⱼ divided by their mean (the spread) is
-    about 1/√(2 dims), and cannot be smaller. A constant filter has standard deviation exactly 0,
-    and the gradient there is zero. A filter with one weight has standard deviation NaN.
+    The spread is the standard deviation of the σⱼ divided by the mean of the σⱼ. For Gaussian
+    filters, the spread is about 1/√(2 dims). For a constant filter, σⱼ is exactly 0 and has
+    gradient zero. For a filter with one weight, σⱼ is NaN.
     """
     h = matrix(filters)
     return norm(center(h, 1)).squeeze(1) / (h.shape[1] - 1) ** 0.5
@@ -61,9 +62,9 @@ def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
 
     The statistic follows χ² with n − 1 degrees of freedom for n filters, and the p-value is the
     upper tail of the χ² distribution. For at least 16 filters of 144 dims, the size of the test at
-    5% is 4 to 5%. A p-value near 1 also contradicts Gaussian filters, because normalized or
-    orthogonal filters spread less than Gaussian filters. Any constant filter gives p = 0, even if
-    all filters are constant.
+    5% is 4 to 5%. A p-value near 1 also contradicts Gaussian filters: the standard deviations of
+    normalized or orthogonal filters differ less than those of Gaussian filters. If a filter is
+    constant, p is 0, even if all filters are constant.
 
     Raises:
       ValueError: There are fewer than two filters or two dims.
@@ -82,9 +83,9 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     The hypothesis that the test can reject is a spread of at least the margin. At the boundary, (n
     − 1) s²/(margin · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are the
     variance and the mean of the σⱼ. The p-value is the lower tail of the χ² distribution. The size
-    of the test at 5% is 4 to 5.4%. The spread of Gaussian filters is 1/√(2 dims), so a margin near
-    or below 1/√(2 dims) cannot be supported. If all filters are constant, the mean standard
-    deviation is 0 and the result is NaN.
+    of the test at 5% is 4 to 5.4%. The spread of Gaussian filters is about 1/√(2 dims), so the test
+    has no power for a margin near or below this number. If all filters are constant, the mean
+    standard deviation is 0 and the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or two dims, or `margin` is not positive.
@@ -99,7 +100,9 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
 
 @auto_sharded
 def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult:
-    """Test by two one-sided t tests that |μ| < margin · σ for all elements of `x`.
+    """Test by two one-sided t tests that |μ| < margin · σ.
+
+    Here μ and σ are the mean and the standard deviation of the distribution of the elements of `x`.
 
     The hypothesis that the test can reject is |μ| ≥ margin · σ. The statistic is √n (margin −
     |mean|/S), where S is the standard deviation. The p-value is the larger of the two upper tails.
@@ -122,8 +125,8 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
 
     Huang et al. assume this symmetry in their conjecture "CWDA Plus" about trained filters.
 
-    The statistic is sup |F(x) + F(−x) − 1| √n. To compute the statistic, sort the n weights by
-    falling size and add their signs: the statistic is the largest absolute partial sum of the
+    The statistic is sup |F(x) + F(−x) − 1| √n. The statistic is computed from the signs of the n
+    weights in descending order of absolute value: it is the largest absolute partial sum of the
     signs, divided by √n (Butler 1969). For any symmetric distribution, the partial sums are a
     random walk. The p-value is P(sup |W| ≥ statistic) for the limit of the random walk, a Brownian
     motion W on [0, 1]. The p-value is conservative.
@@ -135,8 +138,8 @@ def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     terms = jnp.cos(jnp.pi * (odd - 1) / 2) / odd
     safe = jnp.maximum(statistic, 0.2)
     inside = 4 / jnp.pi * jnp.sum(terms * jnp.exp(-jnp.square(odd * jnp.pi / safe) / 8))
-    # The tail is summed by reflection, 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …, because one minus the
-    # inner probability would lose digits.
+    # The tail is computed by the reflection principle as 2 P(|W| ≥ s) − 2 P(|W| ≥ 3s) + …, because
+    # one minus the probability of the opposite would lose digits.
     k = jnp.arange(4, dtype=h.dtype)
     tails = jax.scipy.stats.norm.sf((2 * k + 1) * statistic)
     tail = 4 * jnp.sum(jnp.where(k % 2 == 0, tails, -tails))
@@ -148,13 +151,13 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
     """The p-values of n tests, adjusted for the number of tests by Holm (1979).
 
     Reject the hypotheses whose adjusted p-value is below α. The i-th smallest p-value is multiplied
-    by n + 1 − i. If this product is below the adjusted value of the next smaller p-value, that
-    value is used instead. All adjusted p-values are at most 1. With adjusted p-values, the
-    probability of any false rejection is at most α, whatever the dependence of the tests. A NaN
-    remains NaN, but counts as one of the n tests.
+    by n + 1 − i. If this product is below the adjusted value of the next smaller p-value, the
+    adjusted value of the smaller p-value is used instead. All adjusted p-values are at most 1. With
+    adjusted p-values, the probability of at least one false rejection is at most α, for any
+    dependence between the tests. A NaN remains NaN, but counts as one of the n tests.
 
     Raises:
-      ValueError: A p-value lies outside [0, 1]; under `jit`, values are not checked.
+      ValueError: A p-value lies outside [0, 1]. Under `jit`, values are not checked.
 
     Example:
       >>> holm(jnp.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -173,9 +176,8 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
     """The covariance matrix of the filters, as in Figure 6 of the pruning paper.
 
-    Each filter is centred, and sums of products are divided by dims − 1.
-
-    If filters have only one weight, the result is NaN.
+    The mean of each filter is subtracted, and sums of products are divided by dims − 1. If filters
+    have only one weight, the result is NaN.
     """
     h = center(matrix(filters), 1)
     return matmul(h, h.T) / (h.shape[1] - 1)
@@ -183,7 +185,7 @@ def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters f
 
 @auto_sharded
 def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
-    """Diagnostics of the covariance of filters, standardized by their exact means and variances.
+    """Diagnostics of the covariance of filters, standardized by exact means and variances.
 
     Let n be the number of filters, ν = dims − 1 and c² the mean variance. For independent Gaussian
     filters, the shares Cᵢᵢ/(n c²) of the variances have a Dirichlet distribution with n parameters
@@ -204,7 +206,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     c = c / variances.mean()
     relative = jnp.diagonal(c)
     spread = nu / 2 * jnp.square(relative - 1).sum()
-    freedom = n * nu  # in the unit of the mean variance, which is known only from the filters
+    freedom = n * nu  # in units of the mean variance, which is estimated from the filters
     mean = (n - 1) / (1 + 2 / freedom)
     variance = 2 * (n - 1) * (1 + 2 / nu) / (1 + 2 / freedom) ** 2
     variance = variance / ((1 + 4 / freedom) * (1 + 6 / freedom))
@@ -229,14 +231,14 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """The tail probability of Student's t, from a ratio of t² that follows a Beta distribution."""
+    """The tail probability of Student's t. A ratio with t² has a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)
 
 
 def _sizes(filters: Float[Array, "filters dims"], min_dims: int = 2) -> tuple[int, int]:
-    """The number of filters, and dims minus one."""
+    """The number of filters, and dims minus one. Raise if the filters are too few or too small."""
     n, dims = matrix(filters).shape
     if n < 2 or dims < min_dims:
         raise ValueError(

@@ -30,7 +30,7 @@ from pruning.weights._limits import (
 )
 from pruning.weights._msgpack import Parser
 
-ITEMS = ("default", "params", "model", "state")  # names of items, for checkpoints of several items
+ITEMS = ("default", "params", "model", "state")  # the weights of checkpoints with several items
 DTYPES = {
     "F64": np.float64,
     "F32": np.float32,
@@ -45,7 +45,7 @@ DTYPES = {
 
 
 def safetensors(path: Path, max_bytes: int) -> Mapping:
-    """Read a safetensors file; the safetensors library checks lengths, offsets and the header."""
+    """Read a safetensors file. The safetensors library checks lengths, offsets and the header."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = int.from_bytes(file.read(8), "little")
@@ -86,7 +86,7 @@ def index(path: Path, max_bytes: int) -> Mapping:
 
 
 def hugging_face(folder: Path) -> Path | None:
-    """The file to read first in a folder of a Hugging Face model.
+    """The file of weights, or the index of shards, in a folder of a Hugging Face model.
 
     The result is None for other folders.
     """
@@ -96,7 +96,7 @@ def hugging_face(folder: Path) -> Path | None:
 
 
 def npz(path: Path, max_bytes: int) -> Mapping:
-    """Read arrays in the order in which they were saved; refuse pickled objects."""
+    """Read arrays in the order in which they were saved. Pickled objects raise an error."""
     arrays, limit = {}, max_arrays(path.stat().st_size)
     with PiecewiseReader(path) as file, ZipFile(file) as archive:
         names = archive.namelist()
@@ -110,7 +110,7 @@ def npz(path: Path, max_bytes: int) -> Mapping:
 
 
 def _npy(data: io.BytesIO, name: str) -> np.ndarray:
-    """Read an array, after a check that its header claims no more bytes than the file has."""
+    """Read an array, after a check that the data have exactly the size that the header declares."""
     version = np.lib.format.read_magic(data)
     read = np.lib.format.read_array_header_1_0
     if version != (1, 0):
@@ -142,7 +142,7 @@ def msgpack(path: Path, max_bytes: int) -> Mapping:
 
 
 def orbax(path: Path) -> Mapping:
-    """Read the weights of the newest step in a directory, or of the directory itself."""
+    """Read the weights of the newest step in a directory, or of a directory without steps."""
     steps = [int(child.name) for child in path.iterdir() if child.name.isdigit()]
     if steps:
         path = path / str(max(steps))

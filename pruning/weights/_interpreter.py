@@ -1,7 +1,7 @@
 """Reads pickles with an interpreter that calls only given functions and builds no class.
 
-All other names in a pickle become an `Unknown` object, and a call of an `Unknown` returns another
-`Unknown`. Every opcode is counted, so the caller can limit time and memory.
+Each other name in a pickle becomes an object of the class `Unknown`. A call of an `Unknown` returns
+the `Unknown`. Opcodes are counted and limited, to limit time and memory.
 """
 
 import io
@@ -21,7 +21,7 @@ CONSTANTS = (
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """The name of an object in a pickle that belongs to no tensor."""
+    """A name in a pickle that is not among the given names."""
 
     name: str
 
@@ -78,10 +78,10 @@ class Interpreter:
     def memoize(self, index: int) -> None:
         """Store the top of the stack in the memo.
 
-        Indices must follow each other without a gap. With freely chosen indices, a file could cause
-        hash collisions in the memo.
+        Indices must be consecutive, because a file could otherwise choose indices that cause hash
+        collisions in the memo.
         """
-        if index > len(self.memo) + 1:  # the memo's indices begin at 1 in Python 2
+        if index > len(self.memo) + 1:  # indices begin at 1 in pickles of Python 2
             raise WeightsError("the memo entries of a pickle must be numbered in order")
         self.memo[index] = self.stack[-1]
 
@@ -131,7 +131,7 @@ class Interpreter:
                 self.stack.append(function)
             case Function(call):
                 sizes = [len(a) for a in arguments if isinstance(a, Sized)]
-                # The arguments count as steps, because a call may copy its arguments.
+                # Elements of the arguments count as steps, because a call may copy its arguments.
                 self.spend(len(arguments) + sum(sizes))
                 self.stack.append(call(*arguments))
             case _:

@@ -24,7 +24,7 @@ from pruning.weights._limits import (
     n_elements,
 )
 
-HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # finds the heaps of strings and their sizes
+HEAP = re.compile(rb"GCOL\x01\0\0\0(.{8})", re.DOTALL)  # a heap of strings, with its size
 
 
 def keras(path: Path, max_bytes: int) -> Mapping:
@@ -53,7 +53,7 @@ def _h5(file: Path | io.BytesIO, size: int, max_bytes: int) -> Mapping:
 
 
 def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
-    """The paths of all datasets except those of an optimizer; links are not followed."""
+    """The paths of all datasets that are not part of an optimizer. Links are not followed."""
     paths, left = [], 4 * max_arrays(size)
 
     def visit(path: bytes, info: Any) -> None:
@@ -84,7 +84,7 @@ def _arrays(
         name, dataset = path.decode(), h5py.h5d.open(root.id, path)
         kind = dataset.get_type().get_class()
         if kind != h5py.h5t.FLOAT or dataset.shape is None:
-            # a datatype with thousands of fields takes long to read
+            # a compound datatype may have thousands of fields, which are slow to read
             parts -= 1 if kind in simple else 400
             _check_parts(parts)
             continue
@@ -107,7 +107,7 @@ def _check_parts(left: int) -> None:
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
     """The number of chunks of a dataset.
 
-    The number of chunks is limited, because HDF5 would unpack compressed chunks without a bound.
+    Compressed chunks raise an error, because HDF5 does not limit their size after decompression.
     """
     created = dataset.get_create_plist()
     layout = created.get_layout()
@@ -122,8 +122,9 @@ def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:
 
 
 def _weights_group(h5py: Any, root: Any) -> Any:
-    """The group that contains the layers; soft and external links are ignored. A soft or external
-    link can open another file.
+    """The group that contains the layers.
+
+    A soft or external link raises an error, because it can open another file.
     """
     name, links = b"model_weights", root.id.links
     if not links.exists(name):
@@ -136,7 +137,8 @@ def _weights_group(h5py: Any, root: Any) -> Any:
 def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> list[str]:
     """The names of the layers in order.
 
-    The limit of their size assumes that each name refers to the largest heap.
+    Each name may refer to a heap of strings. The check of the total size assumes that all names
+    refer to the largest heap.
     """
     if "layer_names" not in group.attrs:
         return []
@@ -150,7 +152,8 @@ def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> lis
 def _name(path: str) -> str:
     """The parts of a name, joined by dots.
 
-    Old files repeat the name of the layer: conv/conv/kernel:0.
+    Old files repeat the name of the layer, as in `conv/conv/kernel:0`. The result has this name
+    once.
     """
     parts = path.removesuffix(":0").split("/")
     parts = [p for i, p in enumerate(parts) if i == 0 or p != parts[i - 1]]

@@ -7,8 +7,8 @@ import numpy as np
 
 # names of a kernel within its layer
 OWN_NAME = re.compile(r"(^|\.)(weight|kernel|value|vars\.0)$")
-# names of weights, of their parts under weight norm and spectral norm, and of the weights of
-# attention and recurrent layers
+# names of PyTorch's weights, including the parts of weights under weight norm and spectral norm,
+# and the weights of attention and recurrent layers
 PYTORCH = re.compile(
     r"(^|\.)(\w+_)?weight(_[gv]|_orig|_[ih][hr]_l\d+(_reverse)?)?$"
     r"|parametrizations\.\w+\.original[01]?$"
@@ -27,7 +27,7 @@ def layer(name: str) -> str:
 
 def transposed_names(arrays: Mapping[str, np.ndarray]) -> set[str]:
     """The names of the arrays whose axes have PyTorch's order, (cout, cin, *window)."""
-    # GPT-2's Conv1D stores (cin, cout); other networks use the same names for Linear layers
+    # GPT-2's Conv1D stores (cin, cout). Other networks use the names of Conv1D for Linear layers.
     conv1d = any(
         WIDENING.search(name) and array.ndim == 2 and array.shape[0] < array.shape[1]
         for name, array in arrays.items()
@@ -48,9 +48,9 @@ def statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
 
 
 def _numbered_statistics(arrays: Mapping[str, np.ndarray]) -> set[str]:
-    """The names of Keras's batch norm statistics.
+    """The names of the statistics of batch norms in Keras's numbered variables.
 
-    The statistics are the last two of three or four numbered vectors.
+    The statistics are the last two of a layer's three or more vectors of the same length.
     """
     layers: dict[str, list[str]] = {}
     for name in arrays:

@@ -1,7 +1,7 @@
 """Limits on the data that a file may claim, and the error for a file that exceeds a limit.
 
-Together, the limits keep the memory for any file below 64 MiB plus four times its size, and the
-time below a second plus the time to read its bytes.
+With these limits, reading a file takes at most 64 MiB plus four times the file's size of memory,
+and at most a second plus the time to read the file's bytes.
 """
 
 import io
@@ -23,7 +23,7 @@ class WeightsError(ValueError):
 def default_max_bytes(path: Path) -> int:
     """The default limit on the bytes of all arrays.
 
-    The rest of 64 MiB is for names and parsers.
+    The limit on memory is 32 MiB larger, for names and parsers.
     """
     return 32 * 2**20 + 4 * file_bytes(path)
 
@@ -39,22 +39,25 @@ def file_bytes(path: Path) -> int:
 
 
 def max_arrays(size: int) -> int:
-    """The largest number of arrays in a file of `size` bytes."""
+    """The limit on the number of arrays in a file of `size` bytes."""
     return 3000 + size // 2**16
 
 
 def max_steps(size: int) -> int:
-    """The largest number of parse steps for a file of `size` bytes; an array takes about 50."""
+    """The limit on a parser's steps for a file of `size` bytes. An array takes about 50 steps."""
     return 64 * max_arrays(size)
 
 
 def max_names(size: int) -> int:
-    """The largest number of bytes of names and shapes in a file of `size` bytes."""
+    """The limit on the bytes of names and shapes in a file of `size` bytes."""
     return 2**20 + size // 2**7
 
 
 class PiecewiseReader(io.BufferedReader):
-    """A file that is read in pieces, so a claimed length alone allocates no memory."""
+    """A file that refuses to read more bytes at once than names and shapes may have.
+
+    Therefore a declared length alone allocates no memory.
+    """
 
     def __init__(self, path: Path):
         super().__init__(io.FileIO(path))
@@ -72,13 +75,13 @@ class PiecewiseReader(io.BufferedReader):
 
 
 def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
-    """The bytes of an entry of a zip archive, which are at most `limit`."""
+    """The bytes of an entry of a zip archive. Raise if there are more than `limit`."""
     info = archive.getinfo(name)
     if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
         raise WeightsError(f"{name} must be stored or deflated; it is neither")
     check_bytes(name, info.file_size, limit)
     content = io.BytesIO()
-    if info.file_size:  # allocated at once, because an array that grows would take twice the memory
+    if info.file_size:  # allocate once; growth would need twice the memory
         content.seek(info.file_size - 1)
         content.write(b"\0")
         content.seek(0)
@@ -89,7 +92,7 @@ def entry(archive: ZipFile, name: str, limit: int) -> io.BytesIO:
 
 
 def check_bytes(name: str, size: int, limit: int) -> None:
-    """Raise unless an array or a zip entry fits into the remaining bytes of `max_bytes`."""
+    """Raise if `size`, the declared bytes of an array or a file, is above the remaining `limit`."""
     if size > limit:
         raise WeightsError(
             f"{name[:100]} must fit into the {max(limit, 0)} bytes that are left of max_bytes; its "
@@ -100,9 +103,8 @@ def check_bytes(name: str, size: int, limit: int) -> None:
 def string_key(key: Any) -> str:
     """A key of a mapping, converted to a string.
 
-    The key of a mapping is not compared or hashed before the conversion. Anyone can compute
-    Python's hash of an integer, so a file could choose integers that collide. The hash of a string
-    is salted anew in every process.
+    The key is not hashed before the conversion. Python's hash of an integer is known, so a file
+    could choose integers that collide. The hash of a string has a random salt in each process.
     """
     if type(key) is int and abs(key) > MAX_INTEGER_KEY:
         raise WeightsError("integer keys must lie within ±2**60; one key does not")
@@ -112,5 +114,5 @@ def string_key(key: Any) -> str:
 
 
 def n_elements(shape: tuple[int, ...] | list[int]) -> int:
-    """The exact number of elements, even if the claimed sizes are very large."""
+    """The number of elements, without overflow even if the declared sizes are very large."""
     return math.prod(int(n) for n in shape)

@@ -1,4 +1,4 @@
-"""The function `load` reads the kernels of each layer from a path or a live state."""
+"""The function `load` reads the kernels of layers from a file, a directory, a module or a state."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,33 +38,34 @@ def load(
     `load` runs on the host. `load` reads these sources: safetensors, npz, Flax msgpack, both
     formats of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
     checkpoints, models of Hugging Face by their folder or the index of their shards, and live
-    states of NNX and Linen. Files of PyTorch, Flax and Keras keep the order of the layers. For
-    other files, layers are sorted by name, with numbers in numerical order. The name of a layer is
-    its path joined by dots.
+    states of NNX and Linen. Layers from files of PyTorch, Flax and Keras are in the order of the
+    network. Layers from other files are sorted by name, with numbers in numerical order. The name
+    of a layer is its path joined by dots.
 
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into several arrays
-    (`weight_g`, `original1`, `weight_ih_l0`). The parts of a weight are transposed too, and keep
-    their full name. PyTorch's embeddings and the Conv1D layers of GPT-2 also have the layout of
-    Flax. Embeddings and Conv1D layers are recognized by their names (`word_embeddings`, `wte`,
-    `c_attn`). If an embedding has another name, it is not recognized, and the result has the shape
-    (features, entries). A transposed convolution gives `(*window, cout, cin)`.
+    (`weight_g`, `original1`, `weight_ih_l0`). The parts of a weight are also transposed, and keep
+    their full name. PyTorch's embeddings and the Conv1D layers of GPT-2 have the layout of Flax, so
+    they are not transposed. Embeddings and Conv1D layers are recognized by their names
+    (`word_embeddings`, `wte`, `c_attn`). An embedding with another name is transposed, and its
+    shape in the result is (features, entries). A transposed convolution gives `(*window, cout,
+    cin)`.
 
-    The state of an optimizer has moments with the shapes of weights. The state of the optimizer is
-    left out if its name is at the top of the tree (`opt_state`, `optimizer`). A list of arrays
-    without names is refused.
+    The state of an optimizer is left out, because its moments have the shapes of weights. The state
+    is recognized by its name at the top of the tree (`opt_state`, `optimizer`). A list of arrays
+    without names raises an error.
 
     No file can run code while it is read. Objects in a pickle other than tensors and plain data are
     left out with a warning. Orbax checkpoints are read by Orbax itself.
 
     Args:
-      source: A file, a module, a state, or a checkpoint directory; if it has several steps, the
-        newest is read.
+      source: A file, a module, a state, or a checkpoint directory. If a checkpoint has several
+        steps, the newest step is read.
       dense: Whether to include matrices, (cin, cout).
       vectors: Whether to include biases and parameters of normalizations, by their full name.
-      max_bytes: Maximum size of all arrays of a file, by default 32 MiB plus four times the size of
-        the file. A compressed file of mostly zeros may need a higher limit; reading it then takes
-        as much memory as the limit.
+      max_bytes: The limit on the bytes of all arrays of a file, by default 32 MiB plus four times
+        the size of the file. A compressed file of mostly zeros may need a higher limit, and then
+        reading takes as much memory as the limit.
 
     Raises:
       WeightsError: The file does not exist, cannot be read, or has none of the requested weights.
@@ -118,7 +119,7 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
 
 
 def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) -> Mapping:
-    """The result of `reader`, of which any failure becomes a `WeightsError` in one sentence."""
+    """The result of `reader`. Any error of the reader becomes a `WeightsError` of one sentence."""
     try:
         return reader(path, max_bytes)
     except WeightsError as error:
@@ -126,7 +127,7 @@ def guard(reader: Callable[[Path, int], Mapping], path: Path, max_bytes: int) ->
         raise WeightsError(f"{path.name} cannot be read: {message}") from None
     except ImportError:
         raise
-    except Exception as error:  # the parsers of six libraries raise many types of exceptions
+    except Exception as error:  # parsers raise many types of exceptions
         message = " ".join(str(error).split())[:200]
         raise WeightsError(
             f"{path.name} must be a whole {path.suffix or 'checkpoint'} of weights; reading it "

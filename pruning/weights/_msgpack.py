@@ -1,4 +1,4 @@
-"""Reads Flax's msgpack with a parser that counts sizes before it makes objects."""
+"""Reads Flax's msgpack with a parser that checks sizes before it makes objects."""
 
 import re
 import struct
@@ -9,8 +9,8 @@ import numpy as np
 
 from pruning.weights._limits import MAX_DEPTH, WeightsError, n_elements, string_key
 
-# for each first byte of an object: the struct format of the element or length that follows, or the
-# constant
+# by the first byte of an object: the constant, or the struct format of the number or length that
+# follows
 NUMBERS = {0xCA + i: code for i, code in enumerate("fdBHIQbhiq")}
 CONSTANTS = {0xC0: None, 0xC2: False, 0xC3: True}
 LENGTHS = {
@@ -21,7 +21,7 @@ LENGTHS = {
     **{0xDE + i: ("map", code) for i, code in enumerate("HI")},
 }
 FIXED_EXTENSIONS = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
-ARRAY, SCALAR = 1, 3  # the numbers of Flax's extensions; number 2 is a complex number
+ARRAY, SCALAR = 1, 3  # numbers of Flax's extensions (2: complex numbers, not read)
 
 
 class Parser:
@@ -112,7 +112,10 @@ def floating(name: str) -> np.dtype | None:
 
 
 def merge_chunks(tree: dict) -> Any:
-    """An array, merged from the numbered chunks into which Flax splits arrays above a gigabyte."""
+    """The array that `tree` describes in numbered chunks, or `tree` itself.
+
+    Flax splits arrays above a gigabyte into chunks.
+    """
     match tree:
         case {"__msgpack_chunked_array__": _, "shape": {**sizes}, "chunks": {**chunks}}:
             parts = [chunks[str(i)] for i in range(len(chunks))]

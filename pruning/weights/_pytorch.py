@@ -2,7 +2,7 @@
 
 The newer format is a zip archive of a pickle and the raw bytes of each storage. The older format is
 five pickles in a row, followed by the storages. A pickle may name only the functions and types of
-`NAMES`. Arrays that are made by other functions or types are left out, and a warning names them.
+`NAMES`. Arrays that need other functions or types are left out, and a warning names these arrays.
 """
 
 import io
@@ -152,7 +152,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
 
 
 def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
-    """The tensors of a file as arrays by name; a warning names what is left out."""
+    """The tensors of a file as arrays by name. A warning names the objects that are left out."""
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__
         raise WeightsError(f"the file must hold a dictionary of tensors; it holds a {kind}")

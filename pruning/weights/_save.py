@@ -1,4 +1,4 @@
-"""Saves a network to a safetensors file with its framework's names, and restores the network."""
+"""Saves a network to a safetensors file with the framework's names, and restores the network."""
 
 import os
 from pathlib import Path
@@ -50,7 +50,7 @@ def save(path: str | Path, source: Any) -> None:
     check_on_host("weights.save", source, instead="return the arrays and save them then")
     check_values("weights.save", source)
     named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
-    # `ascontiguousarray` would give a single number an axis.
+    # not `ascontiguousarray`, which would add an axis to a single number
     tensors = {name: np.asarray(leaf, order="C") for name, leaf in named}
     if not tensors or len(tensors) < len(named):
         raise WeightsError(
@@ -111,7 +111,7 @@ def _check(path: str | Path) -> Path:
 
 
 def _by_name(tree: Any) -> list[tuple[str, Any]]:
-    """The leaves of a tree by name; for an NNX variable, the leaf is its array."""
+    """The arrays of a tree by name. An NNX variable is replaced by its array."""
     if isinstance(tree, nnx.Module):
         tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
     value = jax.tree_util.GetAttrKey("value")
@@ -122,6 +122,6 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _first(names: list[str]) -> str:
-    """The first of several names, and the number of further names."""
+    """The first of several names, and the number of all other names."""
     others = f" and {len(names) - 1} more" if len(names) > 1 else ""
     return f"{names[0]}{others}" if names else "none"

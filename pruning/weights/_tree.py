@@ -7,9 +7,10 @@ from typing import Any
 from pruning.weights._limits import MAX_DEPTH, WeightsError
 
 WRAPPERS = ("state_dict", "model_state_dict", "model", "params", "state")
-# the moments of an optimizer have the shapes of weights
+# An optimizer's state is left out, because its moments have the shapes of weights.
 OPTIMIZER = re.compile(r"opt(im(izer)?s?)?(_.*)?")
-# largest number of characters of all names together; each node counts as 32 characters
+# The limit on the characters of all names together. Each node of the tree also counts as 32
+# characters.
 MAX_NAMES = 2**22
 
 
@@ -24,7 +25,7 @@ def unwrap(tree: Mapping) -> Mapping:
 
 
 def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
-    """The dotted name and the value of each leaf; leaves of shared parts appear each time."""
+    """The dotted name and the value of each leaf. Leaves of shared parts appear several times."""
     left = MAX_NAMES
 
     def visit(name: str, node: Any, depth: int) -> Iterator[tuple[str, Any]]:

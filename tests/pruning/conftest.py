@@ -1,4 +1,4 @@
-"""What tests of pruned models share."""
+"""Fixtures for tests of pruned models."""
 
 import jax
 import pytest
@@ -9,7 +9,7 @@ from tests.support.jitted import jitted
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_norm():
-    """Lengths of filters are one program for a shape in place of ten."""
+    """Compile the norm of filters as one program for each shape, instead of ten programs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_median, "norm", jitted(_median.norm))
         yield
@@ -17,6 +17,6 @@ def compiled_norm():
 
 @pytest.fixture
 def promotion():
-    """As users have it: modules of others mix precisions."""
+    """JAX's standard promotion of dtypes, because modules of other libraries mix dtypes."""
     with jax.numpy_dtype_promotion("standard"):
         yield

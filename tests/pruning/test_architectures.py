@@ -1,4 +1,4 @@
-"""Published architectures, written anew: removed is masked, in both precisions."""
+"""Published architectures: the smaller network equals the masked network, in both precisions."""
 
 import re
 
@@ -11,7 +11,7 @@ from tests.support.architectures import ARCHITECTURES
 from tools.architecture_table import HEADER, PAGE, compiled, cut, rows
 from tools.tables import table_of
 
-# Architectures whose channels all pass a norm, directly or through a product.
+# Architectures of which no channel can be removed, because a norm reads all channels.
 UNCUT = {"gMLP", "Progressive GAN, generator", "layer norm"}
 QUICK = ("GPT", "GRU (flax.nnx)", "U-Net (flax.nnx)", "PReLU", "S4D")
 
@@ -45,7 +45,7 @@ def test_removed_is_masked_in_float32_compiled(name, ratio):
 
 @pytest.mark.slow
 def test_the_page_has_the_table():
-    """Lines of other versions of Flax, and rounding, are not compared."""
+    """The page has these rows, except for line numbers and rounding errors."""
 
     def plain(row):
         architecture, channels, parameters, _, how, stays, torch_pruning = row.split(" | ")

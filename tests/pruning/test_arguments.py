@@ -1,4 +1,4 @@
-"""Wrong arguments are refused in one sentence; the edges of the number range are no such thing."""
+"""Wrong arguments raise an error of one sentence, but numbers at the limits of a range do not."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Batch norm folded in any traced model computes what the model computes in evaluation."""
+"""After batch norms are folded, a model gives the same outputs as in evaluation mode."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from tests.support import prunable
 from tests.support.exported import FRAMEWORKS
 
 FAST = ("vgg",)
-WITHOUT = ("mlp",)  # batch norm
+WITHOUT = ("mlp",)  # no batch norm
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_a_folded_network_computes_the_same_on_other_batches(name):
 def test_norms_of_every_framework_are_folded(framework):
     apply, params, x = FRAMEWORKS[framework]()
     run, arrays = fold_batch_norms(apply, params, x[:1])
-    assert sorted(array.ndim for array in arrays.values()) == [1, 1, 2, 4]  # two of bias or shift
+    assert sorted(array.ndim for array in arrays.values()) == [1, 1, 2, 4]  # 1: bias, shift
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-5, atol=1e-6)
 
 
@@ -122,7 +122,7 @@ def test_what_is_read_elsewhere_too_is_left_and_the_rest_folded():
         return h * p["b"][None, :3]
 
     run, arrays = fold_batch_norms(apply, params, x)
-    assert set(arrays) == {"w", "a", "w_2", "w_2_shift"}  # w itself is still read
+    assert set(arrays) == {"w", "a", "w_2", "w_2_shift"}  # w is also used without a scale
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 
@@ -174,7 +174,7 @@ def test_another_program_at_other_inputs_is_refused(smaller):
 
 @pytest.mark.parametrize(("second", "path"), [("u", "u"), ("w_shift", "w_shift_2")])
 def test_both_calls_of_one_function_are_folded(second, path):
-    """Also where the second kernel has the name of the shift of the first."""
+    """Both calls are folded, even if the second kernel has the name of the first kernel's shift."""
     params, x = numbers()
     params |= {second: params["w"] + 1, "c": params["b"] + 1}
     layer = jax.jit(lambda w, a, x: (x @ w) * a[None])
@@ -202,7 +202,7 @@ def convolved(x, w, numbers, **options):
 
 
 NCHW, NHWC, CHWN = (("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("CHWN", "IHWO", "CHWN"))
-# the shape of the inputs and of the kernel, the product, and the shape of a scale
+# by name: the shapes of inputs and kernel, the product, and the shape of a scale
 KERNELS: dict[str, tuple] = {
     "kernel first": ((5, 3), (3, 4), lambda x, w: w.T @ x.T, (4, 1)),
     "kernel first, outputs last": (

@@ -1,4 +1,4 @@
-"""A budget in any unit is met, by as few lost scores as a knapsack needs."""
+"""The cost is at most the budget, in any unit, and the loss is near the optimum of the knapsack."""
 
 import itertools
 from collections.abc import Callable
@@ -55,7 +55,7 @@ def test_of_a_branching_the_dearest_is_counted():
 
 
 def test_products_of_halves_of_the_queries_are_counted():
-    """As in differential attention: each half of the queries meets its half of the keys."""
+    """In differential attention, each half of the queries is multiplied by its half of the keys."""
 
     def apply(p, x):
         halves = (jnp.split(x @ p[name], 2, -1) for name in "qk")
@@ -66,7 +66,7 @@ def test_products_of_halves_of_the_queries_are_counted():
     groups = pruning.coupled_channels(apply, params, x)
     at = cost_at(apply, params, groups, x)
     assert [group.size for group in groups] == [8]
-    for width in (8, 5):  # two kernels, and two products of 3 rows and 3 columns
+    for width in (8, 5):  # two kernels, and two products of shape 3 × 3
         assert at([width]).macs == 2 * 3 * 4 * width + 3 * 3 * width
 
 
@@ -82,13 +82,13 @@ def additive(prices):
 
 
 def bilinear(widths):
-    """Two layers between three groups, one before and one after."""
+    """The cost of two layers between three groups, a layer before, and a layer after."""
     a, b, c = widths
     return 3 * a + a * b + b * c + 2 * c
 
 
 def lost_and_least(seed, cost, normalize, size=16):
-    """What is lost to half the cost, and the least of all choices; and the largest step."""
+    """The loss at half the cost, the smallest possible loss, and the largest loss of a step."""
     rng = np.random.default_rng(seed)
     scores = rng.uniform(size=(3, size)) * rng.uniform(0.5, 2, (3, 1))
     budget = cost([size] * 3) / 2
@@ -96,7 +96,7 @@ def lost_and_least(seed, cost, normalize, size=16):
     chosen = [int(mask.sum()) for mask in select(normalize=normalize)]
     assert cost(chosen) <= budget
     widths = np.array(list(itertools.product(range(1, size + 1), repeat=3))).T
-    best = np.cumsum(np.sort(scores)[:, ::-1], 1)  # the scores of the best channels, by the width
+    best = np.cumsum(np.sort(scores)[:, ::-1], 1)  # the sum of the best scores, for each width
     losses = -np.log(best / best[:, -1:]) if normalize else best[:, -1:] - best
     every = np.sum([own[n - 1] for own, n in zip(losses, widths, strict=True)], 0)
     lost = sum(own[n - 1] for own, n in zip(losses, chosen, strict=True))
@@ -112,7 +112,7 @@ def test_of_a_sum_over_groups_no_more_than_one_step_is_lost_needlessly(seed, nor
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
-    """One group, unlike scores: exactly as many lowest as the budget needs; of two, by hand."""
+    """With one group, exactly the lowest scores are removed, as many as the budget requires."""
     rng = np.random.default_rng(seed)
     scores = [jnp.asarray(rng.exponential(size=9) ** 3)]
     budget = int(rng.integers(3, 25))
@@ -121,7 +121,7 @@ def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
 
 
 def test_the_score_of_the_next_channel_is_not_counted():
-    """Losing 1 beats losing 2, whatever the scores that stay are."""
+    """The channel with score 1 is removed before 2, although the next score of its group is 100."""
     scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
     masks = select_within(scores, budget=5, cost=sum, normalize=False)
     assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
@@ -137,7 +137,7 @@ def test_of_layers_between_groups_little_is_lost_needlessly(normalize):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
-    """With a price, no step is undone: the greedy choice, every step priced anew."""
+    """With a price, the widths are those of a greedy loop that prices every step again."""
     scores = np.random.default_rng(seed).exponential(size=(3, 9)) ** 2
     lowest, widths, budget = np.sort(scores), [9, 9, 9], bilinear([9, 9, 9]) / 3
     while bilinear(widths) > budget:
@@ -154,7 +154,7 @@ def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
 
 
 def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
-    """The means are 2 and 3: the least shares are 1/2, then 2.2/3."""
+    """The mean scores are 2 and 3, so the lowest normalized scores are 1/2 and 2.2/3."""
     scores = [jnp.array([-jnp.inf, 1.0, -jnp.inf, 3.0]), jnp.array([2.2, 3.8])]
     keep = select_globally(scores, ratio=0.5)
     assert [mask.tolist() for mask in keep] == [[False, False, False, True], [True, True]]
@@ -164,7 +164,7 @@ def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
 @pytest.mark.parametrize("round_to", [1, 4])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
-    """No group that lost channels can have its next ones back: of any cost that widths raise."""
+    """No group that lost channels could be one step wider within the budget."""
     rng = np.random.default_rng(seed)
     sizes, prices = rng.integers(5, 30, 4), rng.uniform(0.1, 3, (2, 4))
     scores = [jnp.asarray(rng.exponential(size=n)) for n in sizes]
@@ -181,7 +181,7 @@ def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
 
 
 def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
-    """Within a channel of the widest group; as scores alike count by their share of the layer."""
+    """The cost is within one channel of the budget, and every group keeps more than 30 %."""
     model = CifarResNet(8, classes=10, rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
@@ -197,7 +197,7 @@ def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
 
 def test_what_was_cut_for_the_last_step_is_taken_back_where_it_fits():
     scores = [jnp.array([1.0, 1.1]), jnp.array([9.0, 9.0, 30.0])]
-    cost = additive([1, 10])  # the cost is 32; by rate, 9 for 10 goes first, twice, then 1 for 1
+    cost = additive([1, 10])  # cost 32; losses per cost: 9/10, 9/10, 1/1
     for budget, widths in ((13, [2, 1]), (12, [2, 1]), (11, [1, 1])):
         masks = select_within(scores, budget=budget, cost=cost, normalize=False)
         assert [m.sum() for m in masks] == widths
@@ -261,7 +261,7 @@ def test_a_share_is_of_the_cost_that_select_has_of_its_own():
 
 
 def test_groups_that_repeat_are_priced_with_the_widths_of_all():
-    """Three groups, of which the first and the last repeat each other."""
+    """`cost` and `price` get three widths, of which the first and the last are equal."""
     asked: dict[str, set[tuple[int, ...]]] = {"cost": set(), "price": set()}
 
     def total(name):
@@ -279,7 +279,7 @@ def test_groups_that_repeat_are_priced_with_the_widths_of_all():
 
 
 def test_groups_that_repeat_lose_the_channels_with_the_lowest_scores_on_average():
-    """The lowest of the first group are 0, on average 4.5; the lowest two of all are 2."""
+    """The means of the sorted scores of groups 0 and 2 are at least 4.5, so only group 1 is cut."""
     scores = [jnp.array([0.0, 9.0, 0.0, 0.0]), jnp.full(4, 2.0), jnp.full(4, 9.0)]
     options = {"ratio": 0.25, "normalize": False}
     masks = select_equally(select_globally, [[0, 2], [1]], scores, **options)
@@ -295,7 +295,7 @@ def by_number(params, groups):
 )
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
-    """Shares of the whole network's cost, or the cost itself, whatever is counted."""
+    """Budgets are shares of the whole network's cost, or costs, of any quantity."""
     apply, params, x = prunable.model("vgg")
     whole, seen = cost(pruning.cost(apply, params, x)), []
 
@@ -311,13 +311,13 @@ def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
 
 
 def test_a_budget_may_be_of_measured_time():
-    """The network is timed a few times, as multiply-accumulates choose the steps."""
+    """The network is timed only a few times, because steps are chosen by multiply-accumulates."""
     apply, params, x = prunable.model("mlp")
     read = []
 
     def milliseconds(cost):
         read.append(cost.macs)
-        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds  # as if time followed the work
+        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds  # a simulated time
 
     found = prune(apply, params, x, budget=0.5, cost=milliseconds, batch_sizes=[2], fold=False)
     whole = pruning.cost(apply, params, x).macs

@@ -1,4 +1,4 @@
-"""What a checkpoint of a pruned network is read as: trees of other nodes, and no groups."""
+"""Reads checkpoints of pruned networks with other containers, and without groups."""
 
 from typing import NamedTuple
 

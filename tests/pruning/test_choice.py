@@ -1,4 +1,7 @@
-"""Scores and choices of channels by hand: unequal groups, several makers, negative scores."""
+"""Scores and choices of channels, compared with results by hand.
+
+Groups have different sizes, several layers make one group, and scores may be negative.
+"""
 
 from functools import partial
 
@@ -31,7 +34,7 @@ def vectors(*rows):
 
 
 def partly_fixed(params, x):
-    """The first two filters of `a` are outputs; the others are read from the last to the first."""
+    """The first two filters of `a` are outputs, and `b` reads the others in reversed order."""
     h = x @ params["a"]
     return h[:, :2], jax.nn.relu(h[:, :1:-1]) @ params["b"]
 
@@ -47,7 +50,7 @@ def test_filters_are_scored_beside_those_of_their_layer_that_stay():
     np.testing.assert_allclose(found, expected[of_a.indices[:, 0]], rtol=1e-12)
 
 
-ALL_ALIKE = {  # which arrays make the channels if all are vectors, or all are read
+ALL_ALIKE = {  # networks whose arrays are all vectors, or are all read
     "vectors": (
         lambda p, x: jnp.tanh(x[:, :1] * p["a"][None]) @ p["b"],
         {"a": (6,), "b": (6,)},
@@ -71,7 +74,7 @@ def test_channels_whose_arrays_are_all_alike_have_scores(name):
 
 
 def gated(params, x):
-    """Two blocks, each of a group that two layers make, and of another group."""
+    """A network of two blocks, each with a group of two layers' channels and another group."""
     for block in (params["0"], params["1"]):
         x = x + (jnp.tanh(x @ block["in"]) * (x @ block["gate"])) @ block["out"]
         x = x + jnp.sin(x @ block["up"]) @ block["down"]
@@ -91,7 +94,7 @@ def widths(params):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # 12 − 4 and 16 − 5 channels are left, and at multiples more of them
+        # 12 − 4 and 16 − 5 channels are kept, and more with `round_to`
         ({}, [8, 8, 11, 8, 8, 11]),
         ({"round_to": {"in": 2, "gate": 3}}, [12, 12, 11, 12, 12, 11]),
         ({"round_to": {"0/gate": 3, "1/up": 4}}, [9, 9, 11, 8, 8, 12]),
@@ -119,7 +122,7 @@ def test_names_concern_all_layers_that_make_a_group_and_a_partial_wins(options, 
     ],
 )
 def test_the_lowest_of_all_go_but_for_what_each_group_must_keep(options, left):
-    """The six lowest of eleven scores are those of the first group."""
+    """The six lowest of eleven scores are the scores of the first group."""
     scores = vectors(range(6), [20, 30, 25], [40, 35])
     assert lists(select_globally(scores, ratio=0.56, normalize=False, **options)) == left
 
@@ -127,20 +130,20 @@ def test_the_lowest_of_all_go_but_for_what_each_group_must_keep(options, left):
 def test_layers_have_multiples_of_their_own():
     scores = vectors(range(9), range(12), range(10))
     found = select_layerwise(scores, ratio=0.6, round_to=[2, 4, 7])
-    assert [mask.sum() for mask in found] == [4, 8, 7]  # of 4, 5 and 4: 9 − 5, 12 − 7, 10 − 6
+    assert [mask.sum() for mask in found] == [4, 8, 7]  # 4, 5 and 4, rounded up
     found = select_layerwise(scores, ratio=0.5, round_to=[2, 4, 7], min_channels=8)
     assert [mask.sum() for mask in found] == [8, 8, 10]
 
 
 def test_negative_scores_are_divided_by_their_mean_size():
-    """The shares are −2/3 and −4/3, and −1/2 and −3/2."""
+    """The normalized scores are −2/3 and −4/3, and −1/2 and −3/2."""
     scores = vectors([-10, -20], [-1, -3])
     assert lists(select_globally(scores, ratio=0.25)) == [[0, 1], [0]]
     assert lists(select_globally(scores, ratio=0.5)) == [[0], [0]]
 
 
 def test_widths_multiples_and_least_numbers_are_those_of_each_group():
-    """By hand, at prices of 1: from 9 and 12 channels, one width each but the whole."""
+    """Each group has its own widths and its own `round_to`, and each channel costs 1."""
     scores = vectors(range(1, 10), range(1, 13))
     sizes = lambda **o: [int(m.sum()) for m in select_within(scores, cost=sum, **o)]  # noqa: E731
     assert sizes(budget=8, widths=[[3], [5]]) == [3, 5]
@@ -153,7 +156,7 @@ def test_widths_multiples_and_least_numbers_are_those_of_each_group():
 
 
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
-    """Of 36, 18 are left; 4 more fit, so the loss of 1 or of 1.5 is undone, not both."""
+    """The cost is 18 and the budget 22, so only one step can be undone: the loss of 1.5, not 1."""
     scores = vectors([1, 50], [1.5, 50], [9, 60])
     cost = lambda widths: 4 * widths[0] + 4 * widths[1] + 10 * widths[2]  # noqa: E731
     options = {"budget": 22, "cost": cost, "normalize": False}
@@ -162,7 +165,10 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
 
 
 def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
-    """And in the resized program: what is left of the output is the bias and the other layer."""
+    """Without the channels of one group, the output is the bias plus the other layer.
+
+    This is true for the masked tree and for the resized program.
+    """
 
     def apply(params, x):
         h = jax.nn.relu(x @ params["a"]) @ params["b"] + jnp.sin(x @ params["c"]) @ params["d"]
@@ -183,7 +189,7 @@ def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
 
 
 def test_every_group_must_be_of_the_tree():
-    """The groups of another network behind those of this one are refused, too."""
+    """Groups of another network raise an error, even if the first group is from this network."""
 
     def apply(p, x):
         return jax.nn.relu(x @ p["a"]) @ p["b"]

@@ -1,4 +1,4 @@
-"""Constants of removed channels by hand: two layers at once, and the mean over padded images."""
+"""Constant outputs of removed channels, compared with results by hand."""
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,13 @@ RNG = np.random.default_rng(11)
 
 
 def drawn(**shapes):
-    """All positive or not, biases of about three."""
+    """Random arrays, in which biases have mean 3."""
     return {n: RNG.normal(3 if n.startswith("bias") else 0, 1, s) for n, s in shapes.items()}
 
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_constants_of_two_layers_are_folded_at_once(abstract):
-    """The constant of the second layer is that of its own bias, whatever the first one adds."""
+    """The constant of a channel in the second layer depends only on the channel's own bias."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"][None])
@@ -43,7 +43,7 @@ def test_constants_of_two_layers_are_folded_at_once(abstract):
 
 
 def test_on_padded_images_the_mean_of_the_constant_is_added():
-    """By loops over pixels: along the edges, fewer weights see the constant."""
+    """Loops over pixels compute the mean. Along the edges, fewer weights multiply the constant."""
 
     def apply(p, x):
         h = jnp.exp(x @ p["a"] + p["bias a"])
@@ -71,7 +71,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
 
 def test_nothing_is_folded_for_channels_before_a_divisor():
-    """Zero filters would divide by zero: the constant of such a channel is not known."""
+    """The constant is unknown, because the network with zero filters would divide by zero."""
 
     def apply(p, x):
         h = (x @ p["a"] + p["bias a"][None]) / p["by"][None]

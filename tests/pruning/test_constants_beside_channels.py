@@ -1,6 +1,7 @@
-"""Channels below an elementwise primitive with numbers are cut exactly, or kept.
+"""Channels that an elementwise primitive combines with a number are removed exactly, or kept.
 
-A sum without a kernel reads them, so a channel may go only if the primitive makes zero of zero.
+A sum without a kernel reads the result. Therefore a channel can be removed only if the primitive
+maps zero to zero.
 """
 
 import itertools
@@ -47,7 +48,7 @@ ACTIVATIONS = (
 )
 
 
-DIVISORS = {  # each is zero at h = 0
+DIVISORS = {  # functions that are zero at h = 0
     "one minus an exponential": lambda h: -jnp.exp(-jnp.abs(h)) + 1.0,
     "one minus a cosine": lambda h: -jnp.cos(h) + 1.0,
     "a number that goes and comes": lambda h: (jnp.abs(h) - 1.0) + 1.0,
@@ -61,11 +62,14 @@ def by_product(h, kernel):
 
 
 def by_sum(h, kernel):
-    return jnp.einsum("btc,bsc->bts", h, h) @ kernel  # no kernel reads the channels
+    return jnp.einsum("btc,bsc->bts", h, h) @ kernel  # the sum over channels has no kernel
 
 
 def is_cut(f, read=by_sum):
-    """Whether channels below `f` can be removed; asserts that removal then equals masking."""
+    """Whether the channels that `f` reads can be removed.
+
+    If so, the function asserts that the smaller network equals the masked network.
+    """
     rng = np.random.default_rng(0)
     kernel = rng.normal(size=(8 if read is by_product else 6, 3))
     params = {"a": rng.normal(size=(4, 8)), "b": kernel}

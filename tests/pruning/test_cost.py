@@ -1,4 +1,4 @@
-"""Costs are the published ones, and what was measured is of the right size."""
+"""Costs equal published costs, and measured times and bytes have the right size."""
 
 import time
 from typing import Any
@@ -29,7 +29,7 @@ from tests.support import prunable
 def test_multiply_accumulates_and_parameters_are_those_of_publications(
     build, side, macs, parameters
 ):
-    """Torchvision's tables to their last digit, 125 M for ResNet-56; nothing is computed."""
+    """Costs equal Torchvision's tables to the last digit, and 125 M for ResNet-56."""
     model = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
     graph, params, rest = nnx.split(
         nnx.view(model, use_running_average=True, raise_if_not_found=False), nnx.Param, ...
@@ -86,7 +86,7 @@ def test_a_timing_is_the_median_of_the_calls(monkeypatch):
     now = [0.0, False]
 
     def clock():
-        """Calls of 1, 4, 9, ... seconds, and no time between them."""
+        """A clock by which the calls take 1, 4, 9, ... seconds."""
         now[0] += next(lengths) ** 2 if now[1] else 0
         now[1] = not now[1]
         return now[0]
@@ -122,7 +122,7 @@ def test_one_batch_size_is_a_list_of_one():
         )
 
 
-# each number of rows is 4; branches are numbered as they stand, so the dearest is at each place
+# orders of branches, in which the most expensive branch `b` is first, in the middle or last
 SWITCHES = {
     "first": ("b", "few", "none"),
     "middle": ("few", "b", "none"),
@@ -132,7 +132,7 @@ SWITCHES = {
 
 @pytest.mark.parametrize("place", SWITCHES)
 def test_the_dearest_branch_counts_wherever_it_stands(place):
-    """8 channels into 3 outputs, in place of 2 channels or none; a loop in a branch counts, too."""
+    """The most expensive branch has a loop over a product of 8 channels and 3 outputs."""
 
     def apply(params, x):
         branches = {
@@ -176,7 +176,7 @@ def test_bytes_are_those_of_each_array_s_own_type():
 
 
 def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
-    """By bytes: weights, results and the hidden values between two products."""
+    """The memory consists of weights, inputs, the result, and the hidden values of the width."""
 
     def apply(p, x, y):
         return jnp.tanh(x @ p["a"]) @ p["b"] + y
@@ -196,7 +196,7 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
 
 
 def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
-    """Five products in a loop beside one product that is larger than each of them."""
+    """One branch has a loop of five products, and the other has one larger product."""
 
     def apply(params, x):
         h = jnp.tanh(x @ params["a"])
@@ -214,7 +214,7 @@ def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
 
 
 def test_a_loop_of_unknown_length_counts_once_and_its_condition_too():
-    """Whatever the loop stands in: five times in a scan of five steps."""
+    """A `while` loop in a scan of five steps counts five times."""
 
     def loop(params, h):
         def goes_on(state):

@@ -1,4 +1,4 @@
-"""Which channels are coupled in networks of every kind, and which cannot be removed."""
+"""The channels that are coupled in networks of every kind, and those that cannot be removed."""
 
 import time
 from functools import partial
@@ -30,7 +30,7 @@ def test_every_layer_can_be_cut(name):
     groups = coupled_channels(*prunable.model(name))
     assert tuple(group.size for group in groups) == prunable.MODELS[name][1]
     named = [report.primitive for report in pinning(*prunable.model(name))]
-    assert named == (["add"] if name == "resnet, zeros" else [])  # a padded shortcut
+    assert named == (["add"] if name == "resnet, zeros" else [])  # the shortcut is padded
 
 
 def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_kernel():
@@ -69,9 +69,10 @@ def test_a_flattened_channel_is_every_channels_row_apart():
     ],
 )
 def test_channels_that_meet_pinned_ones_have_the_reason_of_each(first, second, expected):
-    """Of the channels of `c`, the first two are added to those of `a`, the others to those of `b`.
+    """Channels of `c` are added to channels of `a` or of `b`.
 
-    Zeros pin only the channels to which they are added.
+    The first two channels of `c` are added to channels of `a`, and the others to channels of `b`.
+    In the second case, zeros pin only the channels to which they are added.
     """
 
     def apply(params, x):
@@ -85,7 +86,7 @@ def test_channels_that_meet_pinned_ones_have_the_reason_of_each(first, second, e
 
 
 def test_channels_under_a_norm_and_channels_beside_it_are_two_groups():
-    """Of one kernel, whose first half alone is normalized."""
+    """Only the first half of the kernel's channels is normalized."""
 
     def apply(params, x):
         h, free = jnp.split(x @ params["a"], 2, -1)
@@ -191,11 +192,14 @@ def test_inputs_outputs_and_unused_arrays_stay(result):
 
 @pytest.mark.parametrize("dead", [lambda p, h: p["Dead"] + h, lambda p, h: None])
 def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(dead):
-    """An associative scan over one step computes with rates that it does not use."""
+    """No result depends on `alone` and `Dead`.
+
+    For example, an associative scan over one step computes with rates that it does not use.
+    """
 
     def apply(params, x):
         h = x @ params["a"]
-        jnp.broadcast_to(jnp.tanh(params["alone"]), (2, 4))  # a width that is written down
+        jnp.broadcast_to(jnp.tanh(params["alone"]), (2, 4))  # the code has the width 4
         dead(params, h)
         return h @ params["b"]
 
@@ -228,7 +232,7 @@ def test_shapes_are_enough():
 
 
 def test_an_nnx_module_is_no_pure_function():
-    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # updates its statistics in place
+    model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # changes its statistics in place
     with pytest.raises(ValueError, match=r"traceable .* see pruning\.nnx\.prune\); got"):
         coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
 
@@ -247,7 +251,7 @@ def test_a_model_that_cannot_be_traced_is_refused():
 
 @pytest.mark.parametrize("over", [jax.lax.psum, jax.lax.pmean, jax.lax.pmax])
 def test_what_runs_over_the_devices_of_a_mesh_keeps_channels_apart(over):
-    """Channel by channel: each is removed from all devices."""
+    """Reductions over devices couple no channels. A channel is removed from all devices."""
     params = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}
     sizes = []
 
@@ -275,7 +279,7 @@ def test_a_line_of_a_library_is_told_where_there_is_no_other():
 
 
 def test_unitized_norms_keep_their_channels():
-    """They divide by a norm over channels, which would be another one without some."""
+    """These layers divide by a norm over channels, which would change if channels were removed."""
     norm = jaxnorm.nnx.UnitizedBatchNorm
     model = models.MLP(inputs=4, widths=(5,), classes=2, norm=norm, rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
@@ -287,7 +291,7 @@ def test_unitized_norms_keep_their_channels():
 
 
 def test_scalars_couple_nothing():
-    """A gate, a temperature, the slope of a PReLU; in whichever order they are combined."""
+    """Scalars, such as a gate or the slope of a PReLU, belong to no group."""
 
     def apply(p, x):
         h = p["gate"] * (x @ (p["a"] * p["gate"]))
@@ -321,14 +325,14 @@ def test_a_model_without_parameters_has_no_channels():
 
 @pytest.mark.slow
 def test_resnet_50_takes_less_than_six_seconds():
-    """1.5 s on one core of the machine that this was written on, without type checks."""
+    """Without type checks, the analysis took 1.5 s on one core."""
     model = nnx.eval_shape(lambda: models.ResNet(50, classes=1000, rngs=nnx.Rngs(0)))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     image = jax.ShapeDtypeStruct((1, 224, 224, 3), np.float32)
     start = time.process_time()
     groups = coupled_channels(lambda s, x: nnx.merge(graph, s)(x), state, image)
     assert time.process_time() - start < 6
-    # Two inside each of 16 blocks, one for each stage's stream, and the stem.
+    # two groups inside each of 16 blocks, one for the stream of each of 4 stages, and the stem
     assert len(groups) == 2 * 16 + 4 + 1
     assert sorted({group.size for group in groups}) == [64, 128, 256, 512, 1024, 2048]
     assert isinstance(groups[0].positions[0], Position)
@@ -337,7 +341,7 @@ def test_resnet_50_takes_less_than_six_seconds():
 @pytest.mark.parametrize("draw", [random_network, random_transformer])
 @pytest.mark.parametrize("seed", range(6))
 def test_every_channel_that_stays_has_a_reason(draw, seed):
-    """Whatever the blocks; a reason has its line, or the path of an input or an output."""
+    """In random networks, every pinned channel has a report, with a line or with a path."""
     apply, params, x, _ = draw(seed)
     channels = channels_of(apply, params, (x,))
     sets = channels.sets
@@ -361,7 +365,7 @@ MADE = {
     "experts": RNG.normal(1, 2, (5, 6, 3)),
     "s": RNG.uniform(1, 2, 6),
 }
-# What reads the hidden channels, and the arrays with an input axis.
+# by name: a function that reads the hidden channels, and the arrays whose axis is `incoming`
 READERS = {
     "sum": (lambda p, h, x: h @ (p["w"] + p["v"]), {"w", "v"}),
     "product": (lambda p, h, x: h @ (p["w"] * p["v"]), {"w", "v"}),
@@ -390,7 +394,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
-    """Else its rows would count among the filters that make the channels."""
+    """All arrays of the weight are incoming, so they are not scored as filters of the channels."""
     read, expected = READERS[name]
     params = {"in": MADE["in"]} | {
         k: x for k, x in MADE.items() if k in expected | {"low", "up", "s"}
@@ -425,7 +429,7 @@ def test_adapters_of_a_scanned_residual_stream_read_and_write_on_their_own_axes(
 
 
 def test_a_product_with_a_table_that_data_choose_rows_of_is_no_weight():
-    """Queries and keys: the kernels of both make the channels over which attention sums."""
+    """The kernels of queries and keys make the channels, so neither axis is incoming."""
     shapes = {"q": (4, 6), "table": (5, 3), "k": (3, 6)}
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
 

@@ -1,4 +1,4 @@
-"""Criteria that score filters, and the geometric median."""
+"""Tests of the criteria that score filters, and of the geometric median."""
 
 from functools import partial
 
@@ -32,7 +32,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
 
 
 def slope(x, filters):
-    """Length of the smallest subgradient at `x` of the summed distances to `filters`."""
+    """The length of the smallest subgradient of the sum of distances to `filters`, at `x`."""
     away = np.asarray(x, float) - np.asarray(filters, float)
     lengths = np.linalg.norm(away, axis=1)
     units = away[lengths > 0] / lengths[lengths > 0, None]
@@ -56,7 +56,7 @@ def test_the_gradient_vanishes_for_heavy_tails_and_in_float32(key):
 
 @given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=6, max_size=6))
 @settings(max_examples=150, deadline=None)
-@example([(0, 0), (-1, 0), (-2, 0), (-2, 0), (-2, 0), (3, 1)])  # Weiszfeld's steps alone stall
+@example([(0, 0), (-1, 0), (-2, 0), (-2, 0), (-2, 0), (3, 1)])  # slow with Weiszfeld's steps alone
 def test_points_of_a_grid_satisfy_the_condition_of_vardi_and_zhang(points):
     filters = np.array(points, float)
     found = geometric_median(jnp.asarray(filters))
@@ -64,7 +64,7 @@ def test_points_of_a_grid_satisfy_the_condition_of_vardi_and_zhang(points):
 
 
 def test_shorter_steps_settle_where_whole_steps_of_newton_go_to_and_fro():
-    """Two pairs of filters; with whole steps alone the search does not end in 100 rounds."""
+    """For these filters, full Newton steps alone would not converge in 100 rounds."""
     filters = np.array([[1.4, 1.3], [0.5, 1.2], [-0.8, -1.0], [-0.7, -0.8]])
     assert slope(geometric_median(jnp.asarray(filters)), filters) < 1e-12
 
@@ -82,22 +82,22 @@ def test_the_median_of_an_independent_minimiser(key):
 @pytest.mark.parametrize(
     ("points", "expected"),
     [
-        ([[1, 0], [-0.5, 3**0.5 / 2], [-0.5, -(3**0.5) / 2]], [0, 0]),  # equilateral: centroid
-        ([[0, 0], [1, 0], [-0.5, 0.2]], [0, 0]),  # an angle above 120 degrees: its vertex
-        ([[0, 0], [1, 0], [-0.5, 3**0.5 / 2]], [0, 0]),  # 120 degrees
-        ([[0, 0], [4, 0], [4, 4], [0, 4]], [2, 2]),  # crossing of the diagonals
+        ([[1, 0], [-0.5, 3**0.5 / 2], [-0.5, -(3**0.5) / 2]], [0, 0]),  # equilateral: the centroid
+        ([[0, 0], [1, 0], [-0.5, 0.2]], [0, 0]),  # the vertex of an angle above 120 degrees
+        ([[0, 0], [1, 0], [-0.5, 3**0.5 / 2]], [0, 0]),  # the vertex of an angle of 120 degrees
+        ([[0, 0], [4, 0], [4, 4], [0, 4]], [2, 2]),  # the crossing of the diagonals
         ([[0, 0], [4, 0], [3, 3], [0, 2]], [4 / 3, 4 / 3]),
-        ([[0, 0], [4, 0], [1, 1], [1, 5]], [1, 1]),  # the one inside the triangle
-        ([[7, 1], [7, 1], [5, 3], [2, 9]], [7, 1]),  # half of the filters
+        ([[0, 0], [4, 0], [1, 1], [1, 5]], [1, 1]),  # the point inside the triangle
+        ([[7, 1], [7, 1], [5, 3], [2, 9]], [7, 1]),  # half of the filters are equal
         ([[1, 1], [1, 1], [1, 1]], [1, 1]),
         ([[0, 1], [2, 5]], [1, 3]),
-        ([[0, 0], [1, 1], [2, 2], [5, 5]], [1.5, 1.5]),  # collinear, even: the midpoint
-        ([[9, 9], [0, 0], [1, 1]], [1, 1]),  # collinear, odd: the middle one
+        ([[0, 0], [1, 1], [2, 2], [5, 5]], [1.5, 1.5]),  # collinear, even number: the midpoint
+        ([[9, 9], [0, 0], [1, 1]], [1, 1]),  # collinear, odd number: the middle filter
         ([[1e4, 0], [1e4, 2], [1e4, 3], [1e4, 9]], [1e4, 2.5]),
     ],
 )
 def test_closed_forms_of_the_fermat_point(points, expected):
-    twelve = jnp.array(points * (12 // len(points)), float)  # the same minimum
+    twelve = jnp.array(points * (12 // len(points)), float)  # same median
     np.testing.assert_allclose(geometric_median(twelve), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -117,7 +117,7 @@ def test_sides_of_an_acute_triangle_are_seen_under_120_degrees():
 
 def test_a_filter_that_is_the_median_is_returned_exactly(key):
     filters = jax.random.normal(key, (6, 4)).at[3].set(0.1)
-    filters = jnp.concatenate([filters, 0.2 - filters])  # symmetric about 0.1
+    filters = jnp.concatenate([filters, 0.2 - filters])  # symmetric about filter 3
     np.testing.assert_array_equal(geometric_median(filters), filters[3])
     assert fermat(filters)[3] == 0
 
@@ -175,7 +175,7 @@ def test_float32_distances_survive_clusters_far_from_the_origin(key):
 
 @pytest.mark.parametrize("distance", 10.0 ** -np.arange(0, 6, 0.5))
 def test_near_filters_keep_their_digits_in_float32(distance, key):
-    """The docstring's 64 units of rounding, whatever the distance of filters from each other."""
+    """The relative error is at most 64 times the machine epsilon at any distance of filters."""
     far, near = jax.random.normal(key, (2, 8, 20))
     filters = (far[:1] + distance * near).at[0].set(-far[1]).astype(jnp.float32)
     expected = gm(filters.astype(float))
@@ -257,7 +257,7 @@ def test_float64_fermat_scores_are_those_of_a_loop_of_weiszfeld(shape):
 
 
 def hard_layers():
-    """Layers on which a plain Gram product loses digits, and one on which it does not."""
+    """Layers for which a plain Gram product loses digits, except for the first layer."""
     rng = np.random.default_rng(0)
     drawn = rng.normal(size=(96, 144))
     dead = np.where(np.arange(96)[:, None] < 40, 1e-9 * drawn, drawn)
@@ -277,7 +277,7 @@ def test_float32_scores_are_within_1e_5_of_float64(name):
     filters = jnp.asarray(hard_layers()[name], jnp.float32)
     single, double = (scores(f) for f in (filters, filters.astype(float)))
     for criterion, expected in double.items():
-        rounding = 1e-5 * float(expected.mean())  # a filter at the median has Fermat score 0
+        rounding = 1e-5 * float(expected.mean())  # the Fermat score of the median itself is 0
         np.testing.assert_allclose(single[criterion], expected, rtol=1e-5, atol=rounding)
 
 
@@ -329,7 +329,7 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
     n, dims, layers = 64, 144, 60
     drawn = jax.random.normal(key, (layers, n, dims))
     found = jax.jit(jax.vmap(lambda v: scores(v) | {"repr": repr_score(v)}))(drawn)
-    expected = {  # squared coefficients of variation
+    expected = {  # squared coefficients of variation of scores
         "l1": (np.pi / 2 - 1) / dims,
         "l2": 1 / (2 * dims),
         "fermat": (1 + 2 / n) / (2 * dims),
@@ -343,7 +343,7 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
-    """Filters of unequal lengths to one side of x: directions minus their mean differ in length."""
+    """The gap bounds the saving of the median, and equals the bound that NumPy computes."""
     rng = np.random.default_rng(seed)
     filters = rng.normal(3, 1, (5, 2)) * rng.lognormal(0, 2, (5, 1))
     x = filters[0] + rng.normal(0, 0.5, 2)
@@ -361,7 +361,10 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
 
 
 def test_filters_at_the_point_balance_the_others_together():
-    """The others pull by 1.5: two filters at the median hold it, one alone would not."""
+    """The gradient of the other filters has length 1.5, which two filters at x can balance.
+
+    One filter at x cannot balance it.
+    """
     others = -3 * jnp.array([[0.75, 0.4375**0.5], [0.75, -(0.4375**0.5)]])
     x = jnp.zeros(2)
     assert optimality_gap(x, jnp.concatenate([jnp.zeros((2, 2)), others])) < 1e-12

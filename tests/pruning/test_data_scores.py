@@ -1,4 +1,4 @@
-"""Scores from gradients and activations, beside loops over channels in NumPy."""
+"""Scores from gradients and activations, compared with loops over channels in NumPy."""
 
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ def test_taylor_is_the_squared_change_to_first_order(name):
 
     @jax.jit
     def change(params, group_mask, x):
-        """Along the way from the filters to zero: a derivative without the gradient."""
+        """The directional derivative of the loss from the filters towards zero."""
         tangent = jax.tree.map(lambda w, m: w * (1 - m), params, group_mask)
         return jax.jvp(lambda p: loss(p, x), (params,), (tangent,))[1]
 
@@ -45,7 +45,7 @@ def test_taylor_is_the_squared_change_to_first_order(name):
 def test_wanda_of_a_convolution_and_a_product():
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(3, 3, 2, 4)), "b": rng.normal(size=(3, 3, 4, 5))}
-    params["c"] = rng.normal(size=(3, 5))  # outputs first
+    params["c"] = rng.normal(size=(3, 5))  # outputs on the first axis
     x = rng.normal(size=(6, 8, 8, 2))
 
     def maps(params, x):
@@ -87,7 +87,7 @@ def test_wanda_of_a_kernel_that_is_cast_and_transposed():
 
 
 def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
-    """A tied kernel, in a second layer of other inputs: the sum over its uses."""
+    """The score of a kernel that two layers use is the sum over both layers."""
     rng = np.random.default_rng(3)
     params = {
         "a": rng.normal(size=(4, 5)),
@@ -110,7 +110,7 @@ def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
 
 
 def test_wanda_counts_no_term_of_a_kernel_that_is_a_sum():
-    """Of two readers only the one whose kernel is an array; none is left without it."""
+    """Only `d` counts among the readers. Without `d`, no reader is left, which raises an error."""
 
     def apply(p, x, plain=True):
         h = jax.nn.relu(x @ p["a"])
@@ -176,7 +176,7 @@ def test_what_cannot_be_scored_is_refused():
 
 
 def test_scores_are_averaged_over_batches():
-    """Of Wanda on each batch, the mean of what each gives; and of none there is no score."""
+    """The score is the mean of Wanda's scores of the batches. No batch raises an error."""
     apply, params, x = prunable.model("vgg")
     groups = pruning.coupled_channels(apply, params, x)
 
@@ -195,7 +195,7 @@ def test_scores_are_averaged_over_batches():
 
 
 def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
-    """Channels read from the last to the first: five of them, on four pixels each."""
+    """A channel of a flattened map has four rows of the kernel, one for each pixel."""
     rng = np.random.default_rng(5)
     params = {"a": rng.normal(3, 1, size=(2, 5)), "b": rng.normal(size=(20, 3))}
     x = rng.normal(3, 5, size=(6, 2, 2, 2))
@@ -220,7 +220,7 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
-    """Channel c of each of two groups is removed together, and each has filters of its own."""
+    """A score is a sum over channel c of both feature groups, which are removed together."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))
@@ -309,7 +309,7 @@ def test_taylor_of_complex_filters_is_the_squared_derivative_along_a_filter():
 
 
 def test_wanda_refuses_complex_weights():
-    """Also if a real layer reads the channels, too."""
+    """Complex weights raise an error, even if a real layer also reads the channels."""
     params, x, *_ = complex_case()
     params |= {"skip": np.ones((5, 2))}
     both = lambda p, x: (operator(p, x), x @ p["in"] @ p["skip"])  # noqa: E731

@@ -1,4 +1,4 @@
-"""A pruned model written by `jax.export` is read back equal, for any batch."""
+"""`jax.export` writes a pruned model for any batch size, and reads the same model."""
 
 from functools import partial
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("promotion")
 
 
 def read_back_equal(call, x):
-    """Export `call` for a batch of unknown size, and compare what is read at two sizes."""
+    """Export `call` for a symbolic batch size, and compare the read function at two sizes."""
     pytest.importorskip("flatbuffers")
     (n,) = jax.export.symbolic_shape("n")
     image = jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype)

@@ -1,4 +1,4 @@
-"""Filters of a layer as rows."""
+"""Tests of the matrix of a layer's filters."""
 
 import jax.numpy as jnp
 import numpy as np

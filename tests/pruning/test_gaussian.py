@@ -1,4 +1,4 @@
-"""Moments, ratio variances and expected rank correlations of Gaussian filters."""
+"""Tests of moments, variances of ratios, and expected rank correlations of Gaussian filters."""
 
 import itertools
 import math
@@ -35,7 +35,7 @@ from pruning.gaussian import (
 )
 from pruning.gaussian._expected_similarity import overlap_of_noise
 
-PAIRS = list(itertools.combinations(("l1", "l2", "fermat", "gm"), 2))  # those with a theory
+PAIRS = list(itertools.combinations(("l1", "l2", "fermat", "gm"), 2))  # with known correlations
 LIMIT = (math.pi - 3) / 2
 DIMS = jnp.array([1.0, 2.0, 3.0, 10.0, 27.0, 576.0, 4608.0, 1e5, 1e7])
 
@@ -179,7 +179,7 @@ def test_ratio_variances_keep_their_expansion_up_to_ten_million_dims():
     for dims in (10**5, 10**7):
         direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
         np.testing.assert_allclose(direct, LIMIT + (5 / 8 - np.pi / 4) / dims, rtol=1e-8)
-        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from the moments of |z| up to the fourth
+        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from the first four moments of |z|
         np.testing.assert_allclose(inverse, LIMIT + second / dims, rtol=1e-8)
 
 
@@ -251,7 +251,7 @@ def test_expected_spearman_refuses_other_pairs(pair):
 
 @pytest.mark.parametrize("rho", [0.6, -0.6, 0.99, -0.99])
 def test_the_overlap_of_halves_is_that_of_quadrants(rho):
-    """P(X < 0, Y < 0) = 1/4 + asin(ρ)/2π, by Sheppard; with the other sign, few are shared."""
+    """By Sheppard's formula, P(X < 0, Y < 0) = 1/4 + asin(ρ)/2π."""
     found = overlap_of_noise(1 / rho**2 - 1, ratio=0.5, sign=np.sign(rho))
     np.testing.assert_allclose(found, 0.5 + np.arcsin(rho) / np.pi, rtol=1e-9)
 
@@ -342,7 +342,7 @@ def test_ratio_variances_of_theorem_3_have_the_known_values(n, dims, direct, inv
 def test_ratio_variances_of_theorem_3_pass_over_densities_below_the_least_number():
     dims = np.array([64, 70, 80, 100, 120, 150])
     scaled = np.array([norm_sum_ratio_variance(2, int(d)) for d in dims]) * dims[:, None]
-    away = np.abs(scaled - 0.25)  # 1/(2n), the limit
+    away = np.abs(scaled - 0.25)  # 0.25 is the limit 1/(2n)
     assert (away < 0.01).all()
     assert (np.diff(away, axis=0) < 0).all()
 
@@ -363,9 +363,9 @@ def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key)
     variance = np.var(found / found.mean())
     stderr = variance * (2 / samples) ** 0.5
     expected = norm_sum_ratio_variance_limit(n, dims, shared=True).direct
-    slack = 0.05 * expected  # the leading term only
+    slack = 0.05 * expected  # only the leading term is known
     if not shared:
-        m = n * dims  # found.mean() is the mean of F₁/F₂, F₁ and F₂ scaled, over m/(m − 1)
+        m = n * dims  # `found` is divided by its mean, about m/(m − 1)
         expected, slack = norm_sum_ratio_variance(n, dims).direct * ((m - 1) / m) ** 2, 0
     assert abs(variance - expected) < 4 * stderr + slack
 
@@ -387,7 +387,7 @@ def test_expected_overlap_is_scipys_bivariate_normal(pair, ratio):
     half = float(expected_overlap(64, 9, pair, ratio=0.5))  # 1/2 + asin(ρ)/π
     rho = np.sin(np.pi * (half - 0.5))
     z = scipy.stats.norm.ppf(ratio)
-    normal: Any = scipy.stats.multivariate_normal  # its stubs know no matrix
+    normal: Any = scipy.stats.multivariate_normal  # typed without matrices
     found = expected_overlap(64, 9, pair, ratio=ratio)
     np.testing.assert_allclose(
         found, normal.cdf([z, z], cov=[[1, rho], [rho, 1]]) / ratio, rtol=1e-5
@@ -458,7 +458,7 @@ def test_too_small_a_number_is_refused_and_in_an_array_it_is_nan(name):
         function(least - 0.01)
 
 
-# Unless the order is a whole number, `a` is the Python number 0.
+# If the order is not an integer, `a` must be the Python number 0.
 @pytest.mark.parametrize(
     ("place", "order"), [(1, -0.5), (2, -0.5), (3, 0.5), (0, 2), (1, 2), (2, 2), (3, 2)]
 )
@@ -499,7 +499,7 @@ BROADCAST: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", BROADCAST)
 def test_arrays_are_taken_element_by_element(name):
-    """A column of two and a row of three are six calls with two numbers each."""
+    """A column of two and a row of three elements give the results of six calls with numbers."""
     function = BROADCAST[name]
     found = function(jnp.asarray(COLUMN), jnp.asarray(ROW))
     assert found.shape == (2, 3)
@@ -512,7 +512,7 @@ def test_arrays_are_taken_element_by_element(name):
 @pytest.mark.parametrize(("filters", "dims"), [(9, 2), (40, 3), (5, 1), (100, 7)])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_the_table_of_correlations_by_scipys_moments(filters, dims, pair):
-    """At few dims, where the coefficients of variation are far from their limits."""
+    """At few dims, coefficients of variation are far from their limits."""
     chi = scipy.stats.chi(dims)
     l1_l2 = (chi.std() / chi.mean()) / np.sqrt((np.pi / 2 - 1) / dims)
     noise = {

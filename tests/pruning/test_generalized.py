@@ -1,4 +1,4 @@
-"""Weights against Laplace's and generalized Gaussian distributions, beside SciPy's."""
+"""Tests of weights against generalized Gaussian distributions, compared with SciPy."""
 
 from functools import partial
 
@@ -35,7 +35,7 @@ def test_the_fit_is_scipys(shape, scale):
 
 
 def test_the_shape_of_a_known_likelihood():
-    """At β = 2 the scale is √2 σ, at β = 1 the mean absolute value: both by hand."""
+    """The fitted shape is near 2 for Gaussian weights, and near 1 for Laplace's distribution."""
     x = jax.random.normal(jax.random.key(0), (50_000,))
     fit = fit_generalized_gaussian(x)
     assert abs(fit.shape - 2) < 4 * (20 / 50_000) ** 0.5
@@ -47,7 +47,7 @@ def test_the_shape_of_a_known_likelihood():
 def test_ends_of_the_fit():
     assert jnp.isnan(jnp.stack(fit_generalized_gaussian(jnp.zeros(5)))).all()
     np.testing.assert_allclose(fit_generalized_gaussian(jnp.ones(5)).shape, 16, rtol=1e-6)
-    x = jnp.array([0.0, 0.0, 1.0, -2.0, 0.5])  # zeros are weights, too
+    x = jnp.array([0.0, 0.0, 1.0, -2.0, 0.5])  # two weights are zero
     assert 0.1 <= fit_generalized_gaussian(x).shape < 1
     with pytest.raises(ValueError, match="at least one element"):
         fit_generalized_gaussian(jnp.zeros(0))
@@ -57,7 +57,7 @@ def test_ends_of_the_fit():
 def test_the_fit_has_its_derivatives(key):
     x = jax.random.laplace(key, (30,))
     fit = jax.jit(lambda x: tuple(fit_generalized_gaussian(x)))
-    # Differences of second derivatives are that precise where the fit is steep.
+    # The tolerance is the error of the finite differences.
     check_grads(fit, (x,), order=2, modes=["rev"], rtol=1e-4)
 
 
@@ -104,7 +104,7 @@ def test_false_alarms_are_as_rare_as_stated(shape, fitted):
     keys = jax.random.split(jax.random.key(0), draws)
     p = jax.jit(lambda keys: jax.lax.map(p_value, keys))(keys)
     for nominal in (0.1, 0.05):
-        # 100 ranks: p is at most `nominal` in exactly that share of draws where it is exact.
+        # If p is exact, the share of draws with p ≤ nominal is nominal, because p has 100 ranks.
         found, stderr = float(jnp.mean(p <= nominal)), (nominal / draws) ** 0.5
         print(shape, fitted, nominal, found)
         assert abs(found - nominal) < 4 * stderr

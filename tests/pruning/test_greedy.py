@@ -1,4 +1,4 @@
-"""The greedy choice of channels, against least squares solved anew for every subset."""
+"""The greedy choice of channels, compared with a least-squares solution for every subset."""
 
 import itertools
 from functools import partial
@@ -30,7 +30,8 @@ def flattened(params, x):
     return jnp.tanh(x @ params["a"]).reshape(len(x), -1) @ params["b"]
 
 
-# Shapes of the arrays and of the inputs, and which channel each row of the last kernel reads.
+# By name: the network, the shapes of arrays and inputs, and the channel of each row of the last
+# kernel.
 NETWORKS = {
     "a bias": (mlp, {"a": (5, 6), "b": (6, 4), "c": (4,)}, (60, 5), np.arange(6)),
     "a convolution": (
@@ -50,7 +51,10 @@ def drawn(name):
 
 
 def solved(design, kernel, channels):
-    """The error without some channels, by least squares; the design of one output of the kernel."""
+    """A function that returns the error without some channels, by NumPy's least squares.
+
+    `design` is the design matrix of one output of the kernel.
+    """
     penalty = RIDGE * np.square(design).sum(0).mean()
     whole = design @ kernel
 
@@ -65,7 +69,7 @@ def solved(design, kernel, channels):
 
 
 def greedy(design, kernel, channels):
-    """Scores by solving for every candidate anew."""
+    """Scores by the greedy algorithm, with a new solution for every candidate."""
     error = solved(design, kernel, channels)
     scores, removed = {}, []
     while len(removed) <= channels.max():
@@ -89,8 +93,8 @@ def test_scores_are_those_of_solving_for_every_candidate(name):
 
 
 def equations(apply, params, x):
-    """The design of one output of the last kernel, and this kernel as a matrix."""
-    first = params["b"][..., :1]  # inputs of the kernel are the derivatives of one output
+    """The design matrix of one output of the last kernel, and this kernel as a matrix."""
+    first = params["b"][..., :1]  # the design is the derivative of one output
     others = params | {"c": jnp.zeros(1)}
     jacobian = jax.jacfwd(lambda b: apply(others | {"b": b}, x))(jnp.asarray(first))
     design = np.asarray(jacobian).reshape(-1, first.size)
@@ -101,7 +105,7 @@ def equations(apply, params, x):
 @pytest.mark.parametrize("start", ["first", "greedy"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_swap_of_one_channel_helps_in_the_end(name, start):
-    """Against every swap, each solved anew; and the error is that of fewer or as many lost."""
+    """No swap of one pair lowers the error, which is at most the error before all swaps."""
     apply, params, x, channels = drawn(name)
     groups = pruning.coupled_channels(apply, params, x)
     error = solved(*equations(apply, params, x), channels)
@@ -123,7 +127,7 @@ def test_no_swap_of_one_channel_helps_in_the_end(name, start):
 
 
 def test_swaps_mend_what_the_greedy_choice_took_too_early():
-    """Greedy first removes the sum of two, and then lacks it; a swap takes one of them instead."""
+    """Swaps lower the error of the greedy choice by at least 1 % in at least 2 of 20 networks."""
     gained = 0
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -165,7 +169,7 @@ def test_of_several_readers_swaps_lessen_the_sum_of_the_errors():
 
 def test_channels_that_others_make_up_for_are_removed_first():
     apply, params, x, _ = drawn("a bias")
-    params["a"][:, 4] = 2 * params["a"][:, 1]  # has the largest norm, but is not needed
+    params["a"][:, 4] = 2 * params["a"][:, 1]  # channel 4 is twice channel 1
     batches = [(part,) for part in np.split(x, 4)]
     score = partial(reconstruction_scores, apply=apply, batches=batches)
     (scores,) = score(params, pruning.coupled_channels(apply, params, x))
@@ -224,7 +228,7 @@ def test_bad_arguments_are_refused(message):
 
 @pytest.mark.parametrize("batches", [1, 3])
 def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
-    """Nor which channels are swapped: the penalty is in the unit of the inputs that there are."""
+    """Such channels do not change the penalty, which is relative to the mean of nonzero inputs."""
     rng = np.random.default_rng(9)
     params = {"a": rng.normal(size=(3, 5)), "b": rng.normal(size=(5, 2)), "c": np.zeros(2)}
     dead = [1, 6]
@@ -249,7 +253,7 @@ def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
 
 
 def test_of_two_groups_each_is_scored_by_the_kernels_that_read_it():
-    """Four channels and three, the second group read by two kernels whose errors add up."""
+    """The errors of the two kernels that read the second group are added."""
 
     def apply(p, x):
         h = jnp.tanh(x @ p["a"])
@@ -280,7 +284,7 @@ def test_of_two_groups_each_is_scored_by_the_kernels_that_read_it():
 
 
 def test_groups_of_a_kernel_count_by_their_part_of_all_outputs():
-    """Each removal takes one channel of both groups; the second has outputs five times as large."""
+    """The second feature group has outputs that are five times as large."""
 
     def apply(p, x):
         h, numbers = jnp.tanh(x @ p["a"]), ("NHWC", "HWIO", "NHWC")

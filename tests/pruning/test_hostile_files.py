@@ -1,4 +1,4 @@
-"""Files that were damaged or made to do harm: refused in a sentence, or read, within bounds."""
+"""Damaged or malicious files are read, or raise an error of one sentence, within limits."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from tests.support.mutated_files import keras, mutated, originals
 from tests.support.torch_files import BIAS, MATRIX, WEIGHT, in_a_row, tensor, tensors, zipped
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.usefixtures("unchecked")  # measures the time that users wait
+pytestmark = pytest.mark.usefixtures("unchecked")  # type checks would change the measured time
 
 
 def written(folder, name, content):
@@ -34,10 +34,10 @@ def written(folder, name, content):
 
 
 def refused(path):
-    """The sentence, after a few seconds of processor time at most.
+    """The message of the error that a file raises in less than 3 seconds of CPU time.
 
-    It takes 0.7 s at most on a quiet machine, twice as long beside other work; what these files did
-    to a reader without limits took minutes.
+    Each file takes at most 0.7 s on an idle machine, and twice as long beside other work. A reader
+    without limits would need minutes.
     """
     start = time.process_time()
     with warnings.catch_warnings():
@@ -74,7 +74,7 @@ def test_integers_of_a_pickle_cannot_collide(name, tmp_path):
 
 
 def test_the_crafted_integers_collide():
-    """Otherwise the test before would pass for any reader."""
+    """The integers make a dictionary slow, so the previous test fails without a protection."""
     walking = crafted_pickles.colliding(20_000, 15)
     start = time.process_time()
     found = dict.fromkeys(walking)
@@ -98,7 +98,7 @@ def test_a_large_integer_of_either_sign_is_no_key(key, tmp_path):
 
 @pytest.mark.parametrize("kind", ["soft", "external"])
 def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
-    os.mkfifo(tmp_path / "fifo")  # opening it would never return
+    os.mkfifo(tmp_path / "fifo")  # opening a FIFO would block
     links = {"soft": h5py.SoftLink("/w"), "external": h5py.ExternalLink(tmp_path / "fifo", "/")}
     content = crafted_files.with_weights(lambda file: file.update(model_weights=links[kind]))
     said = refused(written(tmp_path, "a.h5", content))
@@ -161,8 +161,8 @@ def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
 
 
 def test_pickles_in_a_row_share_their_bytes_and_steps():
-    """Each has four operations, and four bytes before its end."""
-    one = b"]NK\x05."  # a list, None and a number, which is the result
+    """Each of the two pickles has four operations, and four bytes before its end."""
+    one = b"]NK\x05."  # a list, None, and a number, which is returned
     for steps, max_bytes, said in (
         (8, 8, None),
         (8, 7, "must not be so long for the size of its file"),

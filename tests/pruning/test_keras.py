@@ -1,4 +1,4 @@
-"""The block of the guide that prunes a model of Keras and copies the arrays back."""
+"""Runs the code of the guide that prunes a Keras model and copies the arrays back."""
 
 import os
 import re

@@ -1,7 +1,7 @@
-"""Decoders as keras_hub writes them, at tiny widths and random weights: the stream is cut too.
+"""Prunes decoders of keras_hub with tiny widths and random weights, including the stream.
 
-They compute in float64, except for the norms and angles that keras_hub computes in float32: with
-float32 alone, rounding reaches 1e-6 of the outputs on some processors.
+The decoders compute in float64, except for norms and angles, which keras_hub computes in float32.
+In float32 alone, rounding errors reach 1e-6 of the outputs on some processors.
 """
 
 import os
@@ -36,7 +36,7 @@ def as_users_have_it():
 
 @pytest.fixture
 def backbone(request, as_users_have_it):
-    """The model as a function of its variables, and these, none of which is zero or one."""
+    """A model as a function of its variables, and random variables."""
     pytest.importorskip("keras_hub", reason="needs keras 3, and keras-hub without its tokenizers")
     import keras  # pyright: ignore[reportMissingImports]
     import keras_hub  # pyright: ignore[reportMissingImports]
@@ -77,12 +77,12 @@ def test_a_decoder_of_keras_hub_is_cut_stream_included(backbone, ratio):
     ones = jax.tree.map(np.ones_like, params)
     left = mask_channels(ones, groups, [np.zeros(g.size, bool) for g in groups])
     stays = {path for path, leaf in left.items() if leaf.any()}
-    assert all("reverse_embeddings" in path for path in stays)  # which a backbone does not read
+    assert all("reverse_embeddings" in path for path in stays)  # a backbone does not read them
 
 
 @pytest.mark.parametrize("backbone", FAMILIES[:1], indirect=True)
 def test_a_decoder_of_keras_hub_is_pruned(backbone):
-    """A model of Keras has its widths written: refused in a few words, run with `resize=True`."""
+    """A Keras model has fixed widths, so `prune` raises a short error without `resize=True`."""
     apply, params = backbone
     with pytest.raises(ValueError, match=r"^apply must .*resize=True") as refusal:
         prune(apply, params, WORDS, ratios=[0.5])

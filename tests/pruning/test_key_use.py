@@ -1,4 +1,4 @@
-"""No random key is consumed twice in tests by samples and in bands of Gaussian layers."""
+"""No random key is consumed twice by tests with random samples or by Gaussian layers."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""Distances of weights from a Gaussian, and the tests that rest on them."""
+"""Tests of the distance of weights to a Gaussian, and of hypothesis tests by this distance."""
 
 from functools import partial
 
@@ -97,7 +97,7 @@ def test_no_weights_cannot_be_tested():
 @several_keys
 def test_ks_can_be_differentiated_batched_and_compiled(key):
     x = jax.random.normal(key, (3, 300))
-    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4, eps=1e-6)  # between kinks
+    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4, eps=1e-6)  # small steps: kinks
     scale = jnp.array([0.5, 1.0, 2.0])
     found = jax.jit(jax.vmap(lambda x, scale: ks_normal(x, scale=scale)))(x, scale)
     expected = [compiled_ks_normal(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]
@@ -144,7 +144,7 @@ def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     statistic, p_value = equivalence(x, margin=bound, scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == jitted(ks_distance)(x, scale=1.0)
-    # It takes about 74,000 weights to show equivalence.
+    # About 74,000 weights are needed to show equivalence.
     assert equivalence(x, margin=0.01)[1] < 0.05
     assert equivalence(x[:20_000], margin=0.01)[1] > 0.05
     assert equivalence(x, margin=statistic / 2, scale=1.0)[1] == 1
@@ -233,7 +233,7 @@ def test_normal_samples_may_be_drawn_in_any_batches(test, entries, key, monkeypa
 
 
 def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
-    """√n D = 1.0 has p = 0.20 or so about a known mean, and 0.01 about an estimated one."""
+    """√n D = 1.0 has p ≈ 0.20 if the mean is known, and p ≈ 0.01 if the mean is estimated."""
     x = scipy.stats.norm.ppf((np.arange(400) + 0.5) / 400)
     x = jnp.asarray(np.where(np.abs(x) < 0.125, np.sign(x) * 0.125, x))
     np.testing.assert_allclose(20 * jitted(ks_distance)(x), 1.0, atol=0.05)
@@ -247,7 +247,7 @@ def test_the_distance_of_a_known_mean_is_larger_by_chance(key):
 @pytest.mark.parametrize("mean_known", [True, False])
 @pytest.mark.parametrize("test", [lilliefors, anderson_darling])
 def test_statistics_about_a_known_and_an_estimated_mean_are_scipys(test, mean_known, key):
-    """Of weights about 3 with a deviation of 5: about 0, the unit is the root mean square."""
+    """If the mean is known to be 0, weights are divided by their root mean square."""
     x = np.random.default_rng(6).normal(3, 5, (4, 10))
     z = x.ravel() if mean_known else x.ravel() - x.mean()
     z = np.sort(z / np.sqrt(np.mean(z**2)))

@@ -1,4 +1,4 @@
-"""The line of a report is that of the model, wherever JAX and the model are installed."""
+"""A report names the model's line, wherever JAX and the model are installed."""
 
 import json
 import subprocess
@@ -35,7 +35,7 @@ print(json.dumps(lines))
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_a_model_that_is_a_library_is_named(tmp_path, elsewhere):
-    """With JAX in this environment, or in a folder on the path of another Python."""
+    """JAX is installed in this environment, or in a folder on the path of another Python."""
     libraries = [tmp_path / "site-packages" / "a_library", tmp_path / "src" / "b_library"]
     for library in libraries:
         library.mkdir(parents=True)

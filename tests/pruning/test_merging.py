@@ -1,4 +1,4 @@
-"""Channels merged without data: what is the same is merged without loss, and statistics by hand."""
+"""Channels merged without data: equal channels without loss, and statistics as by hand."""
 
 import itertools
 import re
@@ -30,7 +30,10 @@ def halves(groups):
 
 
 def doubled(params, groups):
-    """The first half of the channels of every group as the second, but for what reads them."""
+    """Parameters in which the first half of each group's channels equals the second half.
+
+    Kernels that read the channels are not changed.
+    """
     leaves, paths = [np.array(leaf) for leaf in jax.tree.leaves(params)], groups[0].parameters.paths
     for group in groups:
         half = group.size // 2
@@ -48,7 +51,10 @@ def assert_the_same_is_merged_without_loss(apply, params, x, groups):
 
 
 def assert_merged_or_refused(apply, params, *x):
-    """That the same is merged without loss, in the groups that are not refused; how many are."""
+    """Assert that equal channels are merged without loss.
+
+    The result is the number of groups that cannot be merged.
+    """
     groups = [g for g in pruning.coupled_channels(apply, params, *x) if g.size > 1]
     accepted = []
     for group in groups:
@@ -96,7 +102,7 @@ def test_the_same_is_merged_without_loss_in_random_networks(seed):
 
 
 def scaled_twice(params, x):
-    """A norm with two scales, whose signs may differ."""
+    """A network with a norm with two scales, whose signs may differ."""
     h = (x @ params["w"] - params["m"][None]) * jax.lax.rsqrt(params["v"] + EPS)[None]
     return jax.nn.relu(h * params["s"][None] * params["t"][None] + params["b"][None]) @ params["u"]
 
@@ -124,7 +130,7 @@ def test_the_same_is_merged_without_loss_on_both_axes_of_a_kernel():
 
 def normalized(params, x):
     h = x @ params["w"]
-    h.var(0)  # not used
+    h.var(0)  # the result is not used
     h = h - params["mean"][None]
     gain = params["scale"] / jnp.sqrt(params["var"] + EPS)
     return jax.nn.relu(h * gain[None] + params["bias"][None]) @ params["u"]
@@ -137,7 +143,7 @@ def normalized_params(n=12):
 
 
 def test_merged_statistics_are_those_of_the_merged_filters():
-    # By loops: means about the running ones, and filters as long as the running variance asks.
+    # Loops compute the merged statistics and filters, whose lengths fit the running variances.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     (group,) = pruning.coupled_channels(normalized, params, x)
     keep = [np.arange(12) % 3 == 0]
@@ -167,7 +173,11 @@ def test_merged_statistics_are_those_of_the_merged_filters():
 
 
 def test_a_scale_without_a_variance_by_loops():
-    """One mean for all channels, a shift in integers, and a gain of outputs that are not merged."""
+    """A scale without a running variance, compared with loops.
+
+    One running mean is shared by all channels, the shift is an integer array, and `gain` belongs to
+    outputs that are not merged.
+    """
 
     def scaled(p, x):
         h = (x @ p["w"] - p["mean"][None]) * p["scale"][None] + p["shift"].astype(float)[None]
@@ -208,7 +218,7 @@ def shortcut_of_one_product(params, x):
 
 @pytest.mark.parametrize("shortcut", [shortcut, shortcut_of_one_product])
 def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means(shortcut):
-    # Else the filters of a negative scale would change their sign in the shortcut alone.
+    # Otherwise, filters with a negative scale would change their sign only in the shortcut.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     params |= {"scale": -np.abs(params["scale"]), "v": RNG.normal(size=(12, 3))}
     params = {k: v[..., :1].repeat(12, -1) if k not in "uv" else v for k, v in params.items()}
@@ -264,7 +274,7 @@ def test_near_channels_are_found_and_transport_balances_them():
     plan = transport(features, keep)
     np.testing.assert_allclose(plan.sum(0), 1 / 3)
     np.testing.assert_allclose(plan.sum(1), 1 / 7)
-    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()  # of 0 there are too many
+    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()  # channel 0 has many duplicates
 
 
 def test_prune_merges_and_criteria_choose_how_many():
@@ -379,7 +389,7 @@ def test_bad_plans_and_masks_are_refused():
 
 
 def test_channels_are_compared_by_all_that_makes_them_and_nothing_that_reads_them():
-    """Two kernels and a bias, one of the kernels turned round; distances are of all together."""
+    """The features of a channel are its filters in two kernels, one transposed, and its bias."""
 
     def apply(p, x):
         h = jnp.tanh(x @ p["a"] + x @ p["b"].T + p["c"][None])
@@ -426,7 +436,7 @@ DIVIDED = {
 
 @pytest.mark.parametrize("name", DIVIDED)
 def test_however_a_norm_divides_the_merged_network_is_the_same(name):
-    """Statistics of 5 and more, so that a wrong power of the variance would be seen."""
+    """Variances are at least 5, so that a wrong power of the variance would change the result."""
 
     def apply(p, x):
         h = DIVIDED[name](x @ p["w"] - p["mean"][None], p["var"])
@@ -452,7 +462,7 @@ def test_however_a_norm_divides_the_merged_network_is_the_same(name):
 
 
 def ward(features, count):
-    """The clusters after merging, again and again, the two that add least to the squares inside."""
+    """Clusters by Ward's method: merge two clusters such that the sum of squares grows least."""
     parts = [[i] for i in range(len(features))]
 
     def within(part):
@@ -471,7 +481,7 @@ def ward(features, count):
 @pytest.mark.parametrize("count", [2, 3, 5])
 @pytest.mark.parametrize("seed", range(4))
 def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
-    """Of points without a gap between them, where each rule of clustering finds others."""
+    """The points have no clear clusters, so other clustering methods would give other results."""
     features = np.random.default_rng(seed).normal(3, 5, size=(14, 3))
     for kept in (np.arange(14) < count, np.arange(14) >= 14 - count):
         plan = clusters(features, kept)
@@ -482,7 +492,7 @@ def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
 
 
 def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
-    """Of one kernel it would be the shift before a gain, and its mean would be weighted by that."""
+    """The bias is shared, so it is not treated as the shift before one kernel's gain."""
 
     def apply(p, x):
         first = jax.nn.relu((x @ p["a"] + p["b"][None]) / jnp.sqrt(p["v"])[None] * p["g"][None])
@@ -499,8 +509,8 @@ def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
     np.testing.assert_allclose(small["b"], params["b"] @ weights)
 
 
-# Hidden values from outputs y; the parameters before a gain; those of the gain; and the gain of
-# each channel. Without a gain, all arrays are plain means.
+# By name: a function of outputs y; the parameters before a gain; the parameters of the gain; and
+# the gain of each channel. Without a gain, merged arrays are plain means.
 CHAINS = {
     "two shifts": (
         lambda y, p: jnp.tanh((y - p["m"] + p["b"]) * p["s"]),
@@ -588,7 +598,7 @@ def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
 
 
 def test_heads_and_their_widths_are_merged_at_once():
-    """The scale belongs to heads; its signs are those of the gains of heads alone."""
+    """The scale and its signs belong to heads, and not to the widths of heads."""
 
     def apply(p, x):
         y = jnp.einsum("bc,chd->bhd", x, p["w"]) * p["s"][None, :, None]

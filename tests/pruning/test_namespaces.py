@@ -1,4 +1,4 @@
-"""Where users find the names of the package."""
+"""Tests of the namespaces in which users find the names of the package."""
 
 import importlib
 import types

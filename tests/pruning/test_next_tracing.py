@@ -1,4 +1,4 @@
-"""JAX's next ways to write calls, remat and scans down: all that reads programs reads them too."""
+"""All functions that read programs also read JAX's next formats of calls, remat and scans."""
 
 from functools import partial
 
@@ -41,7 +41,7 @@ straight.defvjp(lambda x: (straight(x), None), lambda _, g: (3 * g,))
 
 
 def calls(p, x):
-    """With a rule in both directions, a checkpoint, calls in calls; no loop."""
+    """A network with nested calls, custom derivative rules and a checkpoint, but without loops."""
     h = jax.nn.relu((x @ p["a"] + p["bias"][None]) * p["gain"][None])
     h = jax.checkpoint(lambda h: h + jax.nn.silu(straight(h) @ p["c"]))(h)
     return h @ p["b"] + p["o"][None]
@@ -77,7 +77,7 @@ def gradient(apply):
 
 
 def tangent(apply):
-    """Of no rule for the backward pass alone."""
+    """Tangents of a resized network with a `custom_jvp`, and of the masked network."""
     apply = partial(lambda f, p, x: f(p, x), lambda p, x: jax.nn.silu(x @ p["a"]) @ p["b"])
     groups, small, masked = cut(apply)
     run = resized(apply, groups, KEEP)
@@ -113,7 +113,7 @@ LOOPED = (positions, values, gradient)
 CASES = {f"{f.__name__}": (f, calls) for f in ACTIONS}
 CASES |= {f"{f.__name__} of a loop": (f, looped) for f in LOOPED}
 
-# What JAX itself cannot do under a flag, by its reason: shorter as soon as it can.
+# Cases that JAX itself does not support under a flag, with the reason.
 GRADIENT_OF_SCAN = "JAX cannot yet differentiate its next scan"
 COMPILED_SCAN = "JAX gives other numbers for its next scan under jit than without"
 NOT_YET = {}
@@ -173,5 +173,5 @@ JAX_ALONE = {
 
 @pytest.mark.parametrize(("flags", "case"), parameters(JAX_ALONE), indirect=["flags"])
 def test_jax_itself_can(flags, case):
-    """Where it can, the list of what is not yet possible is out of date."""
+    """JAX supports the case without this library. If it cannot, the case belongs to `NOT_YET`."""
     JAX_ALONE[case](PARAMS["a"][:3, :3])

@@ -1,4 +1,4 @@
-"""Models of flax.nnx are pruned as models; a pruned function of any framework runs."""
+"""Prunes models of flax.nnx to models, and functions of all frameworks."""
 
 import re
 from functools import partial
@@ -21,7 +21,7 @@ RNG = np.random.default_rng(0)
 
 
 class Mobile(nnx.Module):
-    """Depthwise, group norm, dropout, transposed convolution and a general layer."""
+    """A model with depthwise and transposed convolutions, group norm, dropout, LinearGeneral."""
 
     def __init__(self, rngs):
         self.first = nnx.Conv(3, 8, (3, 3), rngs=rngs)
@@ -78,13 +78,16 @@ MODELS: Any = {
 
 
 def select_heads(scores, ratio=0.5, **options):
-    """Half of all groups but those of two: attention divides by the root of queries' widths."""
+    """Select half of each group except groups of two channels.
+
+    Attention divides by the square root of the width of queries, so this width must not change.
+    """
     halves = pruning.channels.select_layerwise(scores, ratio=ratio)
     return [half if len(half) > 2 else np.ones(2, bool) for half in halves]
 
 
 def built(name):
-    """A model whose arrays are all drawn, statistics too."""
+    """A model with random arrays, including statistics."""
     build, inputs = MODELS[name]
     model = build(nnx.Rngs(0))
     drawn = lambda p: jnp.asarray(RNG.uniform(0.5, 1, p.shape), p.dtype)  # noqa: E731
@@ -114,7 +117,7 @@ def test_a_smaller_model_computes_what_the_masked_one_does(name, asked):
 
 
 def plain(state):
-    """Keys as numbers."""
+    """The leaves of a state, with random keys as integers."""
     return [
         jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
         for leaf in jax.tree.leaves(state)
@@ -123,7 +126,7 @@ def plain(state):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_say_the_widths_that_their_arrays_have(name):
-    """`repr` of the small model is that of one built so: each number of a layer fits its kernel."""
+    """The attributes of each layer, which `repr` shows, equal the sizes of its arrays."""
     model, x = built(name)
     small = pruning.nnx.prune(model, x, ratios=[0.5], select=select_heads)
     pairs: Any = zip(nnx.iter_modules(small), nnx.iter_modules(model), strict=True)
@@ -166,7 +169,7 @@ def test_retraining_is_of_models_in_place_and_ends_in_evaluation():
     )
     assert seen == [(0, (5, 3)), (4, 3), (1, (3, 3)), (4, 3)]
     once = small(x[:1])
-    np.testing.assert_allclose(small(x)[:1], once, rtol=1e-4, atol=1e-5)  # no batch statistics
+    np.testing.assert_allclose(small(x)[:1], once, rtol=1e-4, atol=1e-5)  # in evaluation mode
     small.train()
     assert abs(small(x)[:1] - small(x[:1])).max() > 1e-3
 
@@ -191,7 +194,7 @@ def test_a_module_is_not_resized():
 @pytest.mark.parametrize("resize", [False, True])
 @pytest.mark.parametrize("fold", [False, True])
 def test_a_pruned_network_runs_whichever_way_it_was_cut(framework, resize, fold):
-    """Compiled, differentiated, batched and as a tree of its arrays, it is one function."""
+    """A pruned network gives the same outputs compiled, batched and as a pytree."""
     apply, params, x = FRAMEWORKS[framework]()
     pruned = pruning.prune(apply, params, x, ratios=[0.5], resize=resize, fold=fold)
     expected = pruned.apply(pruned.params, x)
@@ -232,7 +235,7 @@ class Plain(nnx.Module):
 
 
 def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result():
-    """In this order: recalibrated, tuned with the number of the step, and then shown."""
+    """Each step calls `recalibrate`, `fine_tune` and `callback` in this order."""
     model: Any = Plain(nnx.Rngs(0))
     x, seen = sequences(3)[:, 0], []
 
@@ -245,7 +248,7 @@ def test_changes_in_place_reach_the_next_function_the_next_step_and_the_result()
 
     def show(step, small):
         seen.append(("callback", step, small.a.out_features, float(small.b.bias[...][0])))
-        np.testing.assert_array_equal(small(x), small(x))  # in evaluation, without dropout
+        np.testing.assert_array_equal(small(x), small(x))  # in evaluation mode, without dropout
 
     options: Any = {"recalibrate": change("recalibrate", 2), "fine_tune": change("fine_tune", 3)}
     model.train()

@@ -1,4 +1,4 @@
-"""`resized` runs other programs of the tree: training steps, new statistics, a key-value cache."""
+"""`resized` runs other programs of the same tree, such as training steps and decoding."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ WORDS = np.random.default_rng(1).integers(11, size=(2, 7))
 
 
 class Transformer(linen.Module):
-    """A language model; dropout where it usually is, a cache of keys and values in decoding."""
+    """A language model with dropout, and with a cache of keys and values in decoding."""
 
     decode: bool = False
     rate: float = 0.2
@@ -42,7 +42,7 @@ class Transformer(linen.Module):
 
 
 def cut(apply, params, *inputs, seed=0, resize=True):
-    """Groups, what is kept of them, the smaller tree and the masked one."""
+    """The groups, the masks of kept channels, the smaller tree and the masked tree."""
     groups, rng = (
         coupled_channels(apply, params, *inputs, resize=resize),
         np.random.default_rng(seed),
@@ -61,14 +61,14 @@ def assert_near(found, expected, rtol=1e-10):
 def language_model():
     model = Transformer()
     params = model.init(jax.random.key(0), WORDS)["params"]
-    noise = np.random.default_rng(2)  # biases start at zero and scales at one
+    noise = np.random.default_rng(2)  # initial biases are zero, and scales one
     params = jax.tree.map(lambda p: p + noise.normal(size=p.shape) / 4, params)
     apply = lambda p, words: model.apply({"params": p}, words)  # noqa: E731
     return model, *cut(apply, params, WORDS)
 
 
 def test_a_transformer_with_dropout_is_fine_tuned_as_the_masked_one(language_model):
-    """Step by step the same losses and weights, of the same random bits."""
+    """All steps have the same losses and weights, because dropout uses the same random bits."""
     model, groups, keep, small, masked = language_model
 
     def loss(params, words, key):
@@ -94,7 +94,7 @@ def test_a_transformer_with_dropout_is_fine_tuned_as_the_masked_one(language_mod
 
 
 def test_a_pruned_language_model_generates_with_its_cache(language_model):
-    """Word by word what the masked model gives, keys and values as narrow as their heads."""
+    """The resized model generates the words of the masked model, with a smaller cache."""
     _, groups, keep, small, masked = language_model
     model = Transformer(decode=True)
     shapes = jax.eval_shape(model.init, jax.random.key(0), np.zeros((2, 7), int))
@@ -121,7 +121,7 @@ def test_a_pruned_language_model_generates_with_its_cache(language_model):
     start = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
     outputs = jax.lax.scan(lambda c, w: run(small, c, w[:, None]), start, WORDS.T[:6])[1]
     everything: Any = Transformer().apply({"params": masked}, WORDS[:, :6])
-    assert_near(outputs[:, :, 0], np.swapaxes(everything, 0, 1))  # the cache is the causal mask
+    assert_near(outputs[:, :, 0], np.swapaxes(everything, 0, 1))  # decoding is causal
 
 
 def test_new_statistics_are_as_narrow_as_the_network():
@@ -190,7 +190,7 @@ DRAWN = {
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_random_bits_are_those_of_the_whole_width(name):
-    """Values, hidden activations and gradients are those of the masked network."""
+    """Values, hidden activations and gradients equal those of the masked network."""
 
     def train(p, x, key):
         first, second = jax.random.split(key)
@@ -239,7 +239,7 @@ def test_what_another_program_needs_is_refused_by_name(name):
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_channels_that_another_program_couples_are_refused(count):
-    """Whether the channels coupled with removed ones are cut elsewhere or not at all."""
+    """The other program couples `a` with `c`, whose masks are different or missing."""
     groups = cut(mlp, PARAMS, X)[0][:count]
     keep = [np.arange(8) < 4, np.arange(8) > 5][:count]
     product = lambda p, x: (x @ p["a"] * (x @ p["a"] @ p["c"])) @ p["b"]  # noqa: E731
@@ -320,7 +320,8 @@ centred_gradient.defvjp(
 )
 
 
-# A rule that reads what the function itself does not couple, and one that sums over channels.
+# A rule that couples channels that the function does not couple, and a rule that sums over
+# channels.
 RULES = {
     "other channels": (lambda p, x: scaled_gradient(x @ p["a"], p["s"]) @ p["c"], "mul"),
     "a sum": (lambda p, x: centred_gradient(x @ p["a"]) @ p["c"], "reduce_sum"),

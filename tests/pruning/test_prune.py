@@ -1,4 +1,4 @@
-"""What is selected, removed step by step, saved in a checkpoint and read from it again."""
+"""Tests of selection, of removal in steps, and of checkpoints."""
 
 from functools import partial
 from typing import Any
@@ -81,7 +81,7 @@ def test_layers_lose_their_ratio_rounded_down():
     ]
     assert (
         select_layerwise(scores(range(100)), ratio=0.29)[0].sum() == 71
-    )  # 0.29 · 100 < 29 in floating point
+    )  # in floating point, 0.29 · 100 < 29
 
 
 def test_min_channels_and_round_to_keep_more():
@@ -110,7 +110,7 @@ def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
     ],
 )
 def test_the_unit_of_a_layer_s_scores_does_not_matter_unless_asked_for(select, seed):
-    """Of channels removed already neither."""
+    """Nor do channels that were removed before matter."""
     rng = np.random.default_rng(seed)
     some = [rng.exponential(size=n) for n in (7, 12, 16)]
     other = [10.0 ** rng.integers(-3, 4) * vector for vector in some]
@@ -128,7 +128,7 @@ def map_of(vectors):
 
 
 def blocks(params, x):
-    """Three blocks of a stream that is an input, each of two kinds of channels."""
+    """A network of three blocks, each with two groups. The residual stream is an input."""
     for block in params["blocks"]:
         h = jax.nn.relu(x @ block["in"]) * (x @ block["gate"])
         x = x + h @ block["out"] + jnp.tanh(x @ block["up"]) @ block["down"]
@@ -169,7 +169,7 @@ def test_layers_that_repeat_keep_as_many_channels_and_multiples_if_asked(asked, 
     if "budget" in ASKED[asked]:
         whole = at([group.size for group in pruned.groups]).macs
         assert at(counts).macs <= 0.5 * whole
-    if asked == "ratio":  # after one step, kept channels have the largest scores
+    if asked == "ratio":  # kept channels have the largest scores
         for own, mask in zip(channel_scores(params, pruned.groups), pruned.keep, strict=True):
             assert np.asarray(own)[mask].min() >= np.asarray(own)[~mask].max()
 
@@ -195,7 +195,7 @@ def test_schedules_rise_to_the_ratio():
         iterative(0.5, steps=2, curve=pruning.schedules.cubic), (0.4375, 0.5)
     )
     left = 1 - np.array([0, *iterative(0.5, steps=4)])
-    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # of what remains, at each step
+    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # each step keeps this share
     for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
         assert iterative(0.37, steps=5, curve=curve)[-1] == 0.37
 
@@ -287,7 +287,7 @@ def test_scores_may_have_any_dtype(dtype):
     params = {"a": np.eye(2, 8), "b": np.ones((8, 3))}
     apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
     (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.25, 0.5], score=score).keep
-    assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]  # each step removes the last and the first
+    assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]  # each step removes both ends
 
 
 def test_batch_norm_is_recalibrated_after_each_removal():
@@ -318,7 +318,7 @@ def test_batch_norm_is_recalibrated_after_each_removal():
 
 @pytest.fixture(scope="module")
 def saved_run(tmp_path_factory):
-    """A run of three steps, its directory, and what its fine-tuning was called with."""
+    """The checkpoint directory of a run of three steps, and the pruned network."""
     checkpoint_dir = tmp_path_factory.mktemp("pruned")
     pruned = prune(
         *prunable.model("mobilenet"), ratios=iterative(0.6, steps=3), checkpoint_dir=checkpoint_dir
@@ -340,7 +340,7 @@ def test_a_checkpoint_is_read_without_the_large_network(saved_run):
 
 
 def equal_groups(a, b):
-    """What a group is, its indices by value."""
+    """Assert that groups are equal, and compare their indices by value."""
     for one, other in zip(a, b, strict=True):
         assert (one.size, one.normed, one.parameters) == (
             other.size,
@@ -397,7 +397,7 @@ def test_trees_of_lists_tuples_and_none_are_read_as_they_were(tmp_path):
 
 
 def test_a_checkpoint_of_the_first_version_is_read(saved_run, monkeypatch, tmp_path):
-    """It had the kept indices by array and axis, and no groups: one group a cut axis takes them."""
+    """Version 0.1 wrote kept indices instead of groups. Each axis that was cut becomes a group."""
     _, pruned = saved_run
     apply, _, x = prunable.model("mobilenet")
     save = ocp.args.JsonSave
@@ -455,7 +455,7 @@ def test_wrong_widths_are_refused_by_the_first_array_that_differs(saved_run):
 
 
 def parts(params, x):
-    """Two groups in one kernel, the first positions of the second behind those of the first."""
+    """A network with two groups in one kernel. In `a`, one group comes after the other."""
     h, first = x @ params["a"], params["c"].shape[0]
     return jnp.tanh(h[:, first:]) @ params["b"] + jax.nn.relu(h[:, :first]) @ params["c"]
 
@@ -479,7 +479,7 @@ RESUMED = {"parts": network_of_parts} | {
     ],
 )
 def test_an_interrupted_run_resumes(tmp_path, name):
-    """Of every network, and of one whose channels are not the indices along an axis."""
+    """A resumed run ends with the same network as an uninterrupted run."""
     apply, params, x = RESUMED[name]()
     steps = []
 
@@ -506,7 +506,7 @@ def test_an_interrupted_run_resumes(tmp_path, name):
 
 @pytest.mark.parametrize("fold", [False, True])
 def test_a_repair_takes_the_place_of_folding(fold):
-    """What comes back is the repaired tree, cut, and nothing else."""
+    """The result is the repaired tree without the removed channels."""
     apply, params, x = prunable.model("vgg")
     repaired = lambda f, params, groups, keep: jax.tree.map(lambda p: 2 * p + 1, params)  # noqa: E731
     pruned = prune(apply, params, x, ratios=[0.5], fold=fold, repair=repaired)
@@ -544,7 +544,7 @@ def test_results_with_the_same_parts_are_trees_of_one_structure():
 
 @pytest.mark.parametrize("equal_repeats", [False, True])
 def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
-    """The most of the channels are removed that the first argument allows."""
+    """The first argument of `choose` limits the ratio to 0.4."""
 
     def choose(largest, scores, *, ratio):
         return select_layerwise(scores, ratio=min(ratio, largest))
@@ -552,7 +552,7 @@ def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
     apply, params, x = prunable.model("mlp")
     options = {"ratios": [0.9], "equal_repeats": equal_repeats}
     small = prune(apply, params, x, select=partial(choose, 0.4), **options).params
-    assert small["0"]["w1"].shape[1] == 4  # of 6
+    assert small["0"]["w1"].shape[1] == 4  # of 6 channels
 
 
 def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):
@@ -590,7 +590,7 @@ def test_bad_options_are_refused(options, said):
     same(params, before)
 
 
-NAME: Any = "l1"  # in place of a function
+NAME: Any = "l1"  # a name instead of a function
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -652,7 +652,7 @@ def test_resize_is_no_cure_where_all_layers_are_excluded():
 
 
 def test_every_step_refines_the_network_that_the_step_before_has_cut():
-    """A mean of all channels is over the first six of them, also where two or four are gone."""
+    """In each step, `refine` gets a network that still divides by the original width, six."""
 
     def apply(params, x):
         h = x @ params["a"]
@@ -709,7 +709,7 @@ def test_nan_scores_are_refused_with_the_layer_s_name():
 @pytest.mark.parametrize("name", ["recalibrate", "fine_tune"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_retrains_must_return_the_smaller_tree(name, whole):
-    """Not the whole one that a closure holds, nor nothing, as after a change in place."""
+    """A function must not return the large tree, nor None, as functions that work in place do."""
     params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
 
     def mlp(params, x):
@@ -725,14 +725,14 @@ def test_what_retrains_must_return_the_smaller_tree(name, whole):
 
 
 def centred(params, x):
-    """A mean over all channels, the removed ones of a smaller network among them."""
+    """A network that subtracts the mean over channels."""
     h = jax.nn.relu(x @ params["a"] + params["b"][None])
     h = h - h.mean(-1, keepdims=True)
     return h @ params["c"] + params["d"][None]
 
 
 def centred_in_numpy(params, x):
-    """The same, of six channels of which some are zero."""
+    """The network `centred` in NumPy, with a mean over six channels, some of which are removed."""
     h = np.maximum(x @ params["a"] + params["b"], 0)
     return (h - h.sum(-1, keepdims=True) / 6) @ params["c"] + params["d"]
 
@@ -745,7 +745,7 @@ def centred_network():
 
 
 def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
-    """In two steps of a network that runs resized, of six, four and two channels."""
+    """A resized network of six channels is pruned to four and then to two channels."""
     params, x = centred_network()
     calls: list[Any] = []
 
@@ -764,7 +764,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
 
     def refine(run, tree, groups, keep):
         calls.append(("refine", runs(run, tree), keep[0].tolist()))
-        return [keep[0][::-1].copy()]  # the first are removed, in place of the last
+        return [keep[0][::-1].copy()]  # removes the first channels, not the last
 
     def repair(run, tree, groups, keep):
         calls.append(("repair", runs(run, tree), keep[0].tolist()))
@@ -800,7 +800,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
     np.testing.assert_allclose(pruned.params["d"], 2 * (2 * (params["d"] + 10) + 1 + 10) + 1)
     np.testing.assert_array_equal(pruned.params["a"], params["a"][:, 4:])
     calls.clear()
-    again = prune(centred, params, x, **options)  # all steps are in the checkpoint
+    again = prune(centred, params, x, **options)  # resumes after the last step
     assert calls == []
     same(again.params, pruned.params)
     assert again.kept_indices() == pruned.kept_indices()

@@ -1,4 +1,4 @@
-"""`prune` in pairs of its options beside its documented steps, one after the other."""
+"""Compares `prune`, with pairs of options, with its documented steps, called one by one."""
 
 from functools import partial
 from typing import Any
@@ -34,7 +34,7 @@ FAST = ("vgg", "multiplier", "shuffle")
 
 
 def scores_of(params, group):
-    """The mean length of all filters that make a channel."""
+    """For each channel, the mean norm of all filters that make the channel."""
     leaves = dict(zip(group.parameters.paths, jax.tree.leaves(params), strict=True))
     lengths = []
     for p in producers(group):
@@ -45,7 +45,7 @@ def scores_of(params, group):
 
 
 def by_hand(apply, params, batches, row):
-    """The small tree, its function, and for each group which of its channels are kept."""
+    """The smaller tree, its function, and the masks of kept channels, step by step."""
     x = batches[0][0]
     found = coupled_channels(apply, params, x, resize=row["resize"])
     groups = [
@@ -91,9 +91,9 @@ def test_prune_does_its_steps_in_every_pair_of_options(name, tmp_path):
     plan = all_pairs(FACTORS)
     for i, row in enumerate(plan):
         if name != "vgg":
-            row = {**row, "exclude": ()}  # the first layer is in every group of many
+            row = {**row, "exclude": ()}  # otherwise no group may remain
         if name in ("scan", "shared"):
-            row = {**row, "repair": False, "refine": False}  # kernels read more than once
+            row = {**row, "repair": False, "refine": False}  # kernels are read more than once
         last = len(row["ratios"]) - 1
 
         def tuned(tree, step, *_, stop=None):

@@ -1,4 +1,4 @@
-"""Trees with Python numbers among the parameters: the same as with arrays."""
+"""Python numbers among the parameters give the same results as arrays."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""The page of recipes quantizes a pruned model with Qwix, where Qwix is installed."""
+"""Runs the recipe that quantizes a pruned model with Qwix, if Qwix is installed."""
 
 import re
 from pathlib import Path
@@ -9,10 +9,10 @@ import pytest
 RECIPES = Path(__file__).parents[2] / "docs" / "your_issue.md"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Qwix's own
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # from Qwix
 def test_a_pruned_model_is_quantized(capsys):
     pytest.importorskip("qwix", reason="needs qwix")
     (code,) = re.findall(r"```py\n(.*?)```", RECIPES.read_text(encoding="utf-8"), re.DOTALL)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         exec(compile(code, "docs/your_issue.md", "exec"), {})
-    assert 0 < float(capsys.readouterr().out) < 0.02  # int8 weights: about 1/127 of the largest
+    assert 0 < float(capsys.readouterr().out) < 0.02  # the error of int8, about 1/127

@@ -1,4 +1,4 @@
-"""Random networks of two hundred kinds of block: removed is masked, or it is refused."""
+"""Random networks of two hundred kinds of block equal their masked networks, or are rejected."""
 
 import jax
 import numpy as np
@@ -79,7 +79,11 @@ def test_an_error_that_rounding_explains_is_no_wrong_cut(monkeypatch):
 
 @pytest.mark.slow
 def test_rounding_is_that_of_the_masked_network():
-    """Its gradients are 400,000 at outputs of 1, five times as sensitive as the whole network's."""
+    """In this network, rounding errors are compared with the sensitivity of the masked network.
+
+    The gradients of the masked network are 400,000 at outputs of 1, five times as sensitive as the
+    gradients of the whole network.
+    """
     assert outcome(random_network(20264857), 20264857).kind == "rounding"
 
 
@@ -102,7 +106,7 @@ drawn = pytest.mark.parametrize("draw", [random_network, random_transformer])
 
 
 def or_refusal(repair, *arguments):
-    """The repaired tree, or None if a sentence about kernels says why there is none."""
+    """The repaired tree, or None if the repair raises an error about kernels."""
     try:
         return repair(*arguments)
     except ValueError as error:

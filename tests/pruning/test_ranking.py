@@ -1,4 +1,4 @@
-"""Order, pruned sets and rank correlations of scores."""
+"""Tests of the order of scores, of pruned filters, and of rank correlations."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ from pruning.ranking import lowest
 
 tied = st.lists(st.integers(0, 4), min_size=8, max_size=8)
 
-# The eight filters with the lowest scores, ascending, printed in Table 1 of the pruning paper.
+# Table 1 of the pruning paper prints the eight filters with the lowest scores, in ascending order.
 TABLE_1 = {
     "ResNet18": (
         [111, 212, 33, 61, 68, 152, 171, 45],
@@ -141,7 +141,7 @@ def test_low_precision_scores_are_ranked_in_at_least_float32(dtype, key):
     [([0, 1, 2, 3, 4, 5, 6], 1.0), ([5, 0, 1, 2, 3, 4, 6], 0.5), ([6, 5, 0, 1, 2, 3, 4], 0.0)],
 )
 def test_overlaps_are_shares_of_what_is_pruned_where_the_ratio_is_rounded(b, share):
-    """Of seven filters 0.3 are two: with two, one or none of them in common."""
+    """At ratio 0.3, two of seven filters are pruned, and both rankings share two, one or none."""
     assert float(overlap(jnp.arange(7.0), jnp.asarray(b, float), ratio=0.3)) == share
 
 
@@ -154,9 +154,9 @@ def test_comparisons_can_be_batched_compiled_and_have_gradient_zero(compare, key
 
 
 def test_infinite_scores_are_ranked_as_the_largest_and_the_smallest():
-    """Also where one score of a filter is +∞ and the other −∞."""
+    """Infinite scores rank like very large and very small scores, in every comparison."""
     a, b = jnp.array([np.inf, 1, 2, -np.inf, 3]), jnp.array([-np.inf, 5, np.inf, 0, 2])
     finite = [jnp.nan_to_num(x, posinf=9, neginf=-9) for x in (a, b)]
     for compare in (spearman, kendall, partial(overlap, ratio=0.4)):
         np.testing.assert_allclose(compare(a, b), compare(*finite), rtol=1e-12)
-    assert float(overlap(a, b, ratio=0.4)) == 0.5  # 3 and 1, 0 and 3
+    assert float(overlap(a, b, ratio=0.4)) == 0.5  # pruned filters: {3, 1} and {0, 3}

@@ -1,4 +1,4 @@
-"""Wrong uses of `prune`, each answered by one sentence with its cure."""
+"""Wrong uses of `prune` raise an error of one sentence that says how to correct the use."""
 
 from functools import partial
 from typing import Any
@@ -44,7 +44,7 @@ class LinenNet(linen.Module):
 @pytest.mark.parametrize("norm", [nnx.BatchNorm, jaxnorm.nnx.BatchNorm, "linen"])
 @pytest.mark.parametrize("resize", [False, True])
 def test_a_network_in_training_mode_is_refused(norm, resize):
-    """In evaluation the same network is pruned."""
+    """In evaluation mode, the same network is pruned."""
     x = np.ones((2, 6, 6, 3), "float32")
     if norm == "linen":
         model = LinenNet()
@@ -66,7 +66,7 @@ def test_a_network_in_training_mode_is_refused(norm, resize):
 
 
 class RenormalizedNet(nnx.Module):
-    """With an auxiliary head that nobody reads."""
+    """A network with an auxiliary head whose outputs are not used."""
 
     def __init__(self, norm, rngs):
         self.first, self.norm = nnx.Linear(4, 8, rngs=rngs), norm(8, rngs=rngs)
@@ -176,7 +176,7 @@ def test_a_refusal_begins_with_the_cure_and_quotes_little():
 @pytest.mark.parametrize("exclude", [["a"], ["c"]])
 @pytest.mark.parametrize("select", [None, select_within, partial(select_within, min_channels=2)])
 def test_a_budget_beside_layers_that_are_excluded(exclude, select):
-    """The cost is that of the whole network, of which one layer can lose channels."""
+    """The budget limits the cost of the whole network, but only one layer loses channels."""
     pruned = prune(mlp, PARAMS, X, budget=0.75, select=select, exclude=exclude)
     assert pruned.params[exclude[0]].shape[1] == 8
     at = cost_at(mlp, PARAMS, pruned.groups, X)
@@ -195,7 +195,7 @@ def test_a_cost_of_groups_that_are_excluded_is_refused_with_the_cure():
 
 
 def test_pruning_again_compiles_nothing(caplog):
-    """The same network, images and ratio: of a loop, too."""
+    """A second run with the same arguments compiles nothing, even for a network with a loop."""
 
     def apply(p, x):
         layer = lambda h, w: (jax.nn.relu(h @ w), None)  # noqa: E731
@@ -211,7 +211,7 @@ def test_pruning_again_compiles_nothing(caplog):
     for options in several:
         prune(apply, PARAMS, X, ratios=[0.5], **options)
         assert compiled(prune, apply, PARAMS, X, ratios=[0.5], **options) == []
-    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # the log works
+    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # compilations are logged
 
 
 AVERAGES = {
@@ -225,7 +225,7 @@ AVERAGES = {
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("form", AVERAGES)
 def test_every_form_of_a_running_average_is_seen_unless_it_is_returned(form, returned):
-    """Only the average of the second layer is named: the first one's is the function's result."""
+    """The error names only the average of the second layer, because the first one is returned."""
 
     def apply(p, x):
         h = x @ p["a"]

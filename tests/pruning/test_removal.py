@@ -1,4 +1,4 @@
-"""A network without channels computes what it computes with these channels zeroed."""
+"""A network with removed channels gives the same outputs as the network with masked channels."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from tests.support import prunable
 
 
 def drawn(groups, seed=0, ratio=0.5):
-    """At random, which channels of each group stay; one at least."""
+    """Random masks of kept channels, with at least one kept channel in each group."""
     rng = np.random.default_rng(seed)
     keep = [rng.random(group.size) >= ratio for group in groups]
     for vector in keep:
@@ -33,7 +33,7 @@ def shapes(tree):
 
 
 def assert_removed_is_masked(apply, params, *inputs, seed=0, atol=1e-10):
-    """Also that something was removed, and that it mattered."""
+    """Assert that the smaller network equals the masked network, but not the whole network."""
     groups = coupled_channels(apply, params, *inputs)
     keep = drawn(groups, seed)
     removed, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
@@ -81,7 +81,7 @@ def in_a_scan(p, h):
 
 
 def outer_kernel(p, x):
-    """A convolution whose kernel has the same channels along its window and its outputs."""
+    """A convolution whose kernel has the same channels along its window and along its outputs."""
     w = jnp.einsum("ac,bc->ab", p["w"], p["w"])[:, None, :]
     numbers = ("NWC", "WIO", "NWC")
     return jax.nn.relu(lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers))
@@ -101,7 +101,10 @@ CONSTRUCTED = {
 
 @pytest.mark.parametrize("name", CONSTRUCTED)
 def test_what_is_made_of_a_weight_need_not_vanish_with_it(name):
-    """Sums over channels of exp(...), which is 1 where nothing comes in, and of such weights."""
+    """Weights that are computed from a parameter may be nonzero where the parameter is zero.
+
+    The activations exp(...) are 1 at removed channels.
+    """
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(4, 8)), "b": rng.normal(size=(8, 3)), "c": rng.normal()}
     params["t"] = np.array(0.7)
@@ -162,7 +165,7 @@ def test_masked_is_finite_where_the_model_divides(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(folded))
 
 
-DIVISORS = {  # whether the channels can go if a kernel reads t, and whether if kernels read t and u
+DIVISORS = {  # can channels be removed if a kernel reads t, and if kernels read t and u
     "s t": (lambda s, t, u: s * t, False, False),
     "t s": (lambda s, t, u: t * s, False, False),
     "s u": (lambda s, t, u: s * u, True, False),
@@ -222,7 +225,7 @@ def test_a_weight_padded_with_zeros_is_still_one():
 
 
 def test_masked_is_zeroed_after_the_nonlinearity():
-    """Written out by hand, with sigmoid, which is a half where nothing comes in."""
+    """The sigmoid of a removed channel is ½, so the rows of the next kernel must be zero."""
     x, a, b, c = (
         np.random.default_rng(i).normal(size=s)
         for i, s in enumerate([(5, 2), (2, 4), (4,), (4, 3)])
@@ -242,7 +245,7 @@ def test_masked_is_zeroed_after_the_nonlinearity():
 
 
 def randomized(state, seed=0):
-    """Arrays drawn anew, variances positive, so that nothing vanishes by chance."""
+    """Random arrays with positive variances, so that no array is zero."""
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
@@ -311,7 +314,7 @@ def test_a_smaller_module_trains():
     groups = coupled_channels(apply, state, image(3, 4))
     small: Any = fit_widths(nnx.merge(graph, remove_channels(state, groups, drawn(groups))))
     assert small(image(3, 4)).shape == (3, 2)
-    assert small.norms[0].mean[...].any()  # its running statistics were updated
+    assert small.norms[0].mean[...].any()  # the statistics were updated
 
 
 class Small(linen.Module):
@@ -376,7 +379,10 @@ def test_an_equinox_module_runs_smaller():
 
 
 def test_the_state_of_an_optimizer_is_cut_alike():
-    """Made for a part of the tree; the first momentum is the gradient."""
+    """The state of an optimizer for a part of the tree is cut like the parameters.
+
+    The first momentum equals the gradient, which is `params` in this test.
+    """
     apply, params, x = prunable.model("resnet, projection")
     tree = {"net": params, "unused": np.ones(3)}
     optimizer = optax.chain(
@@ -393,7 +399,7 @@ def test_the_state_of_an_optimizer_is_cut_alike():
     jax.tree.map(lambda m, p: compare(m, p), momentum, smaller)
 
 
-FACTORED = {  # states of optimizers, and the factors of one array
+FACTORED = {  # optimizers, and functions that return the factors of `b`
     "adafactor": (
         optax.adafactor(0.1, min_dim_size_to_factor=2, momentum=0.9),
         lambda state: [optax.tree.get(state, name)["b"] for name in ("v_row", "v_col")],
@@ -414,7 +420,7 @@ def test_factored_states_are_cut_alike(name):
         return jax.nn.relu(h @ p["b"]) @ p["c"]
 
     groups = coupled_channels(apply, params, np.ones((1, 4), "float32"))
-    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # masks of the inputs and of the outputs of `b`
+    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # inputs and outputs of `b`
     update = jax.jit(optimizer.update)
     _, state = update(params, jax.jit(optimizer.init)(params), params)
     smaller, params = (remove_channels(tree, groups, keep) for tree in (state, params))
@@ -425,7 +431,7 @@ def test_factored_states_are_cut_alike(name):
 
 
 def test_a_list_with_the_name_of_a_parameter_is_no_factored_state():
-    """The biases of the other layer are as long as an axis of `w`."""
+    """The biases in the list `w` have the length of an axis of the parameter `w`."""
 
     def apply(p, x):
         first, second = p["of"]["w"]
@@ -497,7 +503,7 @@ def test_a_bias_of_two_sums_takes_no_constant_that_one_of_them_does_not_lack(ord
 
 
 def test_constants_under_a_norm_are_not_folded():
-    """How long the other channels are decides what a removed channel would add."""
+    """The norm makes the output of a removed channel depend on all other channels."""
 
     def apply(params, x):
         h = x @ params["a"]
@@ -578,7 +584,10 @@ def test_a_constant_behind_a_norm_is_the_relu_of_its_bias_and_moves_into_the_nex
 
 
 def test_constants_pass_residual_sums_until_a_norm_takes_them():
-    """With filters and means at zero, the whole network is the folded one, if no edge is padded."""
+    """The folded network equals the network with zero filters and means.
+
+    Kernels have size 1 × 1, so that no edge is padded.
+    """
     apply, params, x = prunable.model("pre-activation")
     sizes_one = jax.tree.map(lambda w: w[1:2, 1:2] if w.ndim == 4 else w, params)
     groups = coupled_channels(apply, sizes_one, x)
@@ -645,7 +654,7 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
     with pytest.raises(ValueError, match="pear belongs to none of them"):
         remove_channels({"pear": jnp.ones(6)}, groups, keep)
     with pytest.raises(ValueError, match=r"mu/0/b1/0 belongs to none of them"):
-        remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)  # no factor of SM3
+        remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)  # not an array of SM3
     others = coupled_channels(*prunable.model("vgg"))[:1]
     with pytest.raises(ValueError, match="groups must all come from one model"):
         mask_channels(params, [*groups, *others], keep * 2)
@@ -700,7 +709,7 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
 
 
 def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
-    """In front of a divisor, the kernel's rows are zero; its columns are zero for the later sum."""
+    """Two groups make the rows and the columns of `b` zero, one of them before a divisor."""
 
     def apply(p, x):
         first = (jnp.tanh(x @ p["a"]) + p["c"][None]) / p["d"][None]

@@ -1,4 +1,4 @@
-"""Kernels solved on data after channels were removed, against NumPy's least squares."""
+"""Kernels that are fitted after channels were removed, compared with NumPy's least squares."""
 
 import itertools
 from functools import partial
@@ -30,7 +30,7 @@ EXACT = partial(least_squares, ridge=(0.0,))
 
 @pytest.fixture(autouse=True)
 def same_draws():
-    """Whatever tests ran before."""
+    """Each test gets the same random numbers, in any order of tests."""
     RNG.bit_generator.state = START
 
 
@@ -46,7 +46,7 @@ def convolve(x, w, **options):
 
 
 NCHW = ("NCHW", "OIHW", "NCHW")
-# Of four channels on three by three images: the shape of the kernel, and what is computed with it.
+# By name, for four channels on 3 × 3 images: the shape of the kernel, and the product with it.
 PRODUCTS = {
     "dense": ((36, 3), lambda h, w: h.reshape(len(h), -1) @ w),
     "transposed": ((3, 36), lambda h, w: h.reshape(len(h), -1) @ w.T),
@@ -67,7 +67,7 @@ PRODUCTS = {
 
 
 def followed_by(name):
-    """A pointwise layer of four channels, and a kernel that reads them."""
+    """A network of a pointwise layer of four channels, and a kernel that reads these channels."""
     shape, product = PRODUCTS[name]
     params = {"a": RNG.normal(size=(3, 4)), "w": RNG.normal(size=shape)}
 
@@ -86,7 +86,7 @@ def test_a_kernel_is_that_of_least_squares(name):
     repaired = EXACT(apply, params, [group], keep, halves(x))
     masked = mask_channels(params, [group], keep)
 
-    def outputs(flat):  # linear in the kernel
+    def outputs(flat):  # a linear function
         return apply(masked | {"w": flat.reshape(params["w"].shape)}, x).ravel()
 
     run = jax.jit(apply)
@@ -135,8 +135,8 @@ def test_what_loses_nothing_is_not_changed(repair):
 
 def test_redundant_channels_are_removed_without_loss():
     params = mlp_params()
-    params["a"][:, 3], params["b"][3] = params["a"][:, 1], params["b"][1]  # the same
-    params["a"][:, 4], params["b"][4] = 2 * params["a"][:, 2], 2 * params["b"][2]  # a multiple
+    params["a"][:, 3], params["b"][3] = params["a"][:, 1], params["b"][1]  # equal
+    params["a"][:, 4], params["b"][4] = 2 * params["a"][:, 2], 2 * params["b"][2]  # multiple
     groups, keep = first_layer(params, [3, 4])
     small = remove_channels(least_squares(mlp, params, groups, keep, halves(X)), groups, keep)
     np.testing.assert_allclose(mlp(small, X), mlp(params, X), rtol=1e-4, atol=1e-4)
@@ -210,7 +210,7 @@ def test_a_large_ridge_keeps_the_kernel_and_bad_rows_choose_it():
 
 def test_a_ridge_that_the_first_rows_cannot_do_with_is_not_chosen():
     groups, keep = first_layer(MLP, [0])
-    rows = halves(X[:12])  # the first batch has fewer samples than inputs, all batches have more
+    rows = halves(X[:12])  # the first batch alone has fewer samples than inputs
     trees = [least_squares(mlp, MLP, groups, keep, rows, ridge=r) for r in ((0.0, 1e-2), (1e-2,))]
     jax.tree.map(np.testing.assert_array_equal, *trees)
 
@@ -260,7 +260,7 @@ def test_attention_is_repaired():
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     x = RNG.normal(size=(64, 7, 4))
     groups = pruning.coupled_channels(attention, params, x)
-    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # what attention reads, and the widths of values
+    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # inputs of attention, and values
     groups = [g for g in groups if {p.path for p in g.positions} in inside]
     assert len(groups) == 2
     keep = [np.arange(g.size) > g.size // 4 for g in groups]
@@ -273,7 +273,7 @@ def test_attention_is_repaired():
 
 def routed(params, x):
     h = jnp.tanh(x @ params["a"])
-    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # nothing to mend in integers
+    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # integers are not changed
     return h @ params["c"] + jax.nn.one_hot(index, 3)
 
 
@@ -364,7 +364,7 @@ def test_bad_batches_are_refused(message):
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])
 def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypatch):
-    """The rows of which each set of moments is, as the solver is given them."""
+    """The solver gets moments of the first batches and of the last quarter, at least one batch."""
     rows = []
 
     def solver(kernel, first, last, shifted, *, ridge):
@@ -393,7 +393,7 @@ def test_moments_of_parts_of_unequal_rows_are_those_of_all_rows():
 
 
 def solved_by_hand(h, y, kernel, ridge, center):
-    """The kernel by the normal equations, about the means of `center`."""
+    """The kernel from the normal equations about the means of `center`."""
     h, y = h - center[0].mean(0), y - center[1].mean(0)
     penalty = ridge * np.square(h).sum(0).mean() * np.eye(h.shape[1])
     return np.linalg.solve(h.T @ h + penalty, h.T @ y + penalty @ kernel)
@@ -402,9 +402,10 @@ def solved_by_hand(h, y, kernel, ridge, center):
 @pytest.mark.parametrize("ridges", [(0.2,), (30.0, 0.3, 1e-6), tuple(np.geomspace(1e-4, 1e3, 29))])
 @pytest.mark.parametrize("further", [0.0, 2.0, -1.0])
 def test_the_last_batch_chooses_the_ridge_and_all_batches_give_the_kernel(ridges, further):
-    """By hand, of four batches with a mean of three, the last one's `further` away.
+    """The kernel equals the solution by hand.
 
-    Each ridge is tried on the first three.
+    The inputs have mean three. `further` is added to the inputs of the last of four batches. Each
+    ridge is tried with the kernel of the first three batches.
     """
     rng = np.random.default_rng(2)
     shapes = {"a": (5, 7), "b": (7,), "c": (7, 3), "d": (3,), "e": (3, 2)}
@@ -430,7 +431,10 @@ def test_the_last_batch_chooses_the_ridge_and_all_batches_give_the_kernel(ridges
 
 
 def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
-    """And a bias that is added in two places shifts neither kernel: by hand, through zero."""
+    """The penalty of each feature group is relative to the squares of its own inputs.
+
+    The bias is added in two places, so it cannot be changed, and no constant term is fitted.
+    """
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"])
@@ -457,7 +461,7 @@ def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
 
 
 def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
-    """Inputs are those of the network repaired so far, and outputs those of the whole network."""
+    """Inputs come from the network with the new first kernel, outputs from the whole network."""
     keep = {10: np.arange(10) % 4 > 0, 7: np.arange(7) % 3 > 0}
     groups = [g for g in pruning.coupled_channels(mlp, MLP, X) if g.size in keep]
     masks = [keep[group.size] for group in groups]
@@ -472,13 +476,13 @@ def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
     np.testing.assert_allclose(found["e"][keep[7]], last, rtol=1e-7)
 
 
-# where the outputs of each product are
+# the axes of the outputs of each product
 OUTPUTS = {"kernel first": (1,), "pixelwise": (3, 4), "grouped": (3,), "NCHW": (1,), "heads": (3,)}
 
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_every_kind_of_product_is_scaled_output_by_output(name):
-    """By a regression through zero: the whole outputs on those of the remaining channels."""
+    """Each scale is the slope of a regression through zero, of whole outputs on pruned outputs."""
     apply, params, x = followed_by(name)
     x = 3 + 2 * x
     group = next(
@@ -497,13 +501,13 @@ def test_every_kind_of_product_is_scaled_output_by_output(name):
     np.testing.assert_allclose(found, slope * masked, rtol=1e-8, atol=1e-8)
 
 
-KERNEL_FORMS = {  # the sign with which the parameter is in the kernel
+KERNEL_FORMS = {  # kernels made of a parameter, with its sign
     "minus": (lambda c: -c, -1),
     "subtracted from zero": (lambda c: 0.0 - c, -1),
     "reshaped": (lambda c: c.reshape(-1).reshape(c.shape), 1),
     "turned twice": (lambda c: c.T.T, 1),
 }
-BIAS_FORMS = {  # and the parameter in the sum
+BIAS_FORMS = {  # sums with a parameter, with its sign
     "y + d": (lambda y, d: y + d, 1),
     "d + y": (lambda y, d: d + y, 1),
     "y - d": (lambda y, d: y - d, -1),
@@ -515,7 +519,7 @@ BIAS_FORMS = {  # and the parameter in the sum
 @pytest.mark.parametrize("bias", BIAS_FORMS)
 @pytest.mark.parametrize("kernel", ["minus", "reshaped"])
 def test_signs_and_shapes_of_parameters_are_those_of_the_program(kernel, bias, one_number):
-    """Of the kernel and of the bias, which may be one number for all outputs."""
+    """The kernel and the bias may be negated, reshaped, or one number for all outputs."""
     (of_kernel, sign), (add, plus) = KERNEL_FORMS[kernel], BIAS_FORMS[bias]
 
     def apply(p, x):

@@ -1,4 +1,4 @@
-"""Any model runs pruned in the program of the large one; a program that changes is refused."""
+"""Pruned models run by the program of the large model. Programs that change are rejected."""
 
 from contextlib import nullcontext
 
@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(groups, seed=0):
-    """At random, which channels of each group are kept; one at least, and one is removed."""
+    """Random masks, with at least one kept channel in each group and one removed channel."""
     rng = np.random.default_rng(seed)
     keep = [rng.random(group.size) >= 0.5 for group in groups]
     for vector in keep:
@@ -27,7 +27,7 @@ def drawn(groups, seed=0):
 
 
 def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
-    """Its values, those of a batch, and its gradient."""
+    """Assert that values and gradients of the resized network equal those of the masked network."""
     groups = coupled_channels(apply, params, *inputs)
     keep = drawn(groups)
     small, masked = (f(params, groups, keep) for f in (remove_channels, mask_channels))
@@ -52,7 +52,7 @@ def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
 @pytest.mark.parametrize("unroll", [1, 2])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_layers_of_a_scan_run_in_their_order(reverse, unroll):
-    """A residual stream, cut as a state of the loop, and the layers' own channels."""
+    """A scan over layers, of which the residual stream and the layers' own channels are pruned."""
 
     def layer(h, p):
         h = h + jnp.tanh(h @ p["in"]) @ p["out"]
@@ -97,7 +97,7 @@ def test_a_resized_random_network_is_the_masked_one(seed):
 
 
 def skipped(p, x):
-    """As in Flax's ImageNet example: a projection where shapes differ."""
+    """A shortcut with a projection only if shapes differ, as in Flax's ImageNet example."""
     h = jax.nn.relu(x @ p["w0"])
     y = jax.nn.relu(h @ p["w1"]) @ p["w2"]
     if h.shape != y.shape:
@@ -125,7 +125,7 @@ def either_result(y, first):
     return y if first else z
 
 
-# What is read off a width: a network, and what the sentence says of it.
+# By name: a network whose program depends on a width, and a part of the error message.
 CHANGING = {
     "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
     "branch": (
@@ -219,7 +219,10 @@ def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
 
 
 def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates():
-    """Numbers of samples choose a gain; the rule has another one, the same for all samples."""
+    """A `custom_vjp` may have integer arguments before and after the differentiated argument.
+
+    The integers determine the gain of each sample. The rule of the derivative has the gain 7.
+    """
 
     def forward(numbers, h, others):
         return h * (numbers + others).astype(float)[:, None]
@@ -255,7 +258,7 @@ def test_a_linen_network_runs_resized():
 
 
 def test_what_cannot_run_small_is_trained_resized():
-    """A step down the gradient after each removal, by a function of the widths."""
+    """A network whose program depends on the width is trained after each removal by `resized`."""
     apply, _ = CHANGING["gain"]
 
     def tuned(params, step, pruned):
@@ -278,7 +281,7 @@ def test_what_cannot_run_small_is_trained_resized():
 
 
 def attention(p, x):
-    """Two heads of depth 4; biases are folded into heads by written widths, as Flax does."""
+    """Attention with two heads of depth 4. As in Flax, biases are reshaped to constant widths."""
 
     def heads(name):
         return jnp.einsum("ti,ihd->thd", x, p[name]) + p[f"{name} bias"].reshape(1, 2, 4)
@@ -321,7 +324,7 @@ def test_networks_that_take_their_widths_pass(name, kept):
 
 
 def test_a_network_may_hold_keys_and_not_a_number():
-    """NaN is what `take` gives for rows that there are not, as in `flax.linen.Embed`."""
+    """`take` returns NaN for rows outside the array, as in `flax.linen.Embed`."""
     key, nothing = jax.random.key(0), np.full((1, 3), np.nan)
 
     def apply(p, i):
@@ -389,7 +392,7 @@ def test_a_network_may_close_over_traced_numbers():
 
 
 def test_what_was_read_of_a_program_is_kept_by_shapes():
-    """`apply` is traced once for arguments of the same shapes, and anew for others."""
+    """`apply` is traced once for arguments of the same shapes, and again for other shapes."""
     traces = []
 
     def apply(params, x):
@@ -408,14 +411,14 @@ def test_what_was_read_of_a_program_is_kept_by_shapes():
 
 
 def by_second_branch(p, x):
-    """The last of three branches has a number that follows from a width."""
+    """A network in which the last of three branches has a number that depends on a width."""
     gain = 2.0 if p["w0"].shape[1] > 6 else 1.0
     branches = [lambda y: y, lambda y: 3 * y, lambda y: gain * y]
     return lax.switch(jnp.argmax(x[0]) % 3, branches, hidden(p, x) @ p["o"])
 
 
 def by_second_stride(p, x):
-    """A stride along an axis of one pixel changes no shape."""
+    """A network whose stride along an axis of one pixel depends on a width."""
     strides = (1, 2 if p["w0"].shape[1] > 6 else 1)
     h = hidden(p, x)[:, None, None, :]
     numbers = ("NHWC", "HWIO", "NHWC")
@@ -425,7 +428,7 @@ def by_second_stride(p, x):
 
 
 def by_inner_loop(p, x):
-    """A loop in the body of a loop runs as often as a width says."""
+    """A network in which the number of steps of an inner loop depends on a width."""
 
     def body(_, y):
         return lax.fori_loop(0, p["w0"].shape[1], lambda _, z: z / 2, y)
@@ -451,7 +454,7 @@ def test_a_change_behind_the_first_place_is_seen(apply, message):
 
 @pytest.mark.parametrize(("wide", "narrow"), [(1.0, 2.0), (1.0, None), (None, 1.0), (np.nan, 1.0)])
 def test_a_number_that_is_a_result_must_stay(wide, narrow):
-    """None stands for the array beside it."""
+    """A result that is a number must not change with the width. None means the array `y`."""
 
     def apply(p, x):
         y, number = hidden(p, x) @ p["o"], wide if p["w0"].shape[1] > 6 else narrow
@@ -464,7 +467,7 @@ def test_a_number_that_is_a_result_must_stay(wide, narrow):
 
 
 def test_a_sum_without_terms_that_are_not_zero_is_refused():
-    """exp(0) is 1 where a channel is removed, and the small program does not add it."""
+    """exp(0) is 1 at removed channels, which the program of the smaller network does not add."""
 
     def apply(p, x):
         return jnp.exp(hidden(p, x)).sum(-1, keepdims=True) + hidden(p, x) @ p["o"]
@@ -480,7 +483,7 @@ def test_a_sum_without_terms_that_are_not_zero_is_refused():
 @pytest.mark.parametrize("index", range(3))
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_branches_and_loops_of_unknown_length_run_resized(index, count):
-    """Each branch has kernels of its own, and the loop a kernel and a limit from outside."""
+    """Branches with their own kernels and a `while` loop with a kernel and a limit run resized."""
 
     def apply(p, x, index, count, limit):
         h = jnp.tanh(x @ p["a"])
@@ -506,7 +509,7 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     shapes = {"a": (3, 6), "b": (6, 7), "c": (7, 6), "d": (6, 6)}
     shapes |= {"e": (6, 5), "f": (5, 6), "g": (6, 2), "u": (6, 3)}
     params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}
-    limit = jnp.array(1e9 if count < 4 else 2e6)  # which the longest run does not reach
+    limit = jnp.array(1e9 if count < 4 else 2e6)  # never reached in four steps
     inputs = (rng.normal(size=(4, 3)), jnp.array(index), jnp.array(1.0 * count), limit)
     groups = coupled_channels(apply, params, *inputs, resize=True)
     assert sorted(group.size for group in groups) == [3, 5, 6, 7]
@@ -517,7 +520,7 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
 
 
 def test_what_is_rematerialized_stays_so_by_the_same_policy():
-    """All residuals are saved by one policy, and none by another; the rule is kept by each."""
+    """The resized program has the options of `jax.checkpoint`: its policy and `prevent_cse`."""
     policies = jax.checkpoint_policies
 
     def saved(policy, resize):
@@ -546,7 +549,7 @@ def test_what_is_rematerialized_stays_so_by_the_same_policy():
 
 
 def test_of_several_states_each_may_be_whole_or_small():
-    """Of two widths, in a dictionary and beside it: removed channels of states count as zero."""
+    """Each of two states may have the whole or the small width. Removed channels are zero."""
 
     def step(p, state, memory, x):
         h = jnp.tanh(x @ p["a"] + state["h"])
@@ -579,7 +582,7 @@ def test_of_several_states_each_may_be_whole_or_small():
 
 
 def test_what_a_scatter_writes_over_channels_decides_whether_they_are_zero():
-    """cos(0) is 1: where it is written, a sum over the channels does not drop removed ones."""
+    """If cos is written over a channel, removed channels are not zero, because cos(0) is 1."""
 
     def network(written):
         def apply(p, x):

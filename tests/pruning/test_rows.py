@@ -1,7 +1,8 @@
-"""Each row of the table of primitives, its truth derived from numbers.
+"""Tests each row of the table of primitives with computed numbers.
 
-An equation is bound to random operands. Of axes whose ids the row leaves removable, some channels
-are set to zero and removed: what is left of the result must be the result of what is left.
+An equation is evaluated on random operands. Along axes that the row leaves removable, some channels
+are set to zero in one copy of the operands and removed in another copy. The results of the two
+copies must be equal at the remaining channels.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,17 +26,17 @@ ROW = {key if isinstance(key, str) else key.name: rule for key, rule in RULES.it
 OVER_DEVICES = {"pbroadcast", "pcast", "pmax", "pmin", "ppermute", "psum", "psum_invariant"}
 ELSEWHERE = {
     *OVER_DEVICES,
-    *("pvary", "sharding_constraint"),  # on a mesh: test_sharded_removal
-    *("copy_p", "log2", "one_minus_square"),  # JAX's next names
-    *("reduce_window", "scatter-sub"),  # like the rows beside them, with a function of a user
-    *("bitcast_convert_type", "random_bits", "nextafter"),  # of bits
+    *("pvary", "sharding_constraint"),  # tested on a mesh, in test_sharded_removal
+    *("copy_p", "log2", "one_minus_square"),  # only in later versions of JAX
+    *("reduce_window", "scatter-sub"),  # like other rows, with a user's function
+    *("bitcast_convert_type", "random_bits", "nextafter"),  # operate on bits
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}
 INTEGERS |= {"shift_left", "shift_right_arithmetic", "shift_right_logical"}
 
 
 class Example(NamedTuple):
-    """An equation by a function of arrays of these shapes."""
+    """A function of arrays of these shapes, whose program has the primitive."""
 
     function: Callable[..., Any]
     shapes: Sequence[tuple[int, ...]]
@@ -123,7 +124,7 @@ FUNCTIONS = {"and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "no
 
 
 def example_of(name: str) -> Example:
-    """The one of the table, or JAX's own function of that name on as many operands as it takes."""
+    """The example in `EXAMPLES`, or the function of `jax.lax` with this name on its operands."""
     if name in EXAMPLES:
         return EXAMPLES[name]
     function = getattr(lax, FUNCTIONS.get(name, name))
@@ -145,14 +146,14 @@ def operands(name: str, example: Example, seed: int = 0) -> list[jax.Array]:
 
 
 def equation(name: str, example: Example) -> tuple[Any, Callable[..., list[Any]]]:
-    """The first equation of this primitive, and what gives its operands."""
+    """The first equation of the primitive, and a function that returns random operands."""
     program = jax.make_jaxpr(example.function)(*operands(name, example))
     eqn = next(eqn for eqn in flat(program.jaxpr) if eqn.primitive.name == name)
     return eqn, lambda seed: random_operands(eqn, name, seed)
 
 
 def flat(program: Any) -> list[Any]:
-    """All equations, those of programs inside of others too."""
+    """All equations of a program, including the programs inside its equations."""
     found = []
     for eqn in program.eqns:
         found.append(eqn)
@@ -162,7 +163,7 @@ def flat(program: Any) -> list[Any]:
 
 
 def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
-    """Arrays like the operands: indices and numbers as they are in the program."""
+    """Random arrays like the operands. Numbers of the program are unchanged."""
     rng = np.random.default_rng(seed)
 
     def draw(v: Any) -> Any:
@@ -178,7 +179,7 @@ def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
 
 
 def ids_of(eqn: Any) -> tuple[UnionFind, list[ChannelIds], list[ChannelIds]]:
-    """Ids of operands, zero at removed channels unless they may not be, and of the results."""
+    """The channel ids of operands and results. Operands that must be nonzero are not masked."""
     sets = UnionFind()
     sets.equations = (eqn,)
     numbers = [float(v.val) if np.ndim(getattr(v, "val", [])) == 0 else None for v in eqn.invars]
@@ -235,7 +236,7 @@ def test_what_is_left_of_a_result_is_the_result_of_what_is_left(name):
         for y, large_y, result in zip(found, whole, results, strict=True):
             masks = list(map(remain, result.axes))
             np.testing.assert_allclose(y, cut(large_y, masks), rtol=1e-12, atol=1e-12)
-            if result.zero is not None:  # at removed channels, whatever else
+            if result.zero is not None:  # zero at removed channels
                 at = zeroed(jnp.ones(large_y.shape), masks) == 0
                 assert not np.asarray(large_y)[np.asarray(at)].any()
 
@@ -250,7 +251,7 @@ def values_at_zero(name: str) -> tuple[Any, list[Any]]:
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_row_is_zero_where_the_function_is(name):
-    """Both ways, at operands that are all zero, of numbers that have a derivative there."""
+    """A row says that the result is zero exactly if the result of zero operands is zero."""
     eqn, arrays = values_at_zero(name)
     zeros, ones = ([f(x) for x in arrays] for f in (jnp.zeros_like, jnp.ones_like))
     (y,) = evaluate_equation(eqn, zeros)

@@ -1,4 +1,4 @@
-"""Every rule of a primitive: what it cuts is exact to rounding, and what it keeps is named."""
+"""Tests of every rule: removal is exact up to rounding, and reports name channels that are kept."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -19,14 +19,14 @@ N = 8  # channels of the layer `a`
 
 
 class Case(NamedTuple):
-    """A network of dense layers, and the sizes of its groups.
+    """A network of the dense layer `a`, the function `middle`, and the dense layers `b` and `c`.
 
     Attributes:
-      middle: Of parameters and x a, which `b` and `c` come after.
-      sizes: Of the groups, in order of the parameters.
-      shapes: Of further parameters.
-      out: How many channels go into `b`.
-      plain: Whether the network takes all its sizes from its arrays.
+      middle: A function of the parameters and of x a, whose result `b` and `c` read.
+      sizes: The sizes of the groups, in the order of the parameters.
+      shapes: The shapes of additional parameters.
+      out: The number of input channels of `b`.
+      plain: Whether the network takes all sizes from its arrays.
     """
 
     middle: Callable[[dict, jax.Array], jax.Array]
@@ -48,7 +48,7 @@ def network(case: Case) -> tuple[Callable[..., jax.Array], dict[str, np.ndarray]
 
 
 def kept(groups, seed, *, together):
-    """At random; where sizes are equal the same number of channels, if `together`."""
+    """Random masks. With `together`, each group keeps half of its channels."""
     rng = np.random.default_rng(seed)
     masks = []
     for group in groups:
@@ -58,7 +58,10 @@ def kept(groups, seed, *, together):
 
 
 def assert_exact(apply, params, x, *, plain):
-    """Removed is masked, and the program of the small network is compared with the large one's."""
+    """Assert that the smaller network equals the masked network.
+
+    If `plain`, the network also has the same program at the smaller widths.
+    """
     groups = coupled_channels(apply, params, x)
     run = jax.jit(apply)
     for seed in range(2):
@@ -91,7 +94,7 @@ def alternating(h):
 
 
 def chunks(h):
-    """Three parts, of which two are multiplied."""
+    """Three parts of the channels, the first two of which are multiplied."""
     one, two, three = jnp.split(h, [2, 4], -1)
     return jnp.concatenate([one * two, three], -1)
 
@@ -101,7 +104,7 @@ def shuffled(h, groups):
 
 
 def largest_of_pairs(h):
-    """The largest of two neighbours times its place, by a window over two arrays."""
+    """The larger of two neighbours times its index, by a window over two arrays."""
 
     def larger(a, b):
         return tuple(jnp.where(a[0] >= b[0], x, y) for x, y in zip(a, b, strict=True))
@@ -112,7 +115,7 @@ def largest_of_pairs(h):
 
 
 def looped(h):
-    """Doubled while it is small."""
+    """Activations that are doubled in a loop."""
 
     def small(carry):
         step, y = carry
@@ -122,7 +125,7 @@ def looped(h):
 
 
 def over_time(step, start, x):
-    """The last state; time is the second axis of `x`."""
+    """The last state of a scan over time, which is the second axis of `x`."""
     return lax.scan(lambda carry, now: (step(carry, now), None), start, x.swapaxes(0, 1))[0]
 
 
@@ -142,7 +145,7 @@ def recurrent(p, x, width=None):
 
 
 def gated(p, x):
-    """The gates of a GRU, all of one kernel."""
+    """A GRU with one kernel for all gates."""
 
     def step(h, x):
         r, z, n = jnp.split(x @ p["x"] + p["n"], 3, -1)
@@ -154,7 +157,7 @@ def gated(p, x):
 
 
 def long_short(p, x, loop=over_time):
-    """The gates of an LSTM by slices of one kernel."""
+    """An LSTM whose gates are slices of one product."""
 
     def step(carry, x):
         c, h = carry
@@ -184,7 +187,7 @@ def standardized_at_once(w):
 
 
 def modulated(p, h):
-    """A kernel for each sample, scaled to unit norm, as in StyleGAN2."""
+    """A product with a different kernel for each sample, scaled to unit norm, as in StyleGAN2."""
     style = jax.nn.sigmoid(h[:, 0] @ p["s"])
     w = p["w"][None] * style[:, :, None]
     w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
@@ -192,7 +195,7 @@ def modulated(p, h):
 
 
 def modulated_towards_fixed(p, h):
-    """A kernel that is summed over its inputs while its outputs are still to be pinned."""
+    """A kernel that is normalized over its inputs before its outputs are pinned."""
     w = p["w"][None] * jax.nn.sigmoid(h[:, 0] @ p["s"])[:, :, None]
     w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-8)
     w = w.swapaxes(0, 1).reshape(len(p["w"]), -1).reshape(len(p["w"]), 5, -1)
@@ -205,7 +208,7 @@ def attend(q, k, v, scale=0.5):
 
 
 def heads_by_reshape(p, h, sizes=(-1, 4)):
-    """Two heads of width 4."""
+    """Attention with two heads of width 4, by a reshape."""
     q, k, v = ((h @ p[name]).reshape(5, 6, *sizes) for name in "qkv")
     return attend(q, k, v).reshape(5, 6, -1)
 
@@ -221,13 +224,13 @@ def split_in_three(p, h):
 
 
 def grouped_queries(p, h):
-    """Two heads of keys, each for two of queries."""
+    """Attention with two heads of keys, each of which is repeated for two heads of queries."""
     q, k, v = ((h @ p[name]).reshape(5, 6, -1, 2) for name in "qkv")
     return attend(q, jnp.repeat(k, 2, 2), jnp.repeat(v, 2, 2)).reshape(5, 6, -1)
 
 
 def groups_of_queries(p, h):
-    """The same in one product."""
+    """Grouped queries without repeated keys."""
     k, v = ((h @ p[name]).reshape(5, 6, -1, 2) for name in "kv")
     q = (h @ p["q"]).reshape(5, 6, -1, 2).reshape(5, 6, k.shape[2], -1, 2)
     shares = jax.nn.softmax(jnp.einsum("btgrd,bsgd->bgrts", q, k))
@@ -235,7 +238,7 @@ def groups_of_queries(p, h):
 
 
 def heads_of_kernels(p, h, scaled=False):
-    """As in Flax: kernels with an axis for heads, biases for all but the values."""
+    """Attention as in Flax, with an axis of heads in kernels, and biases for queries and keys."""
     q, k = (jnp.einsum("btc,chd->bthd", h, p[name]) + p[f"{name}0"][None, None] for name in "qk")
     v = jnp.einsum("btc,chd->bthd", h, p["v"])
     y = attend(q, k, v, q.shape[-1] ** -0.5 if scaled else 0.5)
@@ -246,7 +249,7 @@ KERNELS = dict.fromkeys("qkv", (N, 2, 4)) | {"o": (2, 4, 5), "q0": (2, 4), "k0":
 
 
 def maps(p, h):
-    """A dense layer whose outputs are the pixels of a map, as in a generator of images."""
+    """A dense layer whose outputs are reshaped to a feature map, as in a generator of images."""
     y = jnp.exp((h[:, 0] @ p["w"]).reshape(5, 2, 2, -1))
     numbers = ("NHWC", "HWIO", "NHWC")
     y = lax.conv_general_dilated(y, p["k"], (1, 1), "SAME", dimension_numbers=numbers)
@@ -254,7 +257,7 @@ def maps(p, h):
 
 
 def embedded(p, h):
-    """Rows of a table, by the index of the largest input, which stay."""
+    """Rows of a table, chosen by the index of the largest input. These inputs are kept."""
     return jnp.exp(p["e"][jnp.argmax(h, -1)])
 
 
@@ -266,13 +269,13 @@ def beside_itself(h):
 
 
 def windows(p, h):
-    """Those of time, one written at another place than it was read from."""
+    """A window along time that is read, multiplied by a kernel, and written at another index."""
     window = jnp.exp(lax.dynamic_slice_in_dim(h, 1, 3, 1)) @ p["w"]
     return lax.dynamic_update_slice_in_dim(h, window, 2, 1)
 
 
 def branched(p, h):
-    """A branch of a constant as wide as the other's result."""
+    """A branch that returns zeros, and a branch that returns activations."""
     return lax.cond(p["t"][0] > 9, jnp.zeros_like, jnp.exp, h)
 
 
@@ -381,7 +384,7 @@ CUT: dict[str, Case] = {
 }
 
 
-# These functions consist of loops, splits and reshapes, which other cases test.
+# Functions of loops, splits and reshapes, which other cases also test.
 REPEATED = ("gates of a GRU", "while, over time", "heads, their number", "heads of thirds")
 
 
@@ -422,14 +425,14 @@ def self_product(h):
 
 
 def maxima_of_nothing(h):
-    """The first of each sequence is that of two places beside it, −9."""
+    """Maxima over windows with padding. The first window has only padding, so its maximum is −9."""
     pads = [(0, 0), (2, 0), (0, 0)]
     h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 2, 1), (1, 1, 1), pads)
     return self_product(jnp.maximum(h, -9.0))
 
 
 def convolved_counts(p, h):
-    """A depthwise convolution of ones, which counts the taps inside of an image."""
+    """A division by a depthwise convolution of ones, which sums the kernel inside the image."""
     ones = jnp.ones_like(h)
     options = {"dimension_numbers": ("NWC", "WIO", "NWC"), "feature_group_count": N}
     return h / lax.conv_general_dilated(ones, jnp.exp(p["k"]), (1,), "SAME", **options)
@@ -631,25 +634,25 @@ def test_what_a_rule_keeps_is_named(name):
 
 
 def convolved_channels(p, h):
-    """Channels as samples of a convolution, whose results are added."""
+    """A convolution whose batch axis has the channels, followed by a sum over channels."""
     y = jnp.exp(h).transpose(2, 1, 0)
     y = lax.conv_general_dilated(y, p["k"], (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
     return y.sum(0)[None]
 
 
 def outer_product(p, h):
-    """Two layers, beside a constant that varies along both."""
+    """An outer product of two layers' channels, times a constant that varies along both axes."""
     table = jnp.arange(1.0, 1 + 6 * N).reshape(N, 6)
     y = h[..., None] * (h @ p["w"])[:, :, None] * table[None, None]
     return jnp.einsum("btcd,cde->bte", y, p["v"])
 
 
 def sums_of_states(h):
-    """A loop whose first state alone is zero where channels are removed."""
+    """A loop in which only the first state is zero at removed channels."""
     return lax.while_loop(lambda y: y.sum() < 999, lambda y: y + 1, h)
 
 
-# Networks of norms and constants, and the sizes of their groups if `resized` runs them.
+# Networks of norms and constants, and the sizes of their groups with `resize=True`.
 RESIZED: dict[str, Case] = {
     "layer norm": whole(
         lambda h: (
@@ -683,7 +686,7 @@ RESIZED: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", RESIZED)
 def test_what_runs_resized_is_exact(name):
-    """Sums over channels of activations, with what removed channels add to them."""
+    """Sums over activations include the values of removed channels."""
     apply, params, x = network(RESIZED[name])
     groups = coupled_channels(apply, params, x, resize=True)
     assert tuple(sorted(group.size for group in groups)) == tuple(sorted(RESIZED[name].sizes))

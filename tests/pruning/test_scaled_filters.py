@@ -1,4 +1,4 @@
-"""Filters of other tails, scales and correlations than Gaussian ones."""
+"""Tests with filters whose tails, scales and correlations are not those of Gaussian filters."""
 
 from functools import partial
 from typing import Any
@@ -41,9 +41,9 @@ def draw(shape, spread, filters, dims, seed=0):
     ("shape", "spread"), [(0.7, 0.0), (1.0, 0.05), (2.0, 0.0), (2.0, 0.02), (5.0, 0.03)]
 )
 def test_ranks_of_drawn_filters_are_as_expected(shape, spread):
-    """10,000 filters: the standard error of Spearman's ρ is about (1 − ρ²)/100.
+    """For 10,000 filters, the standard error of Spearman's ρ is about (1 − ρ²)/100.
 
-    The correlation is of first order in 1/dims: it may err by the kurtosis over the dims.
+    The correlation is exact only to first order in 1/dims, so its error may be kurtosis/dims.
     """
     v = draw(shape, spread, 10_000, 576)
     order = abs(kurtosis(shape)) / 576 / 2 + 0.003
@@ -78,7 +78,7 @@ def test_a_fit_finds_what_was_drawn():
         fit = fit_filter_model(jnp.asarray(draw(shape, spread, 400, 288)))
         assert abs(fit.shape / shape - 1) < 0.03
         noise = (kurtosis(shape) + 2) / (4 * 288)
-        error = (2 / 400) ** 0.5 * (spread**2 + noise)  # of a variance of 400
+        error = (2 / 400) ** 0.5 * (spread**2 + noise)  # of a variance of 400 filters
         assert abs(fit.spread**2 - spread**2) < 4 * error
         assert fit.effective_dims > 280
 
@@ -93,7 +93,7 @@ def test_the_effective_dimension_is_that_of_the_covariance():
 
 
 def test_ranks_of_correlated_filters_follow_from_their_effective_dimension():
-    """Three noises, of which the correlations make two and a part of the third larger."""
+    """Expected ranks agree with the effective dimension of correlated weights, not with 144."""
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((144, 144)))[0]
     root = rotation * (1 + np.arange(144)) ** -0.35
@@ -155,7 +155,7 @@ def test_a_correlation_above_one_gives_nan(function):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_parallel_filters_have_one_effective_dimension(dtype):
-    direction = np.random.default_rng(6).normal(size=37)  # in float32 1/cos² is below 1
+    direction = np.random.default_rng(6).normal(size=37)  # 1/cos² is below 1 in float32
     filters = jnp.asarray(np.outer(np.linspace(1, 3, 9), direction), dtype)
     fit = jax.jit(fit_filter_model)(filters)
     np.testing.assert_allclose(fit.effective_dims, 1, rtol=1e-6)
@@ -165,7 +165,7 @@ def test_parallel_filters_have_one_effective_dimension(dtype):
 
 @pytest.mark.parametrize("correlated", [True, False])
 def test_the_spread_is_in_excess_of_the_noise_of_as_many_dims(correlated):
-    """Of correlated weights, the noise of log l2 is (κ + 2)/4 over the dims that there are."""
+    """The squared spread is the variance of log l2 minus (κ + 2)/(4 dims), with effective dims."""
     lag = np.abs(np.subtract.outer(np.arange(60), np.arange(60)))
     rng = np.random.default_rng(3)
     root = np.linalg.cholesky(0.7**lag).T
@@ -181,7 +181,7 @@ def test_the_spread_is_in_excess_of_the_noise_of_as_many_dims(correlated):
 
 @pytest.mark.parametrize("correlated", [True, False])
 def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(correlated):
-    """Of five filters, whose directions give the noise; their number minus one divides."""
+    """Scales increase the squared spread by the variance that they add to the logarithms."""
     rng = np.random.default_rng(4)
     x, scales = rng.laplace(size=(5, 40)), np.exp([0.0, 1.0, -2.0, 0.5, 3.0])
     fits = [
@@ -191,5 +191,5 @@ def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(corre
     logs = [np.log(np.linalg.norm(x, axis=1) * s) for s in (scales, scales[::-1] ** 2)]
     expected = logs[1].var(ddof=1) - logs[0].var(ddof=1)
     np.testing.assert_allclose(fits[1].spread ** 2 - fits[0].spread ** 2, expected, rtol=1e-9)
-    if not correlated:  # also with more dims than filters
+    if not correlated:  # here dims exceeds the number of filters
         assert float(fits[0].effective_dims) == 40

@@ -1,4 +1,4 @@
-"""One group at a time loses channels: what is measured is that of the smaller network."""
+"""Sensitivity removes channels from one group at a time, and measures the smaller network."""
 
 import jax
 import jax.numpy as jnp
@@ -69,7 +69,7 @@ def test_channels_go_by_the_score_that_is_given():
 
 
 def test_the_error_is_of_all_outputs_and_each_group_is_scanned_alone():
-    """Two outputs, one of them complex; and only the second group, at falling ratios."""
+    """The error includes all outputs, also complex ones, and only the given group is masked."""
     rng = np.random.default_rng(8)
     shapes = {"a": (3, 6), "b": (6, 8), "c": (8, 2), "d": (6, 2)}
     params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}

@@ -1,4 +1,4 @@
-"""Sharded parameters stay sharded when they are cut; programs for one device of a mesh."""
+"""Sharded parameters keep their sharding after removal. Programs use `shard_map`."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def mlp(p, x):
 
 
 def expected(spec, shape, mesh):
-    """The old spec, without the axes that the mesh does not divide."""
+    """The old spec, without the mesh axes that do not divide an axis evenly."""
     split = lambda names: np.prod([mesh.shape[n] for n in np.atleast_1d(names)])  # noqa: E731
     pairs = zip(spec, shape, strict=True)
     return P(*(names if names and n % split(names) == 0 else None for names, n in pairs))
@@ -43,7 +43,7 @@ def expected(spec, shape, mesh):
 
 @pytest.mark.parametrize("counts", [(8, 16), (4, 8), (4, 6), (5, 8), (1, 1)])
 def test_what_is_left_is_sharded_as_it_was(mesh, counts):
-    """Parameters and both moments of Adam, on eight devices; values are those on one."""
+    """Parameters and moments of Adam keep their sharding, and have the values of one device."""
     shardings = {name: NamedSharding(mesh, spec) for name, spec in SPECS.items()}
     params = jax.device_put(PARAMS, shardings)
     groups = coupled_channels(mlp, PARAMS, X)
@@ -100,7 +100,7 @@ def test_a_sharded_array_stays_in_its_kind_of_memory(count):
 
 
 def tensor_parallel(p, x):
-    """The inner layer's outputs and the last layer's inputs are split over four devices."""
+    """A network that splits outputs of the inner layer and inputs of the last over four devices."""
     body = lambda h, c, b: jax.lax.psum(jax.nn.relu(h @ c) @ b, "m")  # noqa: E731
     specs = (P("d"), P(None, "m"), P("m", None))
     h = jax.nn.relu(x @ p["a"])
@@ -110,7 +110,7 @@ def tensor_parallel(p, x):
 
 
 def data_parallel(p, x):
-    """All of a network on every device, beside statistics of all samples."""
+    """A network that is replicated on every device, with statistics over all samples."""
 
     def body(p, x):
         h = jax.nn.relu(x @ p["a"])
@@ -123,7 +123,7 @@ def data_parallel(p, x):
 
 
 def manual_in_part(p, x):
-    """The mesh axis `m` is the compiler's: inside, the program asks for its sharding."""
+    """A network in which the compiler shards along the mesh axis `m`, by a sharding constraint."""
 
     def body(p, x):
         h = jax.nn.relu(x @ p["a"])
@@ -176,7 +176,7 @@ def test_axes_that_the_mesh_splits_name_the_cure():
 
 
 def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
-    """The groups of the whole arrays' function, in multiples of the four devices of an axis."""
+    """The groups come from the function without `shard_map`, with multiples of four channels."""
     pruned = prune(mlp, PARAMS, X, ratios=[0.5], round_to=4)
     assert pruned.params["c"].shape == (4, 8)
     masked = mask_channels(PARAMS, pruned.groups, pruned.keep)

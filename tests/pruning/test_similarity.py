@@ -1,4 +1,4 @@
-"""Similarity of rankings, by chance and for Gaussian filters."""
+"""Tests of the similarity of rankings, by chance and for Gaussian filters."""
 
 import itertools
 from functools import partial
@@ -34,7 +34,7 @@ def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     n, dims, samples = 64, 144, 200
     draw = partial(gaussian_similarity, num_filters=n, dims=dims, ratio=0.5, samples=samples)
     drawn = jax.jit(draw)(key)
-    for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):  # those with a theory
+    for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):  # with known correlations
         i = PAIRS.index(pair)
         middle = expected_spearman(n, dims, pair)
         stderr = drawn.spearman[:, i].std() / samples**0.5
@@ -98,7 +98,7 @@ def test_likeness_is_transitive_only_as_an_inequality(triple, key):
 
 @pytest.mark.parametrize("ratio", [0.25, 0.7])
 def test_pairs_are_compared_at_the_ratio_that_is_given(ratio, key):
-    """By sets: the lowest of 10 filters, of which 0.25 are 2 and 0.7 are 7."""
+    """Overlaps equal those of sets of the 2 or 7 lowest of 10 filters."""
     filters = jax.random.normal(key, (10, 4))
     count = {0.25: 2, 0.7: 7}[ratio]
     of_filters = scores(filters)
@@ -109,7 +109,7 @@ def test_pairs_are_compared_at_the_ratio_that_is_given(ratio, key):
 
 
 def test_gaussian_layers_are_compared_at_the_ratio_that_is_given(key):
-    """Of seven filters 0.9 are six, of which two rankings share five or six."""
+    """At ratio 0.9, six of seven filters are pruned, of which two rankings share five or six."""
     draw = partial(gaussian_similarity, num_filters=7, dims=3, ratio=0.9, samples=5)
     shared = 6 * np.asarray(jax.jit(draw)(key).overlap)
     np.testing.assert_allclose(shared, np.round(shared), atol=1e-9)
@@ -133,7 +133,7 @@ def test_a_z_score_is_of_each_pair_about_its_own_mean():
 
 
 def test_the_smallest_p_value_counts_the_observed_ranking(key):
-    """No permutation of forty is as alike as the ranking itself; each is more than its opposite."""
+    """The p-value is 1/10 for equal rankings, and 1 for opposite rankings."""
     a = jnp.arange(40.0)
     np.testing.assert_allclose(permutation_p_value(key, a, a, samples=9), 0.1)
     np.testing.assert_allclose(permutation_p_value(key, a, -a, samples=9), 1.0)

@@ -1,4 +1,4 @@
-"""Residual streams: channels under a norm over them, removed where means stay of all of them."""
+"""Residual streams: channels that a norm reads are removed, and means are over all channels."""
 
 import re
 from functools import partial
@@ -20,7 +20,7 @@ from tools.stream_table import HEADER, rows
 from tools.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
-WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels left
+WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # without a norm over channels
 
 
 pytestmark = pytest.mark.usefixtures("promotion")
@@ -52,7 +52,7 @@ def test_removed_is_masked_in_float32_compiled(name):
 
 @pytest.mark.slow
 def test_the_page_has_the_table():
-    """Lines of other versions of Flax, and rounding, are not compared."""
+    """The page has these rows, except for line numbers and rounding errors."""
 
     def plain(row):
         family, alone, whole, parameters, _, stays = row.split(" | ")
@@ -88,7 +88,7 @@ KEEP = np.array([1, 0, 0, 1, 1, 0, 1, 0], bool)
 
 
 def layer_norm(h, d=8):
-    """Its width is written: the smaller network has the same numbers."""
+    """A layer norm with a constant width, so that the smaller network has the same numbers."""
     centred = h - h.sum(-1, keepdims=True) / d
     return centred * jax.lax.rsqrt(jnp.square(centred).sum(-1, keepdims=True) / d + 1e-3)
 
@@ -98,7 +98,7 @@ def network(norm, p, x):
 
 
 def test_a_layer_norm_is_the_one_of_the_whole_width():
-    """Against its formula: d channels, of which k are kept."""
+    """The result equals the formula for d channels, of which k are kept."""
     apply = partial(network, layer_norm)
     (group,) = coupled_channels(apply, PARAMS, X, resize=True)
     assert group.normed
@@ -124,7 +124,7 @@ def test_its_derivative_is_that_of_the_masked_network():
 
 
 def test_a_network_is_pruned_in_two_steps():
-    """The first folds no constant of what a norm makes depend on the inputs: there is none."""
+    """The network is pruned in two steps, in which no constants are folded, and needs `resize`."""
     apply = partial(network, layer_norm)
     pruned = prune(apply, PARAMS, X, ratios=(0.25, 0.5), resize=True)
     assert pruned.params["a"].shape == (4, 4)
@@ -136,7 +136,7 @@ def test_a_network_is_pruned_in_two_steps():
 
 
 def test_a_written_width_is_not_enough_for_the_model_itself():
-    """The smaller network has the same numbers, but sums without what is not zero."""
+    """The smaller network has the same numbers, but its sums lack nonzero removed channels."""
     apply = partial(network, layer_norm)
     groups = coupled_channels(apply, PARAMS, X, resize=True)
     small = remove_channels(PARAMS, groups, [KEEP])
@@ -165,7 +165,7 @@ def outer(h):
     return h[:, :, None] * h[:, None]
 
 
-# Cases in which removed channels differ, or the program needs the largest channel.
+# Norms whose channels cannot be removed, because removed channels differ or a maximum reads them.
 STAY = {
     "softmax": (lambda h: jax.nn.softmax(h, -1), "reduce_max"),
     "numbers of channels": (lambda h: layer_norm(h + np.arange(8.0)[None]), "reduce_sum"),
@@ -188,7 +188,7 @@ def test_what_must_stay_stays(name):
     assert [primitive] == [report.primitive for report in reports][:1]
 
 
-# Exact where removed channels are not zero: ½, 1, a product of two axes, one of which is summed.
+# Norms that are exact although removed channels are not zero.
 NOT_ZERO = {
     "a part that is gone": lambda h: (
         layer_norm(h) / jax.nn.sigmoid(h[:, 1:3]).sum(-1, keepdims=True)
@@ -210,14 +210,14 @@ def over_a_constant(h):
 
 
 def turned(h):
-    """Neighbours turned by angles of their own, which the width decides."""
+    """Pairs of neighbouring channels, rotated by angles that depend on the width."""
     angles = jnp.arange(4.0)[None] / h.shape[-1]
     a, b = h[:, ::2], h[:, 1::2]
     pairs = a * jnp.cos(angles) - b * jnp.sin(angles), a * jnp.sin(angles) + b * jnp.cos(angles)
     return jnp.stack(pairs, -1).reshape(h.shape)
 
 
-# Exact where a constant has the size of the channels: removed are its numbers at theirs.
+# Constants that vary along channels, and are cut like the channels.
 CONSTANTS = {
     "factor": lambda h: h * TABLE[None],
     "under a norm": lambda h: layer_norm(h * TABLE[None]),
@@ -247,7 +247,7 @@ def test_constants_are_cut_with_the_channels(name):
 @pytest.mark.parametrize("taken", TAKEN)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_norm_over_constants_is_refused_or_exact(name, taken):
-    """Whatever made a constant last, it is not the same at all removed channels."""
+    """A norm of activations with a varying constant is exact, or its channels are not removed."""
 
     def apply(p, x):
         return layer_norm(TAKEN[taken](x @ p["a"], TABLES[name](5, 8))) @ p["b"]
@@ -271,7 +271,7 @@ POWERS = {
 @pytest.mark.parametrize("power", [3.0, 2.0, 1.0, 0.5, -0.5, -2.0])
 @pytest.mark.parametrize("form", POWERS)
 def test_powers_keep_zero_above_zero(form, power):
-    """A norm by `h ** 2.0` is that by `square`, one by `h ** 0.5` that by `sqrt`."""
+    """Channels under a power can be removed exactly if the exponent is at least 1."""
 
     def apply(p, x):
         h = x @ p["a"]
@@ -288,7 +288,7 @@ def test_powers_keep_zero_above_zero(form, power):
 
 
 def attention(p, x):
-    """One head, queries and keys of which neighbours are turned."""
+    """Attention with one head, in which neighbours of queries and keys are rotated as pairs."""
     q, k = turned(x @ p["q"]), turned(x @ p["k"])
     return jax.nn.softmax(q @ k.T / 8**0.5) @ x
 

@@ -1,4 +1,4 @@
-"""Tests of the spread and the mean of filters, of symmetry, and of many layers at once."""
+"""Tests of the hypothesis tests of spread, mean and symmetry, and of corrections for many tests."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ mean_equivalence, std_equivalence, std_homogeneity, symmetry, filter_stds, holm 
 
 @pytest.fixture
 def layers(key):
-    """500 layers of 16 Gaussian filters of 144 dims, all of one scale."""
+    """500 layers of 16 Gaussian filters of 144 dims, all with standard deviation 0.1."""
     return 0.1 * jax.random.normal(key, (500, 16, 144))
 
 
@@ -68,8 +68,8 @@ def test_stds_of_gaussian_filters_spread_as_they_should(layers):
 
 
 def at_the_boundary(key, layers, n, dims, margin):
-    """Layers in which the σⱼ spread by `margin` in relation to their mean."""
-    own = 1 / (2 * dims - 2)  # of Gaussian filters
+    """Layers in which the relative spread of the σⱼ is `margin`."""
+    own = 1 / (2 * dims - 2)  # the squared spread of Gaussian filters
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
     return scale * jax.random.normal(keys[1], (layers, n, dims))
@@ -111,7 +111,7 @@ def test_symmetry_is_blind_to_the_distribution_and_sees_skewness(key):
     np.testing.assert_allclose(symmetry(x)[0], np.abs(walk).max() / 5**0.5, rtol=1e-12)
 
 
-@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # below and above where the series changes
+@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # below and above the change of the series
 def test_p_values_of_symmetry_are_those_of_brownian_motion(highest):
     signs = np.ones(400)
     signs[highest::2] = -1
@@ -128,7 +128,7 @@ def test_p_values_of_symmetry_are_those_of_a_random_walk():
     for level in (1.2, 1.96, 2.5):
         x = np.ones(400)
         x[::2] = -1.0
-        x[: int(level * 10) * 2 : 2] = 1.0  # a walk that rises to level · √n
+        x[: int(level * 10) * 2 : 2] = 1.0  # partial sums rise to level · √n
         statistic, p_value = symmetry(jnp.asarray(x))
         np.testing.assert_allclose(statistic, level, atol=0.1)
         expected = np.mean(reached >= float(statistic))
@@ -152,7 +152,7 @@ def test_one_filter_or_one_dim_has_no_spread(shape):
 
 
 def test_stds_of_filters_with_means_of_three_are_numpys_and_their_spread_by_hand():
-    """Variances from 5 up, each filter about its own mean; no filter is as long as another."""
+    """Filters have different means, different variances of at least 5, and different lengths."""
     rng = np.random.default_rng(4)
     filters = rng.normal(3, 5**0.5, size=(7, 11)) * np.linspace(1, 3, 7)[:, None]
     filters += np.arange(7)[:, None]
@@ -182,6 +182,6 @@ def test_holms_p_values_with_ties_ones_and_a_nan():
 
 
 def test_weights_that_are_zero_have_no_sign():
-    """The partial sums of 3, −2, 1 and three zeros are 1, 0, 1, 1, 1, 1."""
+    """The partial sums of the signs of 3, −2, 1 and three zeros are 1, 0, 1, 1, 1, 1."""
     found = symmetry(jnp.array([0.0, 3.0, -2.0, 0.0, 1.0, 0.0])).statistic
     np.testing.assert_allclose(found, 1 / 6**0.5, rtol=1e-12)

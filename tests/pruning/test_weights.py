@@ -1,4 +1,4 @@
-"""Weights out of files: what was saved is read, and nothing that a file holds can do harm."""
+"""Reads weights from files. Valid files are read correctly, and no file can do harm."""
 
 import io
 import logging
@@ -44,7 +44,7 @@ def saved_npz():
 
 
 def files():
-    """A good file of each format that needs no extra."""
+    """A valid file in each format that needs no optional dependency."""
     torch = {"conv1.weight": WEIGHT, "conv10.weight": WEIGHT, "conv2.weight": WEIGHT}
     flax_tree = {"params": {"conv1": {"kernel": KERNEL, "bias": BIAS}}}
     return {
@@ -183,14 +183,14 @@ def test_keras_files(tmp_path):
     (tmp_path / "bad.h5").write_bytes((tmp_path / "old.h5").read_bytes()[:900])
     with pytest.raises(WeightsError, match="must be a whole"):
         load(tmp_path / "bad.h5")
-    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # claims more than it holds
+    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # declares more data than it has
         h5.create_dataset("kernel", (2**20, 2**10, 3, 3), "f4", chunks=(8, 8, 3, 3))
     with pytest.raises(WeightsError, match="left of max_bytes; its declared size is"):
         load(tmp_path / "bomb.h5")
 
 
 def attacks(marker):
-    """Pickles that would run code, in both of PyTorch's formats, and in bare ones."""
+    """Pickles that try to run code, in both of PyTorch's formats and as plain pickles."""
     command = f"touch {marker}"
     calls = [
         Call(Name("os", "system"), command),
@@ -216,11 +216,11 @@ def attacks(marker):
         b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x01x\x85R.",
         b"\x80\x02c__builtin__\nexec\n)\x81.",
         b"\x80\x02\x82\x01.",
-        b"\x80\x02Nr\xff\xff\xff\x7f.",  # a memo of 16 GB
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # would need a memo of 16 GB
         b"\x80\x02\x8a\x05\x00.",
         b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
         b"\x80\x02" + b"]" * 3000 + b"a" * 2999 + b".",
-        b"\x80\x02}q\x00" + b"X\x01\x00\x00\x00ah\x00s.",  # a dictionary that holds itself
+        b"\x80\x02}q\x00" + b"X\x01\x00\x00\x00ah\x00s.",  # a dictionary that contains itself
         b"\x80\x02}." * 3,
     ]
     for i, content in enumerate(raw):
@@ -229,7 +229,7 @@ def attacks(marker):
 
 
 def lies():
-    """Files that claim other sizes than they have."""
+    """Files that declare wrong sizes."""
     for i, shape in enumerate([(2**40, 2, 3, 3), (5, 2, 3, 300), (-5, 2, 3, 3), (0, 2, 3, 3)]):
         tree = {"conv1.weight": tensor(WEIGHT, "0", shape=shape)}
         yield f"shape-{i}.pt", zipped(tree)
@@ -252,7 +252,7 @@ def lies():
             "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3, 3, 3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': __import__('os')}",
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # of nine
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # has nine elements
             "{" * 500,
         ]
     ):
@@ -366,7 +366,7 @@ def test_a_file_without_convolutions_says_what_it_holds():
 
 
 def test_msgpack_has_texts_lists_and_maps_of_every_length_and_nothing_behind_them(tmp_path):
-    """Heads of their own belong to texts of 32 letters and more, and to 16 parts and more."""
+    """Strings from 32 characters, and lists and maps from 16 items, have other first bytes."""
     for length in (15, 16, 31, 32, 256):
         tree: Any = {"x" * length: KERNEL, "steps": [-1.5] * length}
         tree |= {str(i): i - 40 for i in range(length - 4)}
@@ -390,7 +390,7 @@ def test_a_tensor_ends_with_its_storage(last):
 
 
 def test_a_storage_of_one_name_and_many_sizes_is_read_once(tmp_path):
-    """If it were read for each of its sizes, a small file could fill the memory."""
+    """Otherwise, a small file could fill the memory by one storage with many sizes."""
     few = {"a.weight": tensor(BIAS, "2", old=True), "b.weight": tensor(MATRIX, "1", old=True)}
     many = {
         f"l{i}.weight": tensor(np.zeros((1, 1, i), np.float32), "0", old=True) for i in range(1, 91)
@@ -426,7 +426,7 @@ WHOLE = {
 
 
 def test_each_storage_of_pytorch_has_its_own_type(tmp_path):
-    """Every tensor is the middle of its storage, turned round; whole numbers are no weights."""
+    """Each tensor is a transposed middle part of its storage. Integer tensors are not weights."""
     numbers = np.random.default_rng(5).normal(3, 5, size=30)
     tree, entries = {}, {}
     for i, (storage, dtype) in enumerate((FLOATS | WHOLE).items()):

@@ -1,4 +1,4 @@
-"""Which axis is which in the files of others, and what is left out of them by name."""
+"""Tests of the order of axes in files of other libraries, and of arrays that are left out."""
 
 import argparse
 import io
@@ -23,7 +23,7 @@ def ones(*shape):
 
 
 def shapes(arrays, **options):
-    """Shapes by name, of arrays saved as PyTorch's users save them."""
+    """The shapes that `load` returns, by name."""
     return {name: array.shape for name, array in load(arrays, dense=True, **options).items()}
 
 
@@ -87,11 +87,11 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(square, dense=True)["h.0.attn.c_proj"], square["h.0.attn.c_proj.weight"]
     )
-    alone = {"h.0.mlp.c_fc.weight": np.arange(16.0).reshape(4, 4)}  # widens nothing: a Linear
+    alone = {"h.0.mlp.c_fc.weight": np.arange(16.0).reshape(4, 4)}  # square, so a Linear layer
     np.testing.assert_array_equal(
         load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
     )
-    linear = {name: array.T for name, array in conv1d.items()}  # CLIP's, nanoGPT's
+    linear = {name: array.T for name, array in conv1d.items()}  # as in CLIP and nanoGPT
     assert shapes(linear)["h.0.mlp.c_fc"] == (4, 16)
     linear["h.0.attn.c_proj.weight"] = square["h.0.attn.c_proj.weight"].T
     np.testing.assert_array_equal(
@@ -100,7 +100,7 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
 
 
 def test_transposed_convolutions_are_turned_as_the_documentation_says():
-    """PyTorch keeps (cin, cout, *window) there, and no name tells."""
+    """PyTorch stores transposed convolutions as (cin, cout, *window), under the usual names."""
     assert shapes({"up.weight": ones(2, 5, 3, 4)}) == {"up": (3, 4, 5, 2)}
     assert "`(*window, cout, cin)`" in str(load.__doc__)
 
@@ -138,7 +138,7 @@ def checkpoint(**others):
 
 
 def scalar(value):
-    """A NumPy scalar as pickles of protocol 2 have it."""
+    """A NumPy scalar, as in pickles of protocol 2."""
     kind = Call(Name("numpy", "dtype"), "f8", 0, 1)
     content = Call(Name("_codecs", "encode"), value.tobytes().decode("latin1"), "latin1")
     return Call(Name("numpy.core.multiarray", "scalar"), kind, content)
@@ -251,7 +251,7 @@ def test_msgpack_keeps_every_floating_type_and_what_flax_divides(tmp_path, monke
     kinds = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, ml_dtypes.float8_e4m3fn]
     tree: Any = {np.dtype(kind).name: WEIGHT.astype(kind) for kind in kinds}
     tree |= {"step": np.int64(3), "whole": np.ones((9, 9, 9), np.int32), "z": 1 + 2j}
-    tree["few"] = np.full((1, 1), 3, np.float16)  # an extension of 16 bytes has a head of its own
+    tree["few"] = np.full((1, 1), 3, np.float16)  # 16 bytes: another first byte
     tree |= {"on": True, "none": None, "text": "a", "rate": 0.1, "list": [1, -7, 70_000, 2**40]}
     (tmp_path / "a.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
     found = load(tmp_path / "a.msgpack", dense=True)
@@ -270,7 +270,7 @@ def test_safetensors_of_numbers_of_layers_beyond_ten(tmp_path):
 @pytest.mark.parametrize("wrapper", ["state_dict", "model_state_dict", "model", "params", "state"])
 @pytest.mark.parametrize("prefix", ["", "module."])
 def test_wrappers_of_checkpoints_and_of_several_devices_are_no_part_of_a_name(wrapper, prefix):
-    """Running statistics are left out by their last name alone, biases and scales are read."""
+    """Names have no wrappers. Running statistics are left out, and biases and scales are read."""
     names = {"conv.weight": WEIGHT, "norm.weight": 3 * BIAS, "norm.bias": 5 * BIAS}
     names |= {"norm.running_mean": 7 * BIAS, "norm.running_var": 9 * BIAS, "mean.bias": 2 * BIAS}
     tree = {wrapper: {prefix + name: array for name, array in names.items()}}

@@ -1,4 +1,4 @@
-"""Networks saved by the framework's names, and restored."""
+"""Networks are saved with the framework's names, and restored."""
 
 import equinox
 import jax
@@ -104,7 +104,7 @@ def test_what_cannot_be_saved_or_restored_is_refused(tmp_path):
 
 
 def test_a_smaller_network_is_restored_into_the_large_one_without_its_keys(tmp_path):
-    """Widths are those of the file; two layers have each their own numbers, and keys none."""
+    """The restored model has the widths of the file. Random keys are not saved."""
 
     class Net(nnx.Module):
         def __init__(self, hidden, seed):
@@ -133,7 +133,7 @@ def test_a_smaller_network_is_restored_into_the_large_one_without_its_keys(tmp_p
 
 
 def test_arrays_of_every_type_are_saved_as_they_are(tmp_path):
-    """In any layout of memory, of no element and of no axis; only floats are weights."""
+    """Arrays of all dtypes are restored. `load` returns only floating-point arrays."""
     numbers = np.random.default_rng(2).normal(3, 5, size=(3, 4))
     names = [
         "float64",

@@ -1,4 +1,4 @@
-"""`weights.load` of models of Hugging Face: one file or shards in a folder."""
+"""`weights.load` reads models of Hugging Face, from one file or from shards in a folder."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Which widths are worth having: by the compiler's counts and by times of calls in turn."""
+"""Tests of the widths that save cost, by the compiler's counts and by measured times."""
 
 import time
 from functools import partial
@@ -22,7 +22,7 @@ COSTS = {2: 5.0, 4: 4.0, 6: 4.0, 8: 7.0, 10: 8.0, 12: 10.0}
 
 
 def stepped(costs, **options):
-    """`widths_for` by a measure that gives these costs, by width."""
+    """The result of `widths_for` with a measure that returns these costs, by width."""
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(3, 12)), "b": rng.normal(size=(12, 2))}
     apply, x = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], np.ones((1, 3))
@@ -55,16 +55,16 @@ def test_the_compiler_counts_less_for_fewer_channels(abstract):
         params, x = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (params, x))
     (group,) = pruning.coupled_channels(apply, params, x)
     found = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_flops)
-    macs = [2 * (32 * n + n * 3) for n in (2, 6)]  # two images, 32 pixels, three classes
+    macs = [2 * (32 * n + n * 3) for n in (2, 6)]  # two images of 32 pixels, three classes
     assert [f.worth for f in found] == [True, True]
     for (_, flops, _), expected in zip(found, macs, strict=True):
-        assert 2 * expected <= flops <= 2.5 * expected  # an addition with each product, biases
+        assert 2 * expected <= flops <= 2.5 * expected  # 2 per multiply-accumulate, and biases
     few, many = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_bytes)
-    assert many.cost - few.cost >= 8 * 4 * (32 + 1 + 3)  # the weights alone, in float64
+    assert many.cost - few.cost >= 8 * 4 * (32 + 1 + 3)  # 4 channels' weights in float64
 
 
 def test_programs_are_called_in_turn_after_one_call_that_does_not_count(monkeypatch):
-    """By a clock that each call moves on: the first call takes a thousand times as long."""
+    """Programs run in turn after one call of each, which takes a thousand times as long."""
     clock, calls = [0.0], []
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
@@ -148,7 +148,7 @@ def test_shapes_have_no_milliseconds():
 
 
 def test_programs_are_of_the_group_s_first_channels_and_of_the_whole_rest():
-    """In ascending order, each width once, at the inputs that are given and all their values."""
+    """Each width is compiled once, in ascending order, with the given inputs."""
     rng = np.random.default_rng(1)
     shapes = {"a": (3, 8), "b": (8, 6), "c": (6, 2)}
     params = {name: rng.normal(size=shape) for name, shape in shapes.items()}

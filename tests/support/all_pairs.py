@@ -1,4 +1,7 @@
-"""Plans that try every pair of options: mistakes in interactions seldom need three at once."""
+"""Test plans in which every pair of values of two options occurs.
+
+Most mistakes in interactions need only two options at once.
+"""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -6,11 +9,11 @@ from typing import Any
 
 
 def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows with a value for each factor; any two values of two factors occur together in a row.
+    """Rows with one value of each factor. Any two values of two factors occur together in a row.
 
-    The method is greedy. A row begins with a pair that no row has yet, and each other factor takes
-    the value that adds most such pairs. Ten factors of two or three values take some 15 rows, not
-    10⁴.
+    The algorithm is greedy. A row begins with a pair of values that no earlier row has. Each other
+    factor gets the value that adds the most such pairs. Ten factors with two or three values need
+    about 15 rows, instead of 10⁴.
     """
     names = list(factors)
     left = {

@@ -1,4 +1,4 @@
-"""Opens a page in headless Chromium and returns what a person would see there."""
+"""Opens a page in headless Chromium, and returns what a person would see on the page."""
 
 import json
 import re
@@ -32,7 +32,7 @@ on_phone_and_desktop = pytest.mark.parametrize(
     ],
 )
 
-# A browser's window has a least width; a frame can be as narrow as a phone.
+# A browser's window has a minimum width, but a frame can be as narrow as a phone.
 FRAME = """<!doctype html><meta charset="utf-8"><body style="margin: 0">
 <iframe src="{url}" width="{width}" height="{height}" style="border: 0"></iframe><pre></pre>
 <script>
@@ -89,17 +89,20 @@ def open_page(
 ) -> dict:
     """The visible content of the file `page` in a window of `width` by `height` pixels.
 
-    The page is not touched: a frame in `scratch`, an empty folder, looks at it. The result has
-    `figures` (each with its box, its number of visible marks, the height of its smallest text, the
-    colour of its first), `cards` (the folded ones that are shown, with their top, their id and
-    whether they are open), `width` of the window and of the `content`, `dark`, the colour of the
-    `paper`, and the lines that the `console` logged. The address ends in `fragment`, and what the
-    selector `choose` finds, which the page must have, is clicked. Skips the test where there is no
-    browser.
+    The page is opened in a frame, whose file is written to the empty folder `scratch`. Therefore
+    the page itself is not changed. `fragment` is the end of the page's address. If `choose` is a
+    CSS selector, the element that the selector finds is clicked first. If no browser is installed,
+    the test is skipped.
+
+    The result has these entries: `figures`, each with its position, height, number of visible
+    marks, height of its smallest text, and colour of its first text; `cards`, which are the visible
+    foldable parts, each with its top, its id and whether it is open; `width`, the width of the
+    window; `content`, the width of the content; `dark`, whether the theme is dark; `paper`, the
+    colour of the background; and `console`, the lines that the page logged.
     """
     browser = next(filter(None, map(shutil.which, NAMES)), None)
     if browser is None:
-        pytest.skip(f"no browser here: none of {', '.join(NAMES)} is installed")
+        pytest.skip(f"no browser found: none of {', '.join(NAMES)} is installed")
     frame = scratch / "frame.html"
     frame.write_text(
         FRAME.format(

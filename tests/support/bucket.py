@@ -1,5 +1,7 @@
-"""A bucket in memory: for fsspec under `gs://` and `s3://`, and the part of the JSON API of Google
-Cloud Storage through which TensorStore and array_record read and write, served on localhost.
+"""A storage bucket in memory, for tests of paths that begin with `gs://` or `s3://`.
+
+fsspec reads and writes the bucket directly. TensorStore and array_record read and write it by a
+server on localhost, which implements a part of the JSON API of Google Cloud Storage.
 """
 
 import json
@@ -22,10 +24,10 @@ OBJECT = re.compile("(?:/upload)?/storage/v1/b/([^/]+)/o/?(.*)")
 
 
 class Bucket(MemoryFileSystem):
-    """Objects by name; folders are prefixes, and `missing` is a bucket that nobody has made."""
+    """A file system of objects by name. The bucket `missing` does not exist."""
 
     protocol = ("gs", "gcs", "s3")
-    store: ClassVar[Any] = {}  # files by path, shared by all file systems
+    store: ClassVar[Any] = {}  # files by path, shared by all instances
     pseudo_dirs: ClassVar[Any] = [""]
 
     @classmethod
@@ -43,12 +45,12 @@ class Bucket(MemoryFileSystem):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves requests to read (also in parts), write, list and remove objects."""
+    """Serves requests to read, write, list and remove objects. A part of an object can be read."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *_: Any) -> None:
-        """Nothing."""
+        """Do not log requests."""
 
     def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -58,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def parsed(self) -> tuple[str, str, dict[str, str]]:
-        """Bucket, name of the object and query."""
+        """The bucket, the name of the object and the query of the request's address."""
         url = urlsplit(self.path)
         found, query = OBJECT.fullmatch(url.path), dict(parse_qsl(url.query))
         return (found[1], unquote(found[2]), query) if found else ("missing", "", query)
@@ -105,7 +107,7 @@ def about(bucket: str, name: str) -> dict[str, str]:
 
 @contextmanager
 def served(patch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Serve buckets that every library takes for cloud buckets; the value has objects by path."""
+    """Serve buckets that libraries use like cloud buckets. The value has the objects by path."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     address = f"127.0.0.1:{server.server_port}"
     patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://{address}")
@@ -114,7 +116,7 @@ def served(patch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     for name in Bucket.protocol:
         patch.setitem(_registry, name, Bucket)
     backend.fsspec_backend._get_filesystem.cache_clear()
-    # Orbax asks Google's client only whether the bucket has folders.
+    # Orbax uses Google's client only to find out whether the bucket has folders.
     storage: Any = ModuleType("google.cloud.storage")
     storage.Client = lambda: SimpleNamespace(get_bucket=lambda _: SimpleNamespace())
     cloud: Any = ModuleType("google.cloud")

@@ -1,4 +1,7 @@
-"""Files in every format that claim more than they hold, or unpack to more than they seem to."""
+"""Crafted files in every format that would need too much time or memory.
+
+Most of these files declare more data than they contain, or are much larger after decompression.
+"""
 
 import io
 import json
@@ -34,7 +37,7 @@ def array(shape: bytes, dtype: bytes = b"\xa7float32", content: bytes = bytes(36
 
 
 def nested_maps() -> bytes:
-    """15^5 empty maps, five lists deep."""
+    """15^5 empty maps inside five levels of lists."""
     value = b"\x80"
     for _ in range(5):
         value = b"\x9f" + 15 * value
@@ -42,13 +45,13 @@ def nested_maps() -> bytes:
 
 
 def integers(keys: list[int]) -> bytes:
-    """A mapping with these keys."""
+    """A mapping whose keys are these integers."""
     pairs = b"".join(b"\xd3" + struct.pack(">q", key) + b"\xc0" for key in keys)
     return b"\xdf" + struct.pack(">I", len(keys)) + pairs
 
 
 def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
-    """Files in msgpack whose bodies have about `n` bytes."""
+    """Crafted msgpack files of about `n` bytes."""
     weights = b"\x81\xa1w"
     bodies = {
         "nils": b"\xdd" + struct.pack(">I", n) + b"\xc0" * n,
@@ -125,7 +128,7 @@ def zip_of(entries: dict[str, bytes], compression=zipfile.ZIP_DEFLATED) -> bytes
 
 
 def directory(n: int, name: bytes, size=0) -> bytes:
-    """A zip archive that has nothing but a directory of `n` entries."""
+    """A zip archive that consists only of a directory of `n` entries."""
     numbers = (20, 0, 20, 0, 0x800, 0, 0, 0, 0, size, size, len(name), *[0] * 6)
     packed = struct.pack("<4s4B4H3L5H2L", b"PK\1\2", *numbers)
     entries = (packed + name) * n
@@ -236,7 +239,7 @@ def tiny_chunks(file):
 
 
 def compressed(file):
-    """A chunk of 36 bytes whose compressed stream unpacks to 256 MiB."""
+    """A dataset whose single compressed chunk of 36 bytes expands to 256 MiB."""
     dataset = file.create_dataset("a", (3, 3, 1), "f4", chunks=(3, 3, 1), compression="gzip")
     packer = zlib.compressobj(1)
     stream = b"".join(packer.compress(bytes(2**20)) for _ in range(2**8)) + packer.flush()
@@ -244,7 +247,7 @@ def compressed(file):
 
 
 def layer_names(file):
-    """Three thousand references to one megabyte."""
+    """Three thousand names of layers that all refer to the same megabyte."""
     attribute: Any = np.array(["a" * 2**20] + ["b"] * 2999, object)
     file.attrs.create("layer_names", attribute, dtype=h5py.string_dtype())
 
@@ -283,7 +286,7 @@ def virtual(file):
 
 
 def compounds(file, n=200, fields=1000):
-    """Datasets of one type with many fields."""
+    """Many datasets of one type with many fields."""
     file["type"] = np.dtype([(f"f{i}", "f4") for i in range(fields)])
     for i in range(n):
         h5py.h5d.create(file.id, b"%d" % i, file["type"].id, h5py.h5s.create(h5py.h5s.NULL))

@@ -1,4 +1,4 @@
-"""Pickles that would hang a reader or fill its memory, most of them of less than a kilobyte."""
+"""Pickles that would make a reader hang or fill its memory. Most have less than a kilobyte."""
 
 import io
 import struct
@@ -23,7 +23,7 @@ from tests.support.torch_files import (
 )
 
 START, STOP = b"\x80\x02", b"."
-N = 40  # doublings: 2^40 leaves
+N = 40  # the number of doublings
 
 
 def text(content: bytes) -> bytes:
@@ -31,7 +31,10 @@ def text(content: bytes) -> bytes:
 
 
 def doubled(leaf=b")", pair=b"h%ch%c\x86q%c0") -> bytes:
-    """Stores a value of 2^40 leaves in the memo at `N`: each level has the level below twice."""
+    """Opcodes that store a value with 2^40 leaves in entry `N` of the memo.
+
+    Each level of the value contains the level below twice.
+    """
     build = leaf + b"q\x000"
     for i in range(N):
         build += pair % (i, i, i + 1)
@@ -52,7 +55,7 @@ GOOD = REBUILD % (PID % text(b"0") + b"Q")
 
 
 def small() -> dict[str, bytes]:
-    """Pickles below a kilobyte, named by their effect."""
+    """Pickles below a kilobyte, named by the place of the malicious value or by the error."""
     bodies = {
         "key": TUPLES + b"}" + BOMB + b"K\x01s",
         "ordered-key": TUPLES + ORDERED + b")R" + BOMB + b"K\x01s",
@@ -97,7 +100,7 @@ def small() -> dict[str, bytes]:
 
 
 def large() -> Iterator[tuple[str, bytes]]:
-    """Pickles of many steps or of long texts."""
+    """Pickles with many opcodes or long texts."""
     n = 2 * 10**6
     parts = {
         "empty-dicts": b"](" + b"}" * n + b"e",
@@ -136,7 +139,7 @@ def large() -> Iterator[tuple[str, bytes]]:
 
 
 def copied(n=30_000, times=20_000) -> Iterator[tuple[str, bytes]]:
-    """One container of `n` elements, given to each function that a pickle may call, many times."""
+    """Pickles that call an allowed function many times with one container of `n` elements."""
     pairs = text(b"ab") + b"N\x86q\x000"
     containers = {
         "tuple": pairs + b"(" + b"h\x00" * n + b"t",
@@ -157,10 +160,11 @@ def copied(n=30_000, times=20_000) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def colliding(n: int, bits: int) -> list[int]:
-    """Integers of 31 bits for each of which a dictionary of 2^bits slots must search for long.
+    """`n` integers of 31 bits that collide in a dictionary with 2^bits slots.
 
-    Half of the integers fill a chain of slots, in which slot 5 i + 1 follows slot i. For the
-    others, all slots that their own bits choose are taken, so the search then goes along the chain.
+    Half of the integers fill a chain of slots, in which slot 5 i + 1 follows slot i. For each of
+    the other integers, all slots that its own bits choose are occupied, so the search for a free
+    slot continues along the whole chain.
     """
     slots, chain = 2**bits, [1]
     while len(chain) < n // 2:
@@ -185,7 +189,7 @@ INTEGERS = [
 
 @cache
 def integer_keys() -> dict[str, bytes]:
-    """Integers whose hashes are equal, or collide, wherever a pickle may put integers."""
+    """Pickles with integers that collide in a dictionary, in each place that a pickle allows."""
     return dict(_integer_keys())
 
 
@@ -201,7 +205,7 @@ def _integer_keys() -> Iterator[tuple[str, bytes]]:
         yield f"{name}-keys", b"}(" + b"".join(long(i) + b"N" for i in keys) + b"u"
         pairs = b"".join(long(i) + b"N\x86" for i in keys[:50_000])
         yield f"{name}-pairs", ORDERED + b"](" + pairs + b"e\x85R"
-        # 7,000 storages of one name whose sizes have one hash
+        # 7,000 storages with one name, whose sizes collide
         tensors = [
             text(b"%d" % i) + REBUILD % (size % long(n) + b"q\x00") for i, n in enumerate(keys)
         ]
@@ -228,7 +232,7 @@ def crafted() -> Iterator[tuple[str, bytes]]:
 
 
 def storages() -> Iterator[tuple[str, bytes]]:
-    """Storages and tensors that together claim far more than the file has."""
+    """Files whose tensors together are much larger than the file."""
     shared = np.zeros(2**18, np.float32)
     rebuild = Name("torch._utils", "_rebuild_tensor_v2")
 
@@ -256,7 +260,7 @@ def one_storage(tree, content: bytes) -> bytes:
 
 
 def overlapping(pickle: bytes, content: bytes, names: list[str]) -> bytes:
-    """Each entry begins in the one before it, so that all have the same megabyte."""
+    """An archive in which all entries overlap, so that all entries contain the same megabyte."""
     headers = [local_header(f"a/data/{name}") for name in names]
     region = b"".join(headers) + content
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Panels of pages as axes whose lines and bars a test reads."""
+"""Records the panels of pages as axes of Matplotlib, so that tests can read lines and bars."""
 
 from types import ModuleType
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 
 def record_panels(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> dict[Any, Any]:
-    """The axes of all panels that these modules draw from now on, by the keys of their titles."""
+    """The axes of all panels that `modules` draw after this call, by the keys of their titles."""
     found: dict[Any, Any] = {}
 
     def panels(paint, titles, **_):

@@ -1,4 +1,4 @@
-"""One small network with batch norm in each framework, as a function of its arrays and images."""
+"""A small network with batch norm in each framework, as a function of arrays and images."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ def images() -> jax.Array:
 
 
 def drawn(tree: Any) -> Any:
-    """The tree with all vectors drawn anew, as trained statistics would be."""
+    """The tree with random vectors, because initial statistics are only zeros and ones."""
     rng = np.random.default_rng(0)
 
     def draw(leaf: Any) -> Any:

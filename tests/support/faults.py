@@ -1,4 +1,4 @@
-"""Plausible faults: each makes a wrong function of a right one."""
+"""Plausible faults: functions that turn a correct function into a wrong function."""
 
 import jax.numpy as jnp
 
@@ -8,14 +8,14 @@ from tests.support.mutations import result
 
 
 def shifted(**changes):
-    """Makes a function whose result of a given name is multiplied by a factor."""
+    """A fault that multiplies the named fields of the result by factors."""
     return result(
         lambda value: value._replace(**{k: f * getattr(value, k) for k, f in changes.items()})
     )
 
 
 def exchanged(right):
-    """Makes a function that returns its two results in the other order."""
+    """Exchange the two results of a function."""
     return lambda *args, **options: type(right(*args, **options))(*right(*args, **options)[::-1])
 
 
@@ -36,7 +36,7 @@ def never(right):
 
 
 def at_other(argument, change):
-    """Makes a function whose argument at this position is changed."""
+    """A fault that changes the argument at this position."""
 
     def make(right):
         def wrong(*args, **options):
@@ -50,7 +50,7 @@ def at_other(argument, change):
 
 
 def option(**changes):
-    """Makes a function whose options are changed."""
+    """A fault that changes the values of these options."""
 
     def make(right):
         def wrong(*args, **options):
@@ -63,7 +63,7 @@ def option(**changes):
 
 
 def squared(right):
-    """Makes a function that returns the variance in place of the standard deviation."""
+    """Square the result, for example return a variance instead of a standard deviation."""
     return lambda *args, **options: jnp.square(right(*args, **options))
 
 

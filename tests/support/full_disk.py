@@ -1,10 +1,10 @@
-"""Tests a disk that becomes full at each write of a run; needs `full_disk.c` preloaded.
+"""Tests a disk that becomes full at any write of a run. The program needs `full_disk.c`, preloaded.
 
     LD_PRELOAD=full_disk.so python full_disk.py FOLDER [EVERY]
 
-For each moment, the program prints a line of JSON. The line has the status and the output of the
-run, and whether the same command, with free space again, ends with the same bits as an undisturbed
-run.
+For each write at which the disk becomes full, the program prints a line of JSON. The line has the
+status and the output of the run. The line also says whether the same command, after space is free
+again, ends with exactly the same results as an undisturbed run.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ TIMES = ("seconds", "images_per_second", "waiting_for_data")
 
 
 def run(out: Path) -> tuple[int, str]:
-    """Status and output of a run of the command."""
+    """The status and the error output of a run of the command."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
@@ -40,18 +40,18 @@ def run(out: Path) -> tuple[int, str]:
     return 0, said.getvalue()
 
 
-CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))  # by `compile_once`
+CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))  # made once
 
 
 def compile_once() -> None:
-    """Run once, so that all later runs reuse its data and its compiled programs."""
+    """Make all runs share the data and the compiled programs of the first run."""
     one = functools.cache(lambda: Trainer(RECIPE, datasets.load("digits"), mesh_of(1)))
     trainer.Trainer, Trainer.lower = lambda *_: one(), functools.cache(Trainer.lower)
     datasets.load = functools.cache(datasets.load)
 
 
 def numbers(out: Path) -> list:
-    """The metrics without times, and the sums of the arrays of the last checkpoint."""
+    """The metrics without times, and the number and the checksums of the last checkpoint."""
     lines = run_folder.read_lines(out / "seed-0" / "metrics.jsonl")
     newest = max(int(p.name) for p in (out / "checkpoints-0").iterdir() if p.name.isdigit())
     path = out / "checkpoints-0" / str(newest) / "checksums" / "metadata"
@@ -60,11 +60,11 @@ def numbers(out: Path) -> list:
 
 
 def main(folder: Path, every: int) -> None:
-    """Fill the disk at every write, or at each `every`-th one."""
+    """Repeat the run with a disk that becomes full at a write, for each `every`-th write."""
     loop.BETWEEN_CHECKPOINTS = 0
     compile_once()
     faults = ctypes.CDLL(None)
-    for name in ("programs", "whole"):  # compile first
+    for name in ("programs", "whole"):  # the first run compiles
         faults.set_fault(str(folder / name).encode(), 0, 0)
         assert run(folder / name)[0] == 0
     writes, expected = faults.count_writes(), numbers(folder / "whole")
@@ -73,7 +73,7 @@ def main(folder: Path, every: int) -> None:
         out = folder / str(at)
         faults.set_fault(str(out).encode(), at, errno.ENOSPC)
         status, said = run(out)
-        is_full = faults.count_writes() >= at  # the number of writes varies with the speed
+        is_full = faults.count_writes() >= at  # how many writes a run needs depends on its speed
         faults.set_fault(b"", 0, 0)
         again = run(out)
         same = again[0] == 0 and numbers(out) == expected

@@ -1,7 +1,7 @@
-"""Derivatives are compared with differences at several random points, never at one.
+"""Compares derivatives with finite differences at several random points.
 
-At a single point a wrong derivative may look right. For example, a derivative of a sort that does
-not permute the tangents is right at every point that is already sorted.
+At a single point, a wrong derivative may be right by chance. For example, a derivative of a sort
+that does not permute the tangents is right at every sorted point.
 """
 
 import jax

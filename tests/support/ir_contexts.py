@@ -1,8 +1,8 @@
-"""Lets programs share an MLIR context, as JAX does by itself from version 0.12 on.
+"""Lets programs share an MLIR context, as JAX itself does from version 0.12.
 
-Before, each program makes a context of its own, which takes an eighth of the time of all tests and
-two thirds of their memory. A context keeps every type and constant that a program has named, so a
-new one follows after some programs.
+In earlier versions, each program has its own context. These contexts take an eighth of the time of
+all tests and two thirds of their memory. A context stores every type and constant of its programs,
+so a new context is made after some programs.
 """
 
 import threading
@@ -13,7 +13,7 @@ import jax
 from jax._src.interpreters import mlir
 from jaxlib.mlir import ir
 
-PROGRAMS = 100  # the most programs that share a context
+PROGRAMS = 100  # the largest number of programs that share a context
 
 
 def begin() -> None:
@@ -22,9 +22,10 @@ def begin() -> None:
 
 
 def shared(make: Callable[[], Any]) -> Callable[[], Any]:
-    """`make`, called once for each thread and every `PROGRAMS` calls, and for inner programs.
+    """A function that calls `make` only once for `PROGRAMS` calls of a thread.
 
-    A program that is written while another one is would land inside the other in its context.
+    If a program is written while another program is being written, the inner program gets its own
+    context. In a shared context, the inner program would become a part of the outer program.
     """
     thread = threading.local()
 

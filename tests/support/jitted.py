@@ -1,4 +1,7 @@
-"""Compiles a function as one program; a program per operation would take most of a test's time."""
+"""Compiles a function as one program.
+
+One program per operation would take most of a test's time.
+"""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -10,9 +13,9 @@ TRACED = object()
 
 
 def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` under `jit`; `tests/test_contract.py` checks that this changes no result.
+    """`function` under `jit`, in which arrays are traced, and all other arguments are constants.
 
-    Arrays are traced; Python numbers, names and functions are constants.
+    `tests/test_contract.py` checks that `jit` changes no result.
     """
 
     @wraps(function)

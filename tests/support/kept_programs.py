@@ -1,7 +1,7 @@
-"""Keeps the programs that tests have compiled from run to run, in a separate folder.
+"""Stores the programs that tests compile, so that later runs of the tests need not compile them.
 
-Each run has its own folder, which begins with links to all kept files. At the end, the complete
-files are kept for the next run, because a process that a test kills may leave half a file.
+Each run has its own folder, which at first contains links to all stored files. At the end of the
+run, its new files are stored. Incomplete files, which a killed process may leave, are not stored.
 """
 
 import os
@@ -19,18 +19,18 @@ DAY = 86400
 
 
 def begin(folder: Path = FOLDER) -> Path:
-    """A folder for this run, with the programs of earlier runs of these versions."""
+    """Make a folder for this run, with the programs of earlier runs of the same JAX version."""
     kept = _kept(folder)
     kept.mkdir(parents=True, exist_ok=True)
     run = Path(tempfile.mkdtemp(prefix="run-", dir=folder))
     for program in kept.iterdir():
-        with suppress(FileNotFoundError):  # another run has removed the file at its end
+        with suppress(FileNotFoundError):  # another run has just removed the file
             os.link(program, run / program.name)
     return run
 
 
 def end(run: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Keep the newest programs of a run, up to a size, and remove its folder."""
+    """Store the newest programs of a run, at most `most_bytes`, and remove the run's folder."""
     kept, size = _kept(run.parent), 0
     for program in sorted(run.iterdir(), key=lambda path: -path.stat().st_mtime):
         size += program.stat().st_size
@@ -40,7 +40,7 @@ def end(run: Path, most_bytes: int = MOST_BYTES) -> None:
         elif not place.exists() and _is_whole(program):
             program.rename(place)
     shutil.rmtree(run)
-    for left in run.parent.glob("run-*"):  # folders that killed runs left
+    for left in run.parent.glob("run-*"):  # folders of killed runs
         if left.stat().st_mtime < time.time() - DAY:
             shutil.rmtree(left, ignore_errors=True)
 

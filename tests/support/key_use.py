@@ -1,4 +1,7 @@
-"""Records the random keys that a run consumes: a key consumed twice gives equal numbers twice."""
+"""Records the random keys that a run consumes.
+
+A key that is consumed twice gives the same random numbers twice, which is a mistake.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,13 +21,13 @@ SAMPLERS = (
 
 
 class Use:
-    """The consumed keys, in order, by the name of the sampler."""
+    """The consumed keys in order, by the name of the sampler."""
 
     def __init__(self):
         self.keys: list[tuple[str, bytes]] = []
 
     def count(self, sampler: str) -> int:
-        """The number of calls of a sampler, counted in compiled programs at each run."""
+        """The number of calls of a sampler. Calls in a compiled program count at each run."""
         return sum(name == sampler for name, _ in self.keys)
 
     def assert_once(self) -> None:
@@ -39,9 +42,10 @@ class Use:
 
 @contextmanager
 def recorded() -> Iterator[Use]:
-    """Record what `jax.random` consumes, also inside compiled programs, loops and `vmap`.
+    """Record the keys that `jax.random` consumes, also inside compiled programs, loops and `vmap`.
 
-    `fold_in` consumes no key. It makes a new key, equal to the key of `split` at the same index.
+    `fold_in` consumes no key, but makes a new key, which equals the key of `split` at the same
+    index.
     """
     use = Use()
 
@@ -56,7 +60,7 @@ def recorded() -> Iterator[Use]:
 
         return call
 
-    jax.clear_caches()  # programs that were traced earlier record nothing
+    jax.clear_caches()  # programs that were traced before would record nothing
     with pytest.MonkeyPatch.context() as patch:
         for name in SAMPLERS:
             patch.setattr(jax.random, name, noting(name, getattr(jax.random, name)))

@@ -1,6 +1,6 @@
-"""Random tiny language models in Hugging Face's format, and a decoder in NumPy to compare with.
+"""Random tiny language models in Hugging Face's format, and a reference decoder in NumPy.
 
-The decoder computes one sequence, one head and one position at a time.
+The decoder processes one sequence, and in it one head and one position at a time.
 """
 
 import json
@@ -34,7 +34,7 @@ LLAMA3 = {
 
 
 def random_config(family: str, rng: np.random.Generator) -> dict[str, Any]:
-    """A `config.json` of release 4, with the options that the family has."""
+    """A random configuration, as in a `config.json` of release 4 of `transformers`."""
     if family == "gpt2":
         return random_gpt2(rng)
     groups, queries = int(rng.integers(2, 5)), int(rng.integers(1, 4))
@@ -116,7 +116,7 @@ def random_gpt2(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def gpt2_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Kernels are (inputs, outputs)."""
+    """Random parameters of GPT-2, whose kernels have the shape (inputs, outputs)."""
     d, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
     shapes = {"wte.weight": (WORDS, d), "wpe.weight": (config["n_positions"], d)}
     shapes |= {"ln_f.weight": (d,), "ln_f.bias": (d,)}
@@ -139,7 +139,7 @@ def gpt2_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, 
 
 
 def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Random parameters, scaled so that every part of the program changes the result."""
+    """Random parameters, scaled such that every part of the network changes the result."""
     if config["model_type"] == "gpt2":
         return gpt2_weights(config, rng)
     family, d, f = config["model_type"], config["hidden_size"], config["intermediate_size"]
@@ -175,7 +175,7 @@ def random_weights(config: dict[str, Any], rng: np.random.Generator) -> dict[str
 def perceptron_shapes(
     config: dict[str, Any], layer: str, d: int, f: int
 ) -> dict[str, tuple[int, ...]]:
-    """Shapes of one perceptron, or of the experts and their router."""
+    """Shapes of the parameters of one perceptron, or of the experts and their router."""
     names = {"gate_proj": (f, d), "up_proj": (f, d), "down_proj": (d, f)}
     match config["model_type"]:
         case "mixtral":
@@ -221,7 +221,7 @@ def write(
 
 
 def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The configuration and the weights of a folder, by the library of the format."""
+    """The configuration and the weights in a folder, read by the safetensors library."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     weights: dict[str, np.ndarray] = {}
     for path in sorted(folder.glob("*.safetensors")):
@@ -232,8 +232,8 @@ def read(folder: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def logits(config: dict[str, Any], weights: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
     """Logits of one sequence, in float64.
 
-    For mixtures of experts, `config["removed_experts"]` may list, for every layer, experts that get
-    no tokens.
+    For mixtures of experts, `config["removed_experts"]` may list, for every layer, the experts that
+    get no tokens.
     """
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     if config["model_type"] == "gpt2":
@@ -276,7 +276,7 @@ def block(config: dict[str, Any], p: dict[str, Any], i: int, x: list[np.ndarray]
 
 
 def mixture(config: dict[str, Any], p: dict[str, Any], i: int, h: np.ndarray) -> np.ndarray:
-    """The experts with the largest weights, one after the other."""
+    """The output of a mixture of experts for one position, expert by expert."""
     mixtral = config["model_type"] == "mixtral"
     at, names = ("block_sparse_moe", ["w1", "w3", "w2"]) if mixtral else ("mlp", [])
     names = names or ["gate_proj", "up_proj", "down_proj"]
@@ -398,7 +398,7 @@ def window_of(config: dict[str, Any], i: int) -> int | None:
 
 
 def turned(config: dict[str, Any], i: int, u: np.ndarray, t: int) -> np.ndarray:
-    """Pairs of a head turned by a position, one after the other."""
+    """The vector of a head after a rotary position, which rotates pairs of elements."""
     u, half, scaling = u.copy(), len(u) // 2, config.get("rope_scaling")
     local = config["model_type"] == "gemma3_text" and slides(config, i)
     theta = config["rope_local_base_freq"] if local else config["rope_theta"]

@@ -1,4 +1,4 @@
-"""The normalization layers of the package, found so that a new one needs no line in a table."""
+"""Finds the normalization layers of the package, so that a new layer needs no line in a table."""
 
 import inspect
 import re
@@ -10,7 +10,7 @@ import jaxnorm
 
 
 def layer_functions() -> dict[Callable[..., Any], int]:
-    """The functions of layers with statistics, and the number of parameters of each channel."""
+    """The functions of layers with statistics, and the number of their parameters per channel."""
     return {
         function: len(positional) - 2
         for function in vars(jaxnorm).values()
@@ -20,7 +20,7 @@ def layer_functions() -> dict[Callable[..., Any], int]:
 
 
 def layer_classes(module: ModuleType) -> list[str]:
-    """Names of the layers with running statistics in `jaxnorm.nnx` or `jaxnorm.linen`."""
+    """The names of the layers with running statistics in `jaxnorm.nnx` or `jaxnorm.linen`."""
     return [name for name in vars(module) if re.fullmatch(r"[A-Z]\w*([Nn]orm)", name)]
 
 

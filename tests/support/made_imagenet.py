@@ -1,4 +1,4 @@
-"""A small data set in the shape of ImageNet: JPEG files of many sizes, made without TensorFlow."""
+"""A small data set like ImageNet: JPEG files of different sizes, written without TensorFlow."""
 
 import io
 from pathlib import Path
@@ -12,7 +12,7 @@ SIZES = ((40, 60), (60, 40), (48, 48), (37, 52))  # height, width
 
 
 def pictures(count: int, seed: int) -> list[tuple[np.ndarray, int]]:
-    """Images whose colour tells their label."""
+    """Images whose colour depends on their label."""
     rng = np.random.default_rng(seed)
     found = []
     for i in range(count):
@@ -52,6 +52,6 @@ class Imagenet2012(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 
 def make(folder: Path) -> None:
-    """26 training and 11 validation images."""
+    """Write a data set of 26 training and 11 validation images."""
     tfds.disable_progress_bar()
     Imagenet2012(data_dir=folder, file_format="array_record").download_and_prepare()

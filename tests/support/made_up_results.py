@@ -25,7 +25,7 @@ TREE = {"points": 16, "depth": 400, "index": 0, "norm_ratio": 13.84, "angle_ends
 
 
 def made_up(seeds=3) -> dict[str, Any]:
-    """Invented results of networks, in the type of `measures.report`."""
+    """Invented results of networks, as `measures.report` returns them."""
     rng = np.random.default_rng(7)
     training = made_up_training(rng, seeds)
     steps = 20 * np.array(training["learning_rate"])
@@ -56,7 +56,7 @@ def made_up(seeds=3) -> dict[str, Any]:
 
 
 def made_up_theorems():
-    """Invented results of a check of every claim; the figures are computed."""
+    """Invented results of the checks of every claim, with computed figures."""
     return files.plain(
         {
             "command": "python scripts/check_theorems.py",
@@ -228,11 +228,11 @@ def made_up_odd_point(rng):
 
 
 SHIFT_EPOCHS = 8
-RATES = [0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02, 0.02]  # falls before epoch 5
+RATES = [0.1, 0.1, 0.1, 0.1, 0.02, 0.02, 0.02, 0.02]  # lower after four epochs
 
 
 def made_up_shift(seeds=3) -> dict[str, Any]:
-    """Invented results of `covariate_shift.py`, in which all numbers differ."""
+    """Invented results of `covariate_shift.py`, in which no two numbers are equal."""
     rng = np.random.default_rng(0)
 
     def numbers():
@@ -277,7 +277,7 @@ def made_up_shift(seeds=3) -> dict[str, Any]:
 
 
 def made_up_accuracies(values):
-    """Accuracies of networks by criterion, which differ by 0.1 from stage to stage."""
+    """Accuracies of networks by criterion. Accuracies of consecutive stages differ by 0.1."""
     return [
         {
             c: [{s: v + i / 10 for i, s in enumerate(STAGES)}]
@@ -291,7 +291,7 @@ PRUNED = np.array([[0.5, 0.6, 0.55, 0.4], [0.52, 0.58, 0.5, 0.44], [0.51, 0.61, 
 
 
 def pruned_networks() -> dict[str, Any]:
-    """Invented results of three networks pruned by every criterion."""
+    """Invented results of three networks, each pruned by every criterion."""
     timings = {"1": {"milliseconds": 1.0, "samples_per_second": 1000.0, "memory": 400}}
     cost = {"parameters": 100, "macs": 800, "size": 400, "timings": timings}
     faster = {"1": timings["1"] | {"milliseconds": 0.5, "samples_per_second": 2000.0}}

@@ -1,4 +1,4 @@
-"""Good files of weights in eight formats, and the same with bytes changed, moved and lost."""
+"""Valid files of weights in eight formats, and the same files with damaged bytes."""
 
 import io
 import random
@@ -16,7 +16,7 @@ HUGE = [2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, 2**40, 0]
 
 
 def originals() -> dict[str, bytes]:
-    """A file of each format by its name."""
+    """A valid file in each format, by name."""
     arrays = {"conv.weight": WEIGHT, "fc.weight": MATRIX, "conv.bias": BIAS}
     tree = {"params": {"conv": {"kernel": WEIGHT.T, "bias": BIAS}, "fc": {"kernel": MATRIX}}}
     return {
@@ -54,7 +54,7 @@ def keras(inner: bytes, compression=zipfile.ZIP_STORED) -> bytes:
 
 
 def mutated(n: int, seed: int = 0) -> Iterator[tuple[str, bytes]]:
-    """`n` damaged files, of all formats and kinds of damage in turn."""
+    """`n` damaged files, in which the formats and the kinds of damage alternate."""
     files = [*originals().items()]
     for i in range(n):
         name, content = files[i % len(files)]
@@ -74,7 +74,7 @@ def flipped(data, rng):
 
 
 def claiming(data, rng):
-    """A number of 4 or 8 bytes becomes huge, or zero."""
+    """The content with a number of 4 or 8 bytes replaced by a huge number or by zero."""
     width, order = rng.choice([4, 8]), rng.choice(["little", "big"])
     at = rng.randrange(len(data) - width)
     data[at : at + width] = (rng.choice(HUGE) % 256**width).to_bytes(width, order)

@@ -1,4 +1,4 @@
-"""Functions that are made wrong on purpose, and claims that must notice the fault."""
+"""Functions with faults on purpose, and the claims whose checks must fail because of the fault."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -18,10 +18,10 @@ class Mutation(NamedTuple):
     """A plausible fault of a function.
 
     Attributes:
-      right: The function.
-      fault: The fault of the wrong function, in words.
-      make: A function from the right function to the wrong one.
-      claims: Names of the claims that must notice.
+      right: The correct function.
+      fault: A description of the fault.
+      make: A function that turns the correct function into the wrong function.
+      claims: The names of the claims whose checks must fail.
     """
 
     right: Function
@@ -34,17 +34,17 @@ class Mutation(NamedTuple):
 
 
 def times(factor: float) -> Callable[[Function], Function]:
-    """Makes a function whose result is off by a factor."""
+    """A fault that multiplies the result by a factor."""
     return result(lambda value: factor * value)
 
 
 def result(change: Callable[[Any], Any]) -> Callable[[Function], Function]:
-    """Makes a function whose result is changed."""
+    """A fault that changes the result."""
     return lambda right: lambda *args, **options: change(right(*args, **options))
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
-    """Put the wrong function wherever a module of the packages has the right one."""
+    """Replace the correct function by the wrong function in all modules of the packages."""
     wrong, places = mutation.make(mutation.right), 0
     for name, module in list(sys.modules.items()):
         if name.split(".")[0] in ("jaxnorm", "pruning", "geometry", "claims"):
@@ -52,7 +52,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, mutation: Mutation) -> None:
                 monkeypatch.setattr(module, attribute, wrong)
                 places += 1
     assert places, f"no module has {mutation}"
-    jax.clear_caches()  # removes programs compiled with the right function
+    jax.clear_caches()  # removes programs that were compiled with the correct function
 
 
 def unnoticed(
@@ -63,7 +63,7 @@ def unnoticed(
     *,
     precision: float = 2.0,
 ) -> list[str]:
-    """The claims of `mutation` that do not notice it, each checked alone."""
+    """The claims of `mutation` whose checks pass in spite of the fault, each checked alone."""
     by_name = {claim.name: claim for claim in of_paper}
     with monkeypatch.context() as patched:
         plant(patched, mutation)
@@ -73,7 +73,10 @@ def unnoticed(
 
 
 def _holds(claim: Claim, key: Key[Array, ""], precision: float) -> bool:
-    """Whether a claim is as recorded, from draws on one device; several would compile longer."""
+    """Whether a claim is as recorded.
+
+    Random draws use one device, because several devices would take longer to compile.
+    """
     if not claim.checks:
         return True
     device = jax.devices()[:1]

@@ -1,8 +1,8 @@
 """The layers with running statistics in NumPy and float64, one group and one sample at a time.
 
-These are the reference for the functions, for NNX and for Linen, so these three need not be
-compared with each other. No value in a case is neutral: running means are up to 3, variances are up
-to 5, images are not square, and parameters and masks differ between channels and samples.
+The functions, the NNX layers and the Linen layers are each compared with this reference, so they
+need not be compared with each other. No value hides a mistake: running means are up to 3, variances
+are up to 5, images are not square, and parameters and masks differ between channels and samples.
 """
 
 import inspect
@@ -47,10 +47,10 @@ COMMON: dict[str, list[Any]] = {
 CALLED = {
     "shape": list(SHAPES),
     "mask": [None, "samples", "pixels", "first group", "nothing"],
-    "said": ["at construction", "at the call"],  # use_running_average
+    "said": ["at construction", "at the call"],  # where `use_running_average` is given
     "update at the call": [None, True, False],
 }
-ELSEWHERE = {  # options with tests of their own
+ELSEWHERE = {  # options that other tests check
     *("param_dtype", "bias_init", "scale_init", "alpha_init", "axis_name", "axis_index_groups"),
     *("bias_metadata", "scale_metadata", "alpha_metadata", "eps", "rngs", "num_features"),
     *("_", "self", "parent", "name"),
@@ -58,7 +58,7 @@ ELSEWHERE = {  # options with tests of their own
 
 
 class Case(NamedTuple):
-    """The options of a layer, the arguments of a call, and the outcome in NumPy."""
+    """The options of a layer, the arguments of a call, and the result of NumPy."""
 
     name: str
     options: dict[str, Any]
@@ -74,7 +74,7 @@ class Case(NamedTuple):
 
 
 def cases(name: str, layer: type) -> list[Case]:
-    """Cases with all pairs of a layer's options and of a call's arguments."""
+    """Cases in which every pair of values of two options or arguments occurs."""
     factors = COMMON | OWN[name]
     assert set(inspect.signature(layer.__init__).parameters) - ELSEWHERE == set(factors)
     return [_case(name, set(factors), row) for row in all_pairs(factors | CALLED)]
@@ -99,7 +99,7 @@ def _case(name: str, options: set[str], row: dict[str, Any]) -> Case:
 
 
 class Call(NamedTuple):
-    """The arguments of a function, and its output and statistics in NumPy, by group."""
+    """The arguments of a function, and the output and the statistics of each group by NumPy."""
 
     x: np.ndarray
     where: np.ndarray | None
@@ -112,7 +112,7 @@ class Call(NamedTuple):
 
 
 def calls(name: str, function: Callable[..., Any]) -> list[Call]:
-    """Calls with all pairs of a function's options, in training and in inference."""
+    """Calls in which every pair of values of two options occurs, in training and in inference."""
     factors = {k: COMMON[k] for k in ("correction", "groups", "use_scale", "use_bias")}
     factors |= {"eps": COMMON["epsilon"], "inference": [False, True]} | OWN[name]
     known = set(factors) - {"use_scale", "use_bias", "inference"}
@@ -151,7 +151,7 @@ def _call(name: str, options: set[str], row: dict[str, Any]) -> Call:
 
 
 def _kept(mask: str | None, shape: tuple[int, ...], groups: int) -> np.ndarray | None:
-    """One truth value for each sample or pixel."""
+    """For each sample or pixel, whether it counts; None if there is no mask."""
     random = np.random.default_rng(1).random(shape) < 0.7
     if mask is None:
         return None
@@ -165,14 +165,14 @@ def _kept(mask: str | None, shape: tuple[int, ...], groups: int) -> np.ndarray |
 
 
 def _mask(mask: str, keep: np.ndarray, axis: int) -> np.ndarray:
-    """With the feature axis of size 1, along which `x` has its features, or without."""
+    """The mask in the shape that the layer accepts, in some cases with a feature axis of size 1."""
     return np.expand_dims(keep, axis) if mask in ("pixels", "first group") else keep
 
 
 def reference(
     name: str, x: np.ndarray, keep: np.ndarray | None, o: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Output, and running mean and variance after the call, features last."""
+    """The output and the running mean and variance after the call, with features last."""
     scale = SCALE if o["use_scale"] else np.ones(CHANNELS)
     bias = BIAS if o["use_bias"] else np.zeros(CHANNELS)
     counted = np.ones(x.shape[:-1], bool) if keep is None else keep
@@ -212,7 +212,7 @@ def normalized(
     var: np.ndarray,
     o: dict[str, Any],
 ) -> np.ndarray:
-    """One group after normalization, before scale and bias."""
+    """The normalized elements of one group, before scale and bias."""
     eps = o["epsilon"]
     std = np.sqrt(var + eps)
     if name == "BatchNorm":
@@ -228,7 +228,7 @@ def normalized(
 
 
 def _unitized(sample: np.ndarray, keep: np.ndarray, o: dict[str, Any]) -> np.ndarray:
-    """One sample divided by its norm over unmasked pixels, or each pixel by its own norm."""
+    """One sample after unitization by the norm of its unmasked pixels or of each pixel."""
     factor: Callable[..., np.ndarray] = eq_10 if o["factor"] is jaxnorm.interpolated else eq_9
     squares = (sample**2).sum(-1, keepdims=True)
     if o["per_pixel"] or sample.ndim == 1:
@@ -259,7 +259,10 @@ STATELESS: dict[str, dict[str, list[Any]]] = {
 
 
 def stateless_cases(name: str, layer: type) -> list[tuple[dict[str, Any], np.ndarray, np.ndarray]]:
-    """Options of a layer without statistics in all pairs, an input and the output in NumPy."""
+    """Options, input and NumPy's output of a layer without statistics.
+
+    Every pair of values of two options occurs.
+    """
     factors = {k: COMMON[k] for k in ("dtype", "use_scale", "use_bias")} | STATELESS[name]
     known = (ELSEWHERE - {"alpha_init", "axis_name", "axis_index_groups"}) | {"offset_metadata"}
     assert set(inspect.signature(layer.__init__).parameters) - known == set(factors)
@@ -287,12 +290,12 @@ def _stateless(name: str, x: np.ndarray, o: dict[str, Any]) -> np.ndarray:
 
 
 def starting_at(values: Any) -> Callable[..., Any]:
-    """An initializer with these values."""
+    """An initializer that returns these values."""
     return lambda key, shape, dtype: jnp.broadcast_to(jnp.asarray(values, dtype), shape)
 
 
 def arguments(case: Case) -> dict[str, Any]:
-    """Options of the constructor, with parameters that differ between channels."""
+    """The options of the layer's constructor, with parameters that differ between channels."""
     init = {"scale_init": SCALE, "bias_init": BIAS}
     if case.name == "UnitizedBatchNorm":
         init["alpha_init"] = ALPHA
@@ -307,7 +310,7 @@ def called_with(case: Case) -> tuple[Any, dict[str, Any]]:
 
 
 def assert_outcome(case: Case, y: Any, mean: Any, var: Any) -> None:
-    """Output and running statistics are those of the reference, in the asked dtype and float32."""
+    """Assert that output and running statistics equal the reference and have the right dtypes."""
     assert y.dtype == (case.options["dtype"] or "float64")
     assert mean.dtype == var.dtype == "float32"
     np.testing.assert_allclose(y, case.y, rtol=2e-5, atol=2e-5)

@@ -1,4 +1,4 @@
-"""Evaluates programs of JAX by NumPy, so that small networks run once without compilation."""
+"""Evaluates programs of JAX by NumPy, so that small networks run without compilation."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -17,7 +17,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def evaluated(function: Callable[..., Any], *arguments: Any) -> Any:
-    """`function(*arguments)`; primitives that are not in the table are run by JAX."""
+    """The result of `function(*arguments)`. JAX runs the primitives that are not in the table."""
     program, result = jax.make_jaxpr(function, return_shape=True)(*arguments)
     with np.errstate(all="ignore"):
         outputs = list(_run(program, map(np.asarray, jax.tree.leaves(arguments))))
@@ -101,7 +101,7 @@ def _dot_general(params: dict[str, Any], a: Any, b: Any) -> Any:
 
 
 def _conv(params: dict[str, Any], x: Any, kernel: Any) -> Any:
-    """A convolution as a sum over the positions of the window, each a product of matrices."""
+    """A convolution, as a sum of one matrix product for each position of the window."""
     if params["batch_group_count"] != 1 or np.min(params["padding"]) < 0:
         return None
     numbers, groups = params["dimension_numbers"], params["feature_group_count"]

@@ -1,4 +1,7 @@
-"""The part of PyTorch that the benchmarks use, in NumPy: numbers, or only shapes of layers."""
+"""A substitute for the part of PyTorch that the benchmarks use, in NumPy.
+
+Layers compute only shapes.
+"""
 
 from types import SimpleNamespace
 
@@ -6,7 +9,7 @@ import numpy as np
 
 
 class Tensor(np.ndarray):
-    """An array that says `abs` of itself."""
+    """An array with the method `abs`."""
 
     def abs(self):
         return np.abs(self)
@@ -28,7 +31,7 @@ NUMPY = SimpleNamespace(from_numpy=tensor, cdist=cdist, linalg=SimpleNamespace(n
 
 
 class Shape(tuple):
-    """The shape of a batch, channels second; only equal shapes can be added."""
+    """The shape of a batch, with channels on the second axis. Only equal shapes can be added."""
 
     def __add__(self, other):
         assert self == other, f"{self} + {other}"
@@ -36,7 +39,7 @@ class Shape(tuple):
 
 
 class Module:
-    """A layer as a function of shapes that counts its parameters."""
+    """A layer as a function of shapes, with its number of parameters."""
 
     def __init__(self):
         self.parameters = 0
@@ -48,7 +51,7 @@ class Module:
         return x
 
     def count(self):
-        """Parameters of this layer and of all inside it."""
+        """The number of parameters of this layer and of all layers inside it."""
         inside = [part for part in vars(self).values() if isinstance(part, Module)]
         return self.parameters + sum(part.count() for part in inside)
 

@@ -1,4 +1,4 @@
-"""Primitives of JAX that read or write windows of an array, by NumPy: see `numpy_programs`."""
+"""Primitives of JAX that read or write windows of an array, in NumPy, for `numpy_programs`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ import numpy as np
 
 
 def dynamic_slice(params: dict[str, Any], x: Any, *starts: Any) -> Any:
-    """The window of `x` at clipped starts."""
+    """The window of `x` at the start indices, which are clipped as in JAX."""
     sizes = params["slice_sizes"]
     corner = np.clip(np.array(starts, int), 0, np.subtract(x.shape, sizes))
     return x[tuple(slice(k, k + size) for k, size in zip(corner, sizes, strict=True))]
 
 
 def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
-    """Windows of `x`, or None if a window is not within `x`."""
+    """Windows of `x`, or None if a window extends beyond `x`."""
     numbers, sizes = params["dimension_numbers"], params["slice_sizes"]
     batch = numbers.operand_batching_dims, numbers.start_indices_batching_dims
     windows = _windows(x.shape, sizes, indices, numbers.start_index_map, batch)
@@ -27,7 +27,7 @@ def gather(params: dict[str, Any], x: Any, indices: Any) -> Any:
 
 
 def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
-    """`x` with its windows combined with updates, or None if a window is not within `x`."""
+    """`x` after its windows are combined with updates, or None if a window extends beyond `x`."""
 
     def scattered(params: dict[str, Any], x: Any, indices: Any, updates: Any) -> Any:
         numbers, first = params["dimension_numbers"], indices.ndim - 1
@@ -49,7 +49,7 @@ def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
 def _windows(
     shape: Sequence[int], sizes: Sequence[int], indices: Any, to: Sequence[int], batch: Any
 ) -> list[tuple[slice, ...]]:
-    """The window at each of the indices; None if a window is not within the array."""
+    """The window at each index, or None if a window extends beyond the array."""
     windows = []
     for place in np.ndindex(indices.shape[:-1]):
         start = np.zeros(len(shape), int)

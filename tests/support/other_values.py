@@ -1,4 +1,4 @@
-"""Settings that differ in one field, for tests that digests of settings tell them apart."""
+"""Settings that differ in one field, for tests that such settings have different digests."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def with_one_other_value(settings: Any) -> Iterator[tuple[str, Any]]:
-    """For each field of a dataclass, its name and the settings with another value of the field."""
+    """For each field of a dataclass: its name, and the settings with another value of the field."""
     for field in dataclasses.fields(settings):
         value = other(getattr(settings, field.name))
         yield field.name, dataclasses.replace(settings, **{field.name: value})
 
 
 def other(value: Any) -> Any:
-    """Another value of the same type, or a number in place of None."""
+    """Another value of the same type, or a number instead of None."""
     match value:
         case bool():
             return not value

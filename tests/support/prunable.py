@@ -1,8 +1,8 @@
 """Small networks of every kind that can be pruned, as plain functions of a dictionary of arrays.
 
-A block is `block(rng, shape) -> (params, apply, shape)`: it maps images of one `(h, w, c)` to
-images of another, and takes all widths from its parameters. All arrays are drawn, including running
-statistics and biases, so that no array is zero.
+A block is a function `block(rng, shape) -> (params, apply, shape)`. Its `apply` maps images of the
+first shape `(h, w, c)` to images of the second shape, and takes all widths from the parameters. All
+arrays are random, including running statistics and biases, so that no array is zero.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Network(NamedTuple):
 def network(
     seed: int, blocks: Sequence[Block], shape: Shape = (4, 4, 2), batch: int = 2
 ) -> Network:
-    """The blocks one after the other, on random images."""
+    """A network of these blocks, with random images as input."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(batch, *shape))
     params, functions = {}, []
@@ -71,7 +71,7 @@ def normalize(p: dict, x: jax.Array) -> jax.Array:
 
 
 def conv_relu(rng, shape, *, width=6, size=3):
-    """Convolution with bias."""
+    """Convolution with bias and ReLU."""
     h, w, c = shape
     params = {"w": kernel(rng, size, size, c, width), "b": rng.normal(size=width)}
 
@@ -157,7 +157,7 @@ def zero_padding(rng, shape, *, stride, width):
 
 
 def pre_activation(rng, shape, *, inside=4):
-    """Normalization, ReLU and convolution, twice, and the raw input."""
+    """Two rounds of normalization, ReLU and convolution, added to the input."""
     c = shape[-1]
     params = {
         "n1": norm(rng, c),
@@ -174,7 +174,7 @@ def pre_activation(rng, shape, *, inside=4):
 
 
 def bottleneck(rng, shape, *, inside=4, groups=1):
-    """1×1, 3×3 and 1×1; with `groups` the block of ResNeXt."""
+    """Convolutions of size 1×1, 3×3 and 1×1. With `groups`, this is the block of ResNeXt."""
     width = shape[-1]
     blocks = [
         partial(conv_norm, width=inside, size=1),
@@ -196,7 +196,7 @@ def grouped(rng, shape, *, width=6, groups=2):
 
 
 def separable(rng, shape, *, width=6, multiplier=1):
-    """MobileNet's block: a depthwise convolution and one of 1×1."""
+    """MobileNet's block: a depthwise convolution and a 1×1 convolution."""
     h, w, c = shape
     inner = c * multiplier
     params = {
@@ -214,7 +214,7 @@ def separable(rng, shape, *, width=6, multiplier=1):
 
 
 def dense_block(rng, shape, *, growth=4, layers=2):
-    """DenseNet's: every layer sees all before it."""
+    """DenseNet's block: every layer reads the outputs of all earlier layers."""
     h, w, c = shape
     made = [conv_norm(rng, (h, w, c + i * growth), width=growth) for i in range(layers)]
 
@@ -243,7 +243,7 @@ def squeeze_excitation(rng, shape, *, inside=4):
 
 
 def u_net(rng, shape, *, inside=6):
-    """Down, a convolution, up by nearest neighbours, and concatenation with the input."""
+    """Pooling, a convolution, upsampling by nearest neighbours, concatenation with the input."""
     h, w, c = shape
     inner, function, _ = conv_norm(rng, (h // 2, w // 2, c), width=inside)
 
@@ -256,7 +256,7 @@ def u_net(rng, shape, *, inside=6):
 
 
 def scanned(rng, shape, *, inside=4, layers=2):
-    """Residual layers of one shape, their parameters stacked."""
+    """Residual layers of one shape in a scan, with stacked parameters."""
     c = shape[-1]
     params = {
         "in": kernel(rng, layers, 1, 1, c, inside),
@@ -273,7 +273,7 @@ def scanned(rng, shape, *, inside=4, layers=2):
 
 
 def shared(rng, shape, *, width=6):
-    """One layer used twice between two others."""
+    """One layer that is used twice, between two other layers."""
     c = shape[-1]
     params = {
         "in": kernel(rng, c, width),
@@ -291,7 +291,7 @@ def shared(rng, shape, *, width=6):
 
 
 def flat_head(rng, shape, *, hidden=6):
-    """A map flattened into dense layers."""
+    """A feature map that is flattened for dense layers."""
     params = {
         "w1": kernel(rng, int(np.prod(shape)), hidden),
         "b1": rng.normal(size=hidden),
@@ -336,7 +336,8 @@ def halves(x):
     return x * jnp.concatenate([jax.nn.sigmoid(x[..., c:]), x[..., :c]], -1)
 
 
-# These blocks mix their input channels, so the channels cannot be counted afterwards.
+# Channels before these blocks cannot be removed. By name: the block, and the primitive that
+# prevents the removal.
 UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "softmax": (lambda x: jax.nn.softmax(x, -1), "reduce_max"),
     "layer norm": (layer_norm, "reduce_sum"),
@@ -347,7 +348,7 @@ UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
 }
 
 MODELS: dict[str, tuple[Sequence[Block], Sequence[int]]] = {
-    # name: blocks, and the sizes of the groups in order of the parameters
+    # by name: the blocks, and the sizes of the groups in the order of the parameters
     "mlp": ((flat_head,), (6,)),
     "vgg": ((conv_relu, max_pool, conv_norm, flat_head), (6, 6, 6)),
     "resnet, projection": (
@@ -402,12 +403,12 @@ BLOCKS: Sequence[Block] = (
 
 
 def padded(rng, shape):
-    """A residual block with two zero channels on either side of its shortcut."""
+    """A residual block whose shortcut has two additional zero channels on each side."""
     return residual(rng, shape, shortcut=zero_padding, width=shape[-1] + 4)
 
 
 def random_network(seed: int) -> Network:
-    """Two to four blocks drawn from all of the above, now and then one that cannot be cut."""
+    """A network of random blocks, some of which prevent the removal of channels."""
     rng = np.random.default_rng(seed)
     pool = (*BLOCKS, padded)
     blocks = [pool[i] for i in rng.integers(len(pool), size=rng.integers(1, 4))]

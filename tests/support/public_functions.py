@@ -1,4 +1,4 @@
-"""All public functions, each with example arguments where it is one of arrays."""
+"""All public functions, with example arguments for functions of arrays."""
 
 import inspect
 import types
@@ -28,7 +28,7 @@ KERNEL = np.random.default_rng(3).normal(size=(3, 3, 2, 5))
 X0, X1 = jnp.asarray(X[:2]), jnp.asarray(X[2:])
 HALVES = [jaxnorm.batch_statistics(x) for x in (X0, X1)]
 
-# Functions of arrays: positional example arguments, and the options that fix shapes or branches.
+# Functions of arrays: example arguments, and the options that determine shapes or branches.
 NUMERICAL = {
     jaxnorm.recenter: ((X,), {}),
     jaxnorm.rescale: ((X,), {}),
@@ -143,7 +143,7 @@ NUMERICAL = {
     geometry.ranks.full_rank_reachable: ((X,), {}),
     geometry.ranks.full_rank_probability: ((X[:3, :2], X[3:5, 2:]), {}),
 }
-# Functions of Python numbers, of a key, or of other functions: tested on their own.
+# Functions of Python numbers, of a key, or of other functions, which other tests call.
 OTHERS = {
     jaxnorm.shift.emd,
     jaxnorm.shift.emd_critic,

@@ -1,4 +1,8 @@
-"""Random networks of many kinds of block, pruned at random: pruning equals masking, or fails."""
+"""Random networks with many kinds of block, for tests of pruning.
+
+A network is pruned at random. The smaller network must equal the masked network, or pruning must
+fail with a reason.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -35,15 +39,15 @@ CHANGING = {
     *RANDOM,
     *COUNTING.strip().replace("\n    ", " ").split(", "),
 }
-"""Whose program may be another at other widths: it computes with one, or writes down how many."""
+"""Blocks whose program may change with the widths, because it computes with a width or a count."""
 NOT_DIFFERENTIABLE = {"while", "clamp"}
-"""By JAX: a loop of unknown length backwards, and bounds that are parameters."""
+"""Blocks that JAX cannot differentiate with respect to all parameters."""
 WRONG = ("crash", "unclear", "refused without reason", "wrong")
 REMOVED, TOLERANCE = 0.4, 1e-12
 
 
 class RandomNetwork(NamedTuple):
-    """`apply(params, x)`, and the kinds of its blocks."""
+    """A network `apply(params, x)`, and the kinds of its blocks."""
 
     apply: Callable[..., Any]
     params: dict[str, Any]
@@ -52,7 +56,7 @@ class RandomNetwork(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The outcome for a network, the error beside the masked network, and the message."""
+    """The kind of outcome, the difference from the masked network, and the error message."""
 
     kind: str
     error: float = 0.0
@@ -60,7 +64,11 @@ class Outcome(NamedTuple):
 
 
 def random_network(seed: int) -> RandomNetwork:
-    """One to three blocks each of images, tokens and vectors, or of the last of these; a head."""
+    """A random network of up to three stages and a head.
+
+    The stages are images, tokens and vectors, or only the last of them. Each stage has one to three
+    blocks.
+    """
     rng = np.random.default_rng(seed)
     stages = list(STAGES)[rng.integers(len(STAGES)) :]
     inputs = {
@@ -72,7 +80,7 @@ def random_network(seed: int) -> RandomNetwork:
 
 
 def random_transformer(seed: int) -> RandomNetwork:
-    """An embedding, one to four blocks with norms over channels, a norm and a head."""
+    """A random transformer of one to four blocks with norms over channels."""
     rng = np.random.default_rng(seed)
     drawn = lambda kinds: list(kinds.items())[rng.integers(len(kinds))]  # noqa: E731
     kinds = [drawn(_embeddings(rng)), *(drawn(STREAMS) for _ in range(rng.integers(1, 5)))]
@@ -88,7 +96,7 @@ def _network(
 ) -> RandomNetwork:
     y, params, functions, kinds = jax.eval_shape(jnp.asarray, x), {}, {}, []
     for number, (kind, (arrays, function)) in enumerate(blocks):
-        if y.shape[-1] % 2 and kind in ALL:  # many blocks halve their channels
+        if y.shape[-1] % 2 and kind in ALL:  # many blocks need an even number of channels
             kind, (arrays, function) = "dense", DENSE["dense"]
         name = f"{number} {kind}"
         params[name] = drawn_arrays(rng, arrays, drawn_sizes(rng, y.shape))
@@ -120,8 +128,8 @@ def _random_kinds(rng: np.random.Generator, stages: list[str]) -> Iterator[tuple
 def outcome(network: RandomNetwork, seed: int, *, resize: bool = False) -> Outcome:
     """The outcome of removing 40 % of the network's channels, drawn at random.
 
-    With `resize`, channels under a norm over channels are removed, too. The outcome of an error
-    that rounding of the masked network's parameters explains is "rounding".
+    With `resize`, channels that a norm reads are also removed. If a change of the masked network's
+    parameters by rounding would cause an error of the same size, the outcome is "rounding".
     """
     try:
         found = _outcome(network, seed, resize)
@@ -162,9 +170,10 @@ def _outcome(network: RandomNetwork, seed: int, resize: bool) -> Outcome:
 
 
 def rounding_error(network: RandomNetwork) -> float:
-    """The change of outputs and gradients when parameters move by one unit of rounding.
+    """The change of outputs and gradients if parameters change by one unit of rounding.
 
-    Each parameter moves up, down or not at all; the largest change of three draws counts.
+    Each parameter is increased, decreased or unchanged at random. The result is the largest change
+    of three random draws.
     """
     apply, params, x, kinds = network
     rng = np.random.default_rng(0)
@@ -184,7 +193,7 @@ def rounding_error(network: RandomNetwork) -> float:
 
 
 def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
-    """The gradient of a sum over the outputs of `apply`, each with a different weight."""
+    """The gradient of a weighted sum of the outputs of `apply`, with different weights."""
 
     def total(params: Any, x: Any) -> Any:
         outputs = jax.tree.leaves(apply(params, x))
@@ -202,7 +211,7 @@ def drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
 
 
 def difference(found: Any, expected: Any) -> float:
-    """The largest error, relative to the largest value of an array."""
+    """The largest error of an element, relative to the largest element of its array."""
 
     def of_array(a: Any, b: Any) -> float:
         error = np.abs(np.asarray(a) - np.asarray(b)).max() / max(1e-3, np.abs(b).max())

@@ -2,11 +2,11 @@
 
     unshare --mount python read_only.py FOLDER COMMAND
 
-The run works in a small disk of its own. As soon as the first file that matches the command's
-pattern exists, a read-only view of the disk takes its place: every file that is opened later is
-refused, as after an error of the disk. The program prints one object of JSON with the status and
-the output of that run, the files that cannot be read as JSON, and whether the same command, on a
-disk that can be written again, ends with the numbers of an undisturbed run.
+The command runs on its own small disk. As soon as a file that matches the command's pattern exists,
+a read-only view replaces the disk, as after an error of the disk. Every later attempt to open a
+file for writing then fails. The program prints one object of JSON with the status and the output of
+the command, and the files that are not valid JSON. The object also says whether the same command,
+on a writable disk, then ends with the numbers of an undisturbed run.
 """
 
 import json
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools import random_kills
 
-# The arguments of each command, and a file that exists in the middle of its run.
+# The arguments of each command, and a pattern of a file that exists in the middle of its run.
 COMMANDS = {
     "train": ("digits-mlp --epochs 4 --drops 0.5", "seed-0/metrics.jsonl"),
     "prune": ("--epochs 1 --seeds 1 --images 64 --batch-sizes 1", "run/seed-0/metrics.jsonl"),
@@ -31,7 +31,7 @@ def mount(*arguments: str) -> None:
 
 
 def half_written(out: Path) -> list[str]:
-    """Files of results that are not whole."""
+    """Files of results that are not valid JSON."""
     found = []
     for path in [*out.rglob("*.json"), *out.rglob("*.jsonl")]:
         lines = [path.read_text()] if path.suffix == ".json" else path.read_text().splitlines()
@@ -43,7 +43,7 @@ def half_written(out: Path) -> list[str]:
 
 
 def interrupted_by(disk: Path, view: Path, command: str) -> tuple[int, float]:
-    """The status of a command whose disk becomes read-only in the middle, and when it ends."""
+    """The status of a command whose disk becomes read-only, and its seconds until it ends."""
     process = random_kills.start(command, disk / "out")
     while process.is_alive() and not any((disk / "out").glob(COMMANDS[command][1])):
         time.sleep(0.005)
@@ -53,7 +53,7 @@ def interrupted_by(disk: Path, view: Path, command: str) -> tuple[int, float]:
 
 
 def main(folder: Path, command: str) -> None:
-    """Run the command whole, then on the disk that becomes read-only, then again."""
+    """Run the command undisturbed, on a disk that becomes read-only, and again on this disk."""
     random_kills.COMMANDS[command] = COMMANDS[command][0]
     random_kills.import_commands(folder / "compiled")
     assert random_kills.status_of(random_kills.start(command, folder / "whole")) == 0
@@ -63,7 +63,7 @@ def main(folder: Path, command: str) -> None:
     mount("-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk))
     mount("--bind", str(disk), str(view))
     mount("-o", "remount,bind,ro", str(view))
-    log = folder / "out.log"  # outside the disk, so that the output is read whole
+    log = folder / "out.log"  # outside the disk, so that it stays writable
     (disk / "out.log").symlink_to(log)
     (status, seconds), said = interrupted_by(disk, view, command), log.read_text()
     damaged = half_written(disk / "out")

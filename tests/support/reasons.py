@@ -1,4 +1,4 @@
-"""Reports of `fixed_channels` on channels inside a network."""
+"""Selects the reports of `fixed_channels` about channels inside a network."""
 
 from typing import Any
 
@@ -6,6 +6,6 @@ from pruning.channels import FixedChannels, fixed_channels
 
 
 def pinning(*arguments: Any, resize: bool = False) -> tuple[FixedChannels, ...]:
-    """All reports but those of inputs and outputs."""
+    """All reports except reports about inputs and outputs."""
     reports = fixed_channels(*arguments, resize=resize)
     return tuple(report for report in reports if report.primitive not in ("input", "output"))

@@ -1,7 +1,8 @@
-"""Results of small runs, recorded in `tests/recorded`, so that no number changes unseen.
+"""Compares results of small runs with `tests/recorded`, so that no number changes unnoticed.
 
-A recorded result says what the code gave, not that it is right: tests by hand say that. After a
-change that is meant, `RECORD=1 pytest TEST` writes the record anew; look at the difference.
+A record stores what the code returned. It does not prove that the result is right; other tests
+compare results with numbers computed by hand. After an intended change, `RECORD=1 pytest TEST`
+updates the record. Check the difference before you commit it.
 """
 
 import json
@@ -20,9 +21,9 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def assert_as_recorded(name: str, result: Any, *, rtol: float = 1e-4, atol: float = 1e-7) -> None:
-    """Compare a result of plain types or arrays with its record, numbers within tolerances.
+    """Compare a result of plain types or arrays with its record, with tolerances for numbers.
 
-    Numbers within texts have the same tolerances, or one unit of their last digit.
+    Numbers inside strings have the same tolerances, but at least one unit of the last digit.
     """
     path = FOLDER / f"{name}.json"
     if os.environ.get("RECORD"):
@@ -33,14 +34,14 @@ def assert_as_recorded(name: str, result: Any, *, rtol: float = 1e-4, atol: floa
 
 
 CHANGING = ("seconds", "date", "command", "environment")
-LONGEST = 72  # characters of an array that is recorded whole
+LONGEST = 72  # the largest number of characters of an array that is recorded whole
 
 
 def condense(value: Any, *left_out: str) -> Any:
-    """A result for a record: no times, versions or keys that are named, and no long arrays.
+    """A result for a record, without times, versions, the keys `left_out` and long arrays.
 
-    In place of an array stand its shape, its mean, its deviation, and its covariance with the
-    cosine of a place's number, which tells orders apart.
+    A long array is replaced by its shape, its mean, its standard deviation, and its covariance with
+    cos(1), cos(2), … The covariance changes if the order of the elements changes.
     """
     value = files.plain(value)
     if isinstance(value, dict):
@@ -64,7 +65,7 @@ def _is_numeric(value: list) -> bool:
 
 
 def difference(new: Any, old: Any, rtol: float, atol: float) -> str:
-    """Where two values of plain types first differ, and how; "" if they do not."""
+    """The first difference between two values of plain types, or "" if they are equal."""
     same, pairs = True, []
     match new, old:
         case dict(), dict() if list(new) == list(old):
@@ -96,7 +97,7 @@ def _same_text(new: str, old: str, rtol: float, atol: float) -> bool:
 
 
 def _last_unit(number: str) -> float:
-    """One unit of the last digit of a number with a point; 0 for an integer."""
+    """One unit of the last digit of a number with a decimal point, or 0 for an integer."""
     mantissa, _, exponent = number.partition("e")
     _, point, fraction = mantissa.partition(".")
     return 10.0 ** (int(exponent or 0) - len(fraction)) if point else 0.0

@@ -1,4 +1,4 @@
-"""The recorded finding of every check, and the difference of a finding with the same key."""
+"""Compares the findings of checks with the recorded findings of the same random key."""
 
 import json
 import math
@@ -9,13 +9,13 @@ from geometry.claims import Claim, Computed
 from geometry.claims._findings import Finding
 from tools.results import ROOT
 
-STANDARD_ERRORS = 6.0  # tolerance for the difference of two estimates
-ROUNDING = 1e-3  # relative tolerance of computed values, many of which are float32
+STANDARD_ERRORS = 6.0  # of the difference of two estimates
+ROUNDING = 1e-3  # the relative tolerance of computed values, many of which are float32
 
 
 @cache
 def recorded() -> dict[tuple[str, str, str], dict[str, Any]]:
-    """The numbers of seed 0 by paper, claim and what is checked."""
+    """The recorded numbers of seed 0, by paper, claim and checked quantity."""
     path = ROOT / "docs" / "results" / "theorems" / "results.json"
     return {
         (claim["paper"], claim["name"], check["what"]): check
@@ -25,7 +25,7 @@ def recorded() -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def difference(claim: Claim, found: Finding) -> str:
-    """A description of the part of a finding that differs from the record; "" if none does."""
+    """The numbers of a finding that differ from the record, or "" if there are none."""
     row = recorded()[claim.paper, claim.name, found.check.what]
     pairs = {"estimate": (found.estimate, row["estimate"], allowed(found, row["stderr"]))}
     pairs["prediction"] = (found.predicted, row["prediction"], ROUNDING * abs(row["prediction"]))
@@ -40,7 +40,7 @@ def difference(claim: Claim, found: Finding) -> str:
 
 
 def allowed(found: Finding, stderr: float) -> float:
-    """The allowed difference from a recorded estimate, whose standard error is `stderr`."""
+    """The allowed difference from a recorded estimate with the standard error `stderr`."""
     if isinstance(found.check, Computed):
         return found.check.tolerance + ROUNDING * abs(found.estimate)
     return STANDARD_ERRORS * math.hypot(found.stderr, stderr)

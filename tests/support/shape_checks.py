@@ -1,7 +1,7 @@
-"""Arguments are checked where a signature has arrays, and nowhere else.
+"""Checks arguments only of functions whose signature has arrays.
 
-jaxtyping's import hook wraps every function of a package. Functions inside functions are wrapped
-again at each call, which took half of the time of all tests.
+jaxtyping's import hook would wrap every function of a package. It would wrap functions inside
+functions again at each call, which would take half of the time of all tests.
 """
 
 import ast
@@ -11,7 +11,7 @@ from jaxtyping import _import_hook
 
 
 class _Arrays(_import_hook.JaxtypingTransformer):
-    """Leaves functions without arrays, and functions inside functions, unchecked."""
+    """Does not check functions without arrays, nor functions inside functions."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:  # noqa: N802, ast's
         inside = any(isinstance(parent, ast.FunctionDef) for parent in self._parents)
@@ -34,5 +34,5 @@ def _has_arrays(node: ast.FunctionDef) -> bool:
 
 
 def begin() -> None:
-    """Start the checks; must be called before the packages are imported."""
+    """Start the checks. Call `begin` before the packages are imported."""
     _import_hook.JaxtypingTransformer = _Arrays

@@ -1,4 +1,4 @@
-"""Tiny training runs, and the output that a user would see."""
+"""Tiny training runs, with the output that a user would see."""
 
 import signal
 from typing import Any
@@ -15,7 +15,7 @@ SMALL = replace(PRESETS["digits-mlp"][1], epochs=3, drops=(), batch_size=16)
 
 
 def random_images():
-    """Random images, whose last training batch and last test chunk are not full."""
+    """A data set of random images, whose last training batch and last test chunk are not full."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((85, 4, 4, 1)).astype(np.float32)
     y = (x.sum((1, 2, 3)) > 0).astype(np.int32)
@@ -28,7 +28,7 @@ def compiled(recipe, images, devices=1, **layout):
 
 
 def first_state(program, steps, seeds=(0,)):
-    """The state after the first steps of the first epoch."""
+    """The state of training after the first steps of the first epoch."""
     batches = program.batches(seeds, 0, 0)
     return program.advance(program.init_state(seeds), batches, seeds, steps)
 
@@ -39,7 +39,7 @@ def with_steps_per_call(program, steps):
 
 
 class View:
-    """Records what a user would see, and interrupts the run after a step."""
+    """Records the output that a user would see, and interrupts the run after a step."""
 
     def __init__(self, interrupt_after=None):
         self.lines, self.steps, self.interrupt_after = [], [], interrupt_after
@@ -55,7 +55,7 @@ class View:
 
 
 def train_one(program, out, view: Any = None, seeds=(0,)):
-    """The lines of the first seed's epochs."""
+    """Train one network, and return the lines of metrics of the first seed."""
     view = view or View()
     return loop.train(program, seeds, out, view, view.interrupted).lines[0]
 

@@ -1,4 +1,4 @@
-"""Language models pruned at random, the same models with zeros, and logits of a folder."""
+"""Randomly pruned language models, masked models to compare with, and logits of a model."""
 
 import json
 import math
@@ -16,7 +16,7 @@ from experiments.language.removal import Selection
 
 
 def ours(folder: Path, tokens: np.ndarray) -> np.ndarray:
-    """Logits of one sequence by our decoder."""
+    """The logits of one sequence, computed by the project's decoder."""
     model = read(folder)
     params = {name: model.read(name) for name in model.tensors}
     batch = jnp.asarray(tokens)[None]
@@ -24,7 +24,7 @@ def ours(folder: Path, tokens: np.ndarray) -> np.ndarray:
 
 
 def read(folder: Path) -> Model:
-    """The model of a folder, its names checked."""
+    """The model in a folder, after a check of its names."""
     _, model = choice.read_model(folder)
     return model
 
@@ -32,10 +32,13 @@ def read(folder: Path) -> Model:
 def random_selection(
     model: Architecture, rng: np.random.Generator, *, share: float = 0.0
 ) -> Selection:
-    """At least a share of each kind of units, different in each layer, valid for `transformers`."""
+    """A random selection of units that differs between layers, and that `transformers` accepts.
+
+    At least the fraction `share` of each kind of units is kept.
+    """
     whole = removal.counts(model)
     smaller = [int(rng.integers(max(1, math.ceil(share * n)), n + 1)) for n in whole]
-    if model.traits.divides:  # the heads must divide the hidden width
+    if model.traits.divides:  # the number of heads must divide the hidden width
         heads = smaller[1] * (model.heads // model.groups)
         largest = model.hidden // heads
         smaller[3] = heads * int(rng.integers(max(1, math.ceil(share * largest)), largest + 1))
@@ -65,9 +68,9 @@ def masked(
     model: Architecture,
     selection: Selection,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The old model with zeros at removed units, and without removed layers.
+    """The model before pruning with zeros at removed units, and without the removed layers.
 
-    Removed experts are not set to zero; instead, no token is sent to them.
+    Removed experts are not set to zero, but get no tokens.
     """
     if model.traits.gpt2:
         return masked_gpt2(config, weights, selection)
@@ -93,7 +96,7 @@ def masked(
 def masked_gpt2(
     config: dict[str, Any], weights: dict[str, np.ndarray], selection: Selection
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The masked model of GPT-2, whose units are those of its perceptrons."""
+    """The masked model of a GPT-2, in which only layers and units of perceptrons are removed."""
     places = {f"transformer.h.{layer}.": i for i, layer in enumerate(selection.layers)}
     found = {}
     for name, array in weights.items():
@@ -116,7 +119,7 @@ OF_EXPERTS = {
 
 
 def axes(name: str) -> tuple[str, ...]:
-    """The units of each axis of a tensor in a file."""
+    """The kind of units along each axis of a tensor in a file."""
     if ".experts." in name:
         kind = name.split(".")[-2]
         return next(found for names, found in OF_EXPERTS.items() if kind in names)
@@ -126,7 +129,10 @@ def axes(name: str) -> tuple[str, ...]:
 
 
 def mask(name: str, array: np.ndarray, remaining: dict[str, np.ndarray]) -> np.ndarray:
-    """The array with removed units at zero; norms are unchanged, as their input is then zero."""
+    """The array with zeros at removed units.
+
+    Scales of norms are unchanged, because the inputs of norms are zero at removed units.
+    """
     array = array.copy()
     for axis, unit in enumerate(axes(name)):
         if unit in remaining and name not in removal.NORMS:
@@ -136,7 +142,7 @@ def mask(name: str, array: np.ndarray, remaining: dict[str, np.ndarray]) -> np.n
 
 
 def write(model: Model, config: dict[str, Any], selection: Selection, out: Path) -> Path:
-    """The smaller model's folder, in several shards."""
+    """Write the smaller model to a folder, in several shards."""
     plan = cutting.plan(model, selection, None, repaired=False)
     out.mkdir()
     arrays = cutting.arrays(plan, {}, lambda _: None)

@@ -1,4 +1,4 @@
-"""PyTorch's files of three arrays, or of any pickle, written without PyTorch."""
+"""Writes files in PyTorch's formats, of three arrays or of any pickle, without PyTorch."""
 
 import io
 import pickle
@@ -15,7 +15,7 @@ BIAS, MATRIX = (RNG.normal(size=s).astype(np.float32) for s in ((5,), (4, 7)))
 
 
 class Storage:
-    """What `persistent_id` writes as PyTorch writes a storage."""
+    """An array that is pickled like a storage of PyTorch."""
 
     def __init__(self, key, array, old):
         self.pid = ("storage", Name("torch", "FloatStorage"), key, "cpu", array.size)
@@ -23,7 +23,7 @@ class Storage:
 
 
 class Name:
-    """A global of the pickle, by name: neither module need exist."""
+    """A global name in a pickle. Its module need not exist."""
 
     def __init__(self, module, name):
         self.module, self.name = module, name

@@ -1,4 +1,4 @@
-"""What an HTML page links to, loads and names."""
+"""Finds the links, the loaded files and the anchors of an HTML page."""
 
 import re
 from html.parser import HTMLParser
@@ -10,7 +10,11 @@ CSS_URL = re.compile(r"(?:url\(|@import)\s*[\"']?([^\"')\s;]+)")
 
 
 class Page(HTMLParser):
-    """`links` are followed by a click, `loads` come with the page, `names` are its anchors."""
+    """An HTML page.
+
+    `links` are the addresses of links, `loads` the addresses of loaded files, and `names` the
+    anchors.
+    """
 
     def __init__(self, text: str):
         super().__init__()
@@ -39,12 +43,12 @@ class Page(HTMLParser):
 
 
 def is_local(address: str) -> bool:
-    """Whether an address needs only files of the site."""
+    """Whether an address is inside the site."""
     parts = urlsplit(address)
     return parts.scheme in ("", "data") and not parts.netloc
 
 
 def target(page: Path, address: str) -> tuple[Path, str]:
-    """File and anchor that a local address means on `page`."""
+    """The file and the anchor of a local address that is used on `page`."""
     parts = urlsplit(address)
     return (page.parent / unquote(parts.path)).resolve() if parts.path else page, parts.fragment

@@ -1,4 +1,4 @@
-"""Counts the cost of a network in its traced program, and measures the time of a call."""
+"""Counts the operations and bytes of a network, and measures the time of a call."""
 
 import math
 import time
@@ -28,10 +28,7 @@ RUNS = 10
 
 
 class Timing(NamedTuple):
-    """The cost of a compiled call on a batch.
-
-    The cost is the time in milliseconds, the samples per second, and the bytes of memory.
-    """
+    """The time, the samples per second and the bytes of memory of a compiled call on a batch."""
 
     milliseconds: float
     samples_per_second: float
@@ -64,11 +61,12 @@ class Cost(NamedTuple):
 def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] = ()) -> Cost:
     """The cost of `apply(params, *inputs)`, with the time of a call at each of `batch_sizes`.
 
-    Multiply-accumulates are counted analytically, as in publications. Multiply-accumulates with the
-    zeros of a convolution's padding are counted. Elementwise operations are not counted. If a
-    program has branches, only the branch with the most multiply-accumulates is counted. The body of
-    a loop is counted once if the number of iterations is not known. Published numbers are for one
-    image; to get comparable numbers, pass a batch of one image.
+    Multiply-accumulates are computed from the shapes in the traced program, as in publications.
+    Multiply-accumulates with the zeros of a convolution's padding are counted. Elementwise
+    operations are not counted. If a program has branches, only the branch with the most
+    multiply-accumulates is counted. The body of a loop is counted once if the number of iterations
+    is not known. Published numbers are for one image. For comparable numbers, pass a batch of one
+    image.
 
     Timings are measured on the host, so `jit` or `grad` cannot trace a call with `batch_sizes`. A
     call without `batch_sizes` can be traced. Each timing is the median of ten calls of the compiled
@@ -79,7 +77,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
       apply: A function that JAX can trace, such as a model in evaluation mode.
       params: Any tree of arrays. Running statistics in `params` are also counted.
       inputs: The other arguments of `apply`, with samples on the first axis. Without `batch_sizes`,
-        `jax.ShapeDtypeStruct` may stand for arrays.
+        `jax.ShapeDtypeStruct` may replace arrays.
       batch_sizes: The batch sizes to measure. For each batch size, the first axis of `inputs` is
         repeated or cut to this size.
 

@@ -26,7 +26,7 @@ from pruning.channels._removal.resizing import resized
 Widths = Sequence[int]
 """The number of remaining channels of each group."""
 Product = tuple[int, Sequence[Vector]]
-"""A factor, and the channel ids of the axes whose sizes are multiplied by this factor."""
+"""A factor and the channel ids of some axes; the product is the factor times the axes' sizes."""
 
 
 def cost_at(
@@ -39,17 +39,17 @@ def cost_at(
     """A function that returns the cost of the network at given numbers of channels per group.
 
     The returned cost equals the result of `cost` for the smaller network, but the smaller network
-    is not traced. If a product reads only some channels of a group, the count assumes that the same
-    fraction of these channels is removed as of the group. If a `cond` has several branches, the
-    function counts the branch that is most expensive in the whole network. If a norm reads removed
-    channels, `resized` adds operations for the removed channels, which `cost_at` does not count.
-    With `batch_sizes`, every call of the returned function compiles the smaller network by
+    is not traced. If a product reads only a part of the channels of a group, the count assumes that
+    the part loses the same fraction of its channels as the group. If a `cond` has several branches,
+    the function counts the branch that is most expensive at the original widths. If a norm reads
+    removed channels, `resized` adds operations for the removed channels, which `cost_at` does not
+    count. With `batch_sizes`, every call of the returned function compiles the smaller network by
     `resized`, and times this network as `cost` does.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
       params: The tree from which the groups were read. Without `batch_sizes`,
-        `jax.ShapeDtypeStruct` may stand for arrays.
+        `jax.ShapeDtypeStruct` may replace arrays.
       groups: All or some groups of `coupled_channels`.
       inputs: The other arguments of `apply`.
       batch_sizes: The batch sizes to measure, as for `cost`.
@@ -107,7 +107,7 @@ def check_widths(groups: Sequence[ChannelGroup], widths: Widths) -> None:
 
 
 class Products:
-    """Products of axis sizes; each product is a function of the widths of groups."""
+    """Products of sizes of axes, as functions of the widths of groups."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Products:
         count, longest = len(products), max((len(axes) for _, axes in products), default=0)
         self.factors = np.array([factor for factor, _ in products], np.int64)
         self.slopes = np.zeros((count, longest, len(groups) + 1))
-        # the entry for axes without a channel group, and for missing axes
+        # The last entry belongs to no group; its slope is 1 at missing axes.
         self.slopes[:, :, -1] = 1
         for i, (_, axes) in enumerate(products):
             for k, axis in enumerate(axes):
@@ -138,7 +138,7 @@ class Products:
 
 
 def _macs(sets: UnionFind, program: Program, arguments: Values, factor: int = 1) -> list[Product]:
-    """The multiply-accumulates of products and convolutions, as products of axis sizes."""
+    """The multiply-accumulates of matrix products and convolutions, as products of axis sizes."""
     products: list[Product] = []
 
     def step(eqn: Equation, values: Values) -> list[ChannelIds]:

@@ -1,7 +1,7 @@
-"""Finds the widths of a group that save cost on a device, by timing or by compiling.
+"""Finds the widths of a group that save cost on a device. The cost is timed, or read from XLA.
 
-Hardware computes blocks of channels, called tiles, at once, so a network with slightly fewer
-channels may cost as much as the whole network, or more.
+Hardware computes a block of channels, called a tile, at once. Therefore a network with slightly
+fewer channels may cost as much as the whole network, or more.
 """
 
 import re
@@ -34,9 +34,9 @@ Measure = Callable[[Sequence[Executable]], Sequence[float]]
 
 
 def compiled_flops(programs: Sequence[Executable]) -> list[float]:
-    """The number of floating-point operations that the compiler counts.
+    """The number of floating-point operations of each program, as the compiler counts them.
 
-    The count only approximates the time, because no program runs.
+    No program runs, so the number only roughly predicts the time.
 
     Raises:
       ValueError: The compiler does not report a number of operations.
@@ -45,9 +45,9 @@ def compiled_flops(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
-    """The number of bytes that a program reads and writes, as the compiler counts.
+    """The number of bytes that each program reads and writes, as the compiler counts them.
 
-    The count only approximates the time, because no program runs.
+    No program runs, so the number only roughly predicts the time.
 
     Raises:
       ValueError: The compiler does not report a number of bytes.
@@ -56,12 +56,11 @@ def compiled_bytes(programs: Sequence[Executable]) -> list[float]:
 
 
 def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
-    """The number of cycles that a TPU's compiler estimates for tiles of channels.
+    """The number of cycles of each program, as a TPU's compiler estimates them.
 
-    The count only approximates the time, because no program runs.
-
-    The number of operations and bytes grows in proportion to the width, but a TPU computes in tiles
-    of 128 channels. The cycles of a kernel inside a loop count once.
+    No program runs, so the number only roughly predicts the time. A TPU computes in tiles of 128
+    channels. The estimated cycles depend on the number of tiles; the numbers of operations and
+    bytes do not. The cycles of a kernel inside a loop count once.
 
     Raises:
       ValueError: The compiler estimates no cycles. Compilers for CPUs and GPUs do not estimate
@@ -100,7 +99,7 @@ def widths_for(
     on the present device. For another device, pass shapes on a topology of
     `jax.experimental.topologies` as `jax.ShapeDtypeStruct(..., sharding=...)`, and choose a measure
     that uses the compiler's count instead of a time. For a TPU, use `compiled_cycles`.
-    `compiled_flops` and `compiled_bytes` ignore that a device computes tiles.
+    `compiled_flops` and `compiled_bytes` do not take tiles into account.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -108,8 +107,9 @@ def widths_for(
       group: One group of `coupled_channels`.
       inputs: The other arguments of `apply`, or their shapes, at the batch size that you will use.
       widths: The widths to compare, in any order, such as `range(8, group.size + 1, 8)`.
-      measure: A function of the compiled programs: `milliseconds`, `partial(milliseconds,
-        runs=30)`, `compiled_cycles`, `compiled_flops`, `compiled_bytes`, or another function.
+      measure: A function from the compiled programs to one cost for each program: `milliseconds`,
+        `partial(milliseconds, runs=30)`, `compiled_cycles`, `compiled_flops`, `compiled_bytes`, or
+        another function.
       margin: The smallest saving that is worth having, as a fraction. A width is marked if its cost
         is below (1 − `margin`) times the cost of the next wider marked width. Choose a fraction
         above the scatter of the measured times, such as 0.02.

@@ -1,8 +1,9 @@
-"""Maps channel ids of operands to channel ids of results, for primitives that compute elements.
+"""Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
 
-After removal, a sum over channels lacks some terms, so each missing term must be zero, or all terms
-must be equal. The rule of a sum records which terms must be zero or equal. If the rule cannot say
-which parameters must be zero, the rule pins the channels, that is, forbids their removal.
+After removal, a sum over channels lacks the terms of the removed channels. Therefore either these
+terms must be zero, or they must be equal. The rule of a sum records which arrays must be zero or
+equal at removed channels. If no parameters make an array zero or equal, the rule pins the channels,
+that is, forbids their removal.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ The function is called as `zero(eqn, sets, values, result)`.
 
 
 def never(*_: Any) -> None:
-    """No element of the result is known to be zero, even if operands are zero."""
+    """None: the result may be nonzero even if all operands are zero."""
     return
 
 
@@ -59,13 +60,18 @@ def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds)
 
 
 def cases_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if all operands but the first are zero; the first operand selects one."""
+    """The result is zero if all operands after the first are zero.
+
+    The first operand selects one of the other operands.
+    """
     return sets.all_zero(values[1:], result.axes)
 
 
 def extremum(sign: int) -> Zeros:
-    """A maximum or minimum of zeros is zero: all arrays among the operands must be zero. For a
-    maximum, no number among the operands may be above zero; for a minimum, none may be below zero.
+    """The rule of a maximum (`sign` is 1) or of a minimum (`sign` is −1).
+
+    A maximum or minimum is zero if all array operands are zero. In addition, an operand that is a
+    number must not be above zero for a maximum, or below zero for a minimum.
     """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
@@ -80,7 +86,7 @@ def elementwise(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def reduce(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
-    """The channel ids of the remaining axes; channels along reduced axes are pinned."""
+    """The channel ids of the remaining axes. Channels along the reduced axes are pinned."""
     return _reduce_axes(eqn, sets, values, lambda value: False)
 
 
@@ -89,8 +95,9 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
     Channels along summed axes are pinned unless removed channels add zero to the sum.
 
-    If the sum runs over one axis, the removed channels may also have one common nonzero value.
-    In this case, `resized` adds the common value of the removed channels to the sum.
+    If the sum runs over channels of only one axis, the removed channels may also have one common
+    nonzero value. In this case, `resized` adds this value to the sum, once for each removed
+    channel.
     """
 
     def summable(value: ChannelIds) -> bool:
@@ -123,11 +130,10 @@ def _reduce_axes(
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
-    """Whether a sum runs over channels of a weight that are zero after removal.
+    """Whether a sum runs over channels of a weight that is zero at removed channels.
 
-    The weight may be multiplied by other values before the sum.
-
-    A sum over the channels of an activation is part of a norm, which divides by the whole width.
+    The weight may be multiplied by other values before the sum. Any other sum over channels is
+    taken to be part of a norm, which divides by the whole width.
     """
     return value.zero is not None and (value.given or any(map(sets.removable, others)))
 
@@ -164,7 +170,7 @@ def along_an_axis(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Result
 
 
 def fourier(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
-    """Channels along the transformed last axes are pinned; the axes before them correspond."""
+    """Channels along the transformed last axes are pinned. The axes before them keep their ids."""
     shape = shape_of(eqn.outvars[0])
     first = len(shape) - len(eqn.params["fft_lengths"])
     axes = sets.pin_others(value, lambda k: k < first)
@@ -225,7 +231,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
         _contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
     elif groups == incoming.size:
         if is_free(incoming):
-            sets.pin(out)  # if the constant had no channels, the input would keep the old width
+            sets.pin(out)  # a constant input with a free axis would not be cut
         out = sets.union(np.repeat(incoming, out.size // groups), out)
     else:
         _contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))
@@ -258,7 +264,7 @@ def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds
         sets.pin(b[1])
     weights = [(value, axis) for value, axis in zero if value.given]
     chosen = [(value, axis) for value, axis in zero if value.chosen]
-    if not weights and len(chosen) == 1:  # of two chosen factors, either may be the weight
+    if not weights and len(chosen) == 1:  # if both factors are chosen, the weight is not known
         weights = chosen
     factors, found = weights or zero[:1], bool(weights)
     sets.zeroed += [sets.requirement_of(value, axis, weight=found) for value, axis in factors]

@@ -1,10 +1,10 @@
-"""Channel ids, which are numbers that say to which channel each index of an array's axis belongs.
+"""Channel ids: numbers that say to which channel each index along an axis of an array belongs.
 
 Every axis of every array of a program has one id for each index. Two ids are united if their
-channels can only be removed together, so a set of united ids is a channel of the network. `FIXED`
-is the set of all ids whose channels cannot be removed; ids in this set are called pinned. An axis
-that a broadcast makes is `FREE`. If an array with a free axis is later combined with another array,
-the free axis takes the ids of the other array.
+channels can only be removed together. Therefore a set of united ids is a channel of the network.
+`FIXED` is the set of all ids whose channels cannot be removed. Ids in `FIXED` are called pinned. An
+axis that a broadcast makes is `FREE`. If an array with a free axis is later combined with another
+array, the free axis gets the ids of the other array.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from pruning.channels._program.lines import at, line_of
 
 FREE, FIXED = 0, 1
 NO_CHANNEL = -2
-"""Stands for a reason in sets of pinned ids that need none."""
+"""The number in place of a reason, for pinned ids that belong to no channel."""
 
 Vector = np.ndarray
 Zero = frozenset[tuple[int, ...]] | None
@@ -28,10 +28,11 @@ Zero = frozenset[tuple[int, ...]] | None
 The array is zero if at least one parameter of each tuple is zero. None says that the array may be
 nonzero.
 
-A sum of several arrays has the tuples of all terms, and each tuple of a product holds parameters of
-several factors.
+A sum of several arrays has the tuples of all terms. Each tuple of a product has the parameters of a
+tuple of each factor.
 """
-# the largest number of tuples: a product of sums has a tuple for each choice of one term per sum
+# The largest number of tuples. A product of sums has a tuple for each choice of one term from each
+# sum.
 MAX_TUPLES = 256
 
 
@@ -43,7 +44,7 @@ class ChannelIds(NamedTuple):
       zero: The parameters that must be zero to make elements zero, as tuples. If one parameter of
         each tuple is zero at removed channels, the elements are zero at removed channels of any
         axis. `zero` is None if elements at removed channels may be nonzero.
-      number: The value of the array, if it is a number in the program.
+      number: The value of the array, if the array is a number in the program.
       nonzero: Whether the elements are nonzero if the parameters are nonzero.
       at_zero: The value of the elements at removed channels, if only numbers of the program decide
         this value.
@@ -77,14 +78,13 @@ Values = Sequence[ChannelIds]
 class Pinned(NamedTuple):
     """The reason why channel ids are pinned: an equation, or an input or output of the program.
 
-    The last of `equations` pins the ids; the calls, branches and loops around it come first,
-    outermost first. `axes` has the indices of the parameters' axes that have pinned ids. `new` has
-    the indices of the axes with ids that no equation of the same kind pinned before. `normed` says
-    that the ids are pinned only because the model itself would run with fewer channels; `resized`
-    can remove channels with `normed` ids. A normed equation either sums over activations, as a norm
-    does, or has a constant that varies along the channels. With fewer channels, a norm would divide
-    by another width. If an input or output of the program pins the ids, `name` is its name and
-    path.
+    The last of `equations` pins the ids. The calls, branches and loops around this equation come
+    before it, outermost first. `axes` has the numbers of the parameters' axes that have the pinned
+    ids. `new` has the numbers of those axes with ids that were not `normed` before. If `normed` is
+    true, `resized` can remove the channels, but the model itself cannot run with fewer channels. In
+    this case, the equation sums over activations, as a norm does, or has a constant that varies
+    along the channels. With fewer channels, a norm would divide by another width. If an input or
+    output of the program pins the ids, `name` is its name and path.
     """
 
     equations: tuple[Equation, ...]
@@ -95,13 +95,12 @@ class Pinned(NamedTuple):
 
 
 class Requirement(NamedTuple):
-    """Channel ids at which an array must have a property, and the parameters that ensure it.
+    """The requirement that an array is zero, uniform or nonzero at the channels `ids`.
 
-    The property is that the elements are zero, uniform or nonzero.
-
-    The last of `equations` is the equation with this requirement. `given` means the same as in
-    `ChannelIds`. If a product sums over the ids of a weight, `incoming` has the numbers of the
-    parameters' axes from which this axis of the weight is made. Otherwise `incoming` is None.
+    `parameters` are the parameters that make the array zero or uniform. The last of `equations` is
+    the equation with this requirement. `given` has the same meaning as in `ChannelIds`. If a
+    product sums over an axis of a weight, `incoming` has the numbers of the parameters' axes from
+    which the axis is made. Otherwise `incoming` is None.
     """
 
     ids: Vector
@@ -119,20 +118,20 @@ class UnionFind:
         # for each id that belongs to a parameter, the number of the parameter's axis
         self.owners = np.full(2, -1)
         self.reasons = np.full(2, -1)  # for each pinned id, the number of its reason in `pinned`
-        # the equations that are being read, outermost first
+        # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
-        # For each axis of a loop's state, identified by the equations around it: the ids of the
-        # axis.
+        # The ids of each free axis of a loop's state. The key consists of the equations around the
+        # loop, the number of the state and the axis.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
-        # the equations whose results have channels along the longest axis
+        # the reshapes whose results have channels along the longest axis
         self.long_folds: set[int] = set()
-        self.settled = False  # true after a program was read: no further id is then pinned
-        # set when channels are removed: says of each root whether its channel is removed
+        self.settled = False  # true after the program was read; then no further id is pinned
+        # when channels are removed: for each root, whether its channel is removed
         self.removed = np.zeros(0, bool)
         self.pinned: list[Pinned] = []
         # ids along axes over which activations are summed, or along which a constant varies
         self.normed = fixed(0)
-        # arrays that must be zero at removed channels, because sums drop these elements
+        # arrays that must be zero or uniform at removed channels, because sums drop these elements
         self.zeroed: list[Requirement] = []
         self.singular: list[Requirement] = []  # arrays that must not be zero, such as divisors
 
@@ -142,7 +141,7 @@ class UnionFind:
 
     @contextmanager
     def inside(self, eqn: Equation) -> Iterator[None]:
-        """Make `eqn` the innermost equation of those that are being read."""
+        """Make `eqn` the innermost of the equations that are being evaluated."""
         outer = self.equations
         if not outer or outer[-1] is not eqn:
             self.equations = (*outer, eqn)
@@ -152,7 +151,7 @@ class UnionFind:
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
         """New ids for axes of these sizes, each id in a set of its own.
 
-        `owned` says that the axes belong to parameters.
+        If `owned` is true, the axes are axes of parameters.
         """
         start, count = self.parents.size, sum(counts)
         ids = np.arange(start, start + count)
@@ -187,14 +186,14 @@ class UnionFind:
     def union(self, a: Vector, b: Vector) -> Vector:
         """Unite the ids `a` with the ids `b`, index by index.
 
-        Return the ids `a`, or the ids `b` if `a` is a free axis.
+        The result is `a`, or `b` where `a` is free.
         """
         first, second = self.find(a), self.find(b)
         differ = (first != second) & (first != FREE) & (second != FREE)
         if differ.any():
             self._note_pinned(*(ids[differ] for ids in (a, b, first, second)))
         low, high = first[differ], second[differ]
-        while low.size:  # if an id is paired with several other ids, the smallest comes first
+        while low.size:  # an id in several pairs first joins the smallest id
             low, high = np.minimum(low, high), np.maximum(low, high)
             descending = np.argsort(-low)
             self.parents[high[descending]] = low[descending]
@@ -203,7 +202,10 @@ class UnionFind:
         return np.where(first == FREE, b, a)
 
     def _note_pinned(self, a: Vector, b: Vector, first: Vector, second: Vector) -> None:
-        """Record why ids become pinned, before `a` and `b` with these roots are united."""
+        """Record why ids become pinned, before `a` and `b` are united.
+
+        `first` and `second` are the roots of `a` and `b`.
+        """
         if self.settled:
             self._check_kept(first, second)
             return
@@ -217,9 +219,9 @@ class UnionFind:
     def pin(
         self, ids: Vector, equations: tuple[Equation, ...] = (), name: tuple[str, str] | None = None
     ) -> Vector:
-        """Make `ids` part of `FIXED` because of equations.
+        """Make `ids` part of `FIXED`, and record the reason.
 
-        By default, the equations that are being read are recorded.
+        The reason is `name` or `equations`; by default, the equations that are being evaluated.
         """
         roots = self.find(ids)
         if self.settled:
@@ -232,17 +234,17 @@ class UnionFind:
     def new_pinned(self, count: int, name: tuple[str, str] | None = None) -> Vector:
         """New ids that belong to no channel, and that pin every channel with which they are united.
 
-        The recorded reason is the input `name`, or the equation that is being read.
+        The recorded reason is the input `name`, or the equation that is being evaluated.
         """
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """New ids that are pinned for the same reason as one of the ids of `axes`."""
+        """Ids with the recorded reason of the first id of `axes` that has one."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED`, because they are no channels.
+        """Make `ids` part of `FIXED`, because their indices are not channels.
 
         For example, the indices are positions in a window.
         """
@@ -280,10 +282,11 @@ class UnionFind:
         return mask
 
     def _check_kept(self, first: Vector, second: Vector) -> None:
-        """Raise if the equation that is being read unites a removed channel with a kept channel."""
+        """Raise if the equation that is being evaluated unites a removed and a kept channel."""
         if not self.removed.size:
             return
-        # in each pair, the later id joins the set of the earlier id
+        # A pair with an id that is newer than `removed` is not checked, because the newer id joins
+        # the set of the older id.
         old = np.maximum(first, second) < self.removed.size
         if (self.removed[first[old]] != self.removed[second[old]]).any():
             name = self.equations[-1].primitive.name if self.equations else "apply"
@@ -305,13 +308,12 @@ class UnionFind:
         return tuple(united(k, n) for k, n in enumerate(shape))
 
     def zero_at(self, value: ChannelIds, axes: Sequence[Vector]) -> Zero:
-        """The parameters that must be zero to make `value` zero at channels of a larger array.
+        """The parameters that must be zero to make `value` zero at channels along `axes`.
 
-        The channels lie along `axes` of the larger array.
-
-        The result is None if elements may be nonzero at these channels, because the array is free
-        or broadcast along a removable axis. If no channel is removable, no parameter must be zero,
-        so the set of parameters is empty.
+        `axes` are the axes of a result to whose shape `value` is broadcast. The result is None if
+        `value` may be nonzero at these channels, for example because it is free or broadcast along
+        a removable axis. If no channel is removable, no parameter needs to be zero, so the set of
+        parameters is empty.
         """
         if value.number == 0 or not any(map(self.removable, axes)):
             return frozenset()
@@ -322,22 +324,16 @@ class UnionFind:
         return None if stretched else value.zero
 
     def all_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
-        """The parameters that must be zero to make each array of `values` zero at some channels.
-
-        The channels lie along `axes`.
-        """
+        """The parameters that make each array of `values` zero at channels along `axes`."""
         return together([self.zero_at(value, axes) for value in values])
 
     def any_zero(self, values: Values, axes: Sequence[Vector]) -> Zero:
-        """The parameters that must be zero to make the product of `values` zero at some channels.
-
-        The channels lie along `axes`.
-        """
+        """The parameters that make the product of `values` zero at channels along `axes`."""
         zeros = (self.zero_at(value, axes) for value in values)
         return reduce(_either, (zero for zero in zeros if zero is not None), None)
 
     def uniform(self, values: Values) -> Zero:
-        """The parameters that must be zero to make `values` equal along removable channels."""
+        """The parameters that must be zero to make each array uniform along removable channels."""
 
         def one(value: ChannelIds) -> Zero:
             varies = value.zero is None and any(map(self.removable, value.axes))
@@ -348,14 +344,12 @@ class UnionFind:
     def requirement_of(
         self, value: ChannelIds, ids: Vector, *, weight: bool = False
     ) -> Requirement:
-        """The requirement that `value` is zero at the channels of an axis, or else uniform.
+        """The requirement that `value` is zero at the channels `ids`, or else uniform.
 
-        Uniform means that the elements are equal along the channels.
-
-        If `value` is a `weight`, a product sums over the ids. A weight may be made of several
-        parameters, such as their sum. Such a weight has the ids of one parameter, with which the
-        ids of the other parameters are united. At the first product, no ids of activations are
-        united with the ids of the weight yet.
+        Uniform means that the elements are equal along the channels. If `weight` is true, `value`
+        is a weight whose axis with these ids is summed by a product. A weight may be made of
+        several parameters, such as their sum. The ids of these parameters are united. At the first
+        product with the weight, no ids of activations are united with the ids of the weight yet.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:
@@ -369,9 +363,10 @@ class UnionFind:
         return Requirement(ids, parameters, True, self.equations, incoming)
 
     def merge(self, axes: Sequence[Vector]) -> Vector:
-        """The channel ids of `axes` flattened into one axis.
+        """The channel ids of the axis into which `axes` are flattened.
 
-        The ids vary along only one of `axes`.
+        The channels remain along only one of `axes`, and the channels along all other axes are
+        pinned.
         """
         size = int(np.prod([axis.size for axis in axes]))
         removable = [k for k, axis in enumerate(axes) if self.removable(axis)]
@@ -386,13 +381,12 @@ class UnionFind:
         return np.resize(np.repeat(axes[left], inner), size)
 
     def split_axis(self, axis: Vector, sizes: Sequence[int]) -> list[Vector]:
-        """The channel ids of `axis`, reshaped to `sizes`.
+        """The channel ids of the axes into which `axis` is split by a reshape to `sizes`.
 
-        Ids are united until they vary along only one of the new axes.
-
-        If the ids could vary along several axes, the ids vary along the last but one. For example,
-        an axis is split into heads and the width of a head: the ids vary along the heads. If
-        channels are reshaped into feature maps or shuffled, the ids vary along the longest axis.
+        Ids are united until they vary along only one of the new axes. If the ids could vary along
+        several axes, the last but one of these axes is chosen. For example, if an axis is split
+        into heads and the width of a head, the ids vary along the heads. If channels are reshaped
+        into feature maps or shuffled, the longest axis is chosen.
         """
         if is_free(axis):
             return [free(n) for n in sizes]
@@ -430,7 +424,7 @@ class UnionFind:
         return found
 
     def pin_others(self, value: ChannelIds, untouched: Callable[[int], bool]) -> list[Vector]:
-        """The axes of `value`, after the ids of all axes except the `untouched` axes are pinned."""
+        """The axes of `value`, after all ids are pinned except the ids of `untouched` axes."""
         return [axis if untouched(k) else self.pin(axis) for k, axis in enumerate(value.axes)]
 
 
@@ -442,7 +436,7 @@ def distinct(numbers: Vector) -> Vector:
 def together(zeros: Iterable[Zero]) -> Zero:
     """The parameters that must be zero to make all arrays zero.
 
-    The result is None if one array may be nonzero.
+    The result is None if at least one array cannot be made zero.
     """
     sets = list(zeros)
     return None if None in sets else _shortest(frozenset().union(*filter(None, sets)))

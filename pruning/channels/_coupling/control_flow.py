@@ -1,6 +1,6 @@
-"""Evaluates a traced program on channel ids, which say which indices belong to one channel.
+"""Evaluates a traced program, with its calls, branches and loops, on channel ids.
 
-The evaluation follows calls, branches and loops.
+Channel ids say to which channel each index of an axis belongs.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,7 @@ def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelI
 
 
 def _long_folds(program: Program) -> set[int]:
-    """The reshapes that shuffle channels, or whose results a convolution reads as feature maps."""
+    """The reshapes that shuffle channels or make feature maps for a convolution."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:
@@ -62,7 +62,7 @@ def _long_folds(program: Program) -> set[int]:
         return eqn.primitive is p.reshape_p
 
     def shuffled(eqn: Equation) -> bool:
-        """Whether only transpositions lie between this reshape and the next one."""
+        """Whether only transpositions lie between the equation and the next reshape."""
         found = readers.get(eqn.outvars[0], [])
         if len(found) != 1:
             return False
@@ -87,7 +87,7 @@ def _long_folds(program: Program) -> set[int]:
 
 
 def ids_of_constant(array: Leaf) -> ChannelIds:
-    # The size of an axis of a constant cannot change.
+    # A constant keeps its size, so its axes are pinned.
     axes = tuple(fixed(n) for n in np.shape(array))
     dtype, known = jax.typeof(array).dtype, not axes and not is_traced(array)
     if known and (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
@@ -99,8 +99,7 @@ def ids_of_constant(array: Leaf) -> ChannelIds:
 def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
     """The channel ids of the arguments of each program inside an equation, and of the results.
 
-    If elements are equal along channels, this fact is kept through `jit`, but not through other
-    calls, branches and loops.
+    The fact `uniform` is preserved through `jit`, but not through other calls, branches and loops.
     """
     call, inner = call_of(eqn), subprograms(eqn)
     block = BLOCKS.get(eqn.primitive) or BLOCKS.get(eqn.primitive.name)
@@ -121,9 +120,9 @@ def equation_ids(sets: UnionFind, eqn: Equation, operands: Values) -> Ids:
 
 
 def cond_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The channel ids of the results of a branch.
+    """The channel ids of the results of a `cond`.
 
-    All branches must give results with the same channels.
+    The ids of the results of all branches are united.
     """
     index, *operands = values
     branches = eqn.params["branches"]
@@ -153,10 +152,7 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
 
 
 def while_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
-    """The channel ids of the results of a loop.
-
-    The body is evaluated first, then the condition.
-    """
+    """The channel ids of the results of a `while` loop."""
     condition, constants, start = while_parts(eqn, values)
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
@@ -187,7 +183,10 @@ def _reshard(
     specs: Sequence[Any],
     variables: Sequence[Variable],
 ) -> list[ChannelIds]:
-    """The channel ids of arrays that enter or leave a `shard_map` as these variables."""
+    """The channel ids of arrays that enter or leave a `shard_map`.
+
+    `variables` have the shapes of the arrays on the other side of the `shard_map`.
+    """
 
     def axis(ids: Vector, names: Any, size: int) -> Vector:
         names = names if isinstance(names, tuple) else (names,)
@@ -220,14 +219,14 @@ def _settle_carry(
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
     """The channel ids of a loop's carry at every step, and of the results of the loop's body.
 
-    The body is the same program at every step, so it is evaluated until the facts about the carry
-    no longer change.
+    The body is the same program at every step. Therefore the body is evaluated until the facts
+    about the carry no longer change.
     """
 
     def known(values: list[ChannelIds]) -> list[Any]:
-        """All facts about an array except its channel ids.
+        """All facts about each array except its channel ids.
 
-        The ids need no comparison, because ids are only united and never separated.
+        The ids need no comparison, because united ids are never separated.
         """
         return [v._replace(axes=tuple(map(is_free, v.axes))) for v in values]
 
@@ -241,10 +240,10 @@ def _settle_carry(
 
 
 def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelIds:
-    """The state `value` of a loop, with channel ids on its free axes, such as the axes of zeros.
+    """The initial state `value` of a loop, with channel ids on its free axes.
 
-    The axes get the same ids whenever the loop is read, and later equations may unite these ids
-    with channels.
+    For example, all axes of `jnp.zeros` are free. The axes get the same ids in each evaluation of
+    the loop. Later equations may unite these ids with channels.
     """
     axes = list(value.axes)
     for k, axis in enumerate(value.axes):
@@ -261,7 +260,7 @@ def _name_free_axes(sets: UnionFind, number: int, value: ChannelIds) -> ChannelI
 def scan_parts(eqn: Equation) -> tuple[int, int]:
     """The numbers of constants and of carries of a scan.
 
-    Stacked arrays have one more axis in front.
+    All other operands and results are stacked: they have one more axis than in the body.
     """
     inner = eqn.params["jaxpr"].jaxpr
     carried = sum(map(_same_rank, eqn.outvars, inner.outvars))

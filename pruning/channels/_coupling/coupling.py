@@ -1,10 +1,10 @@
-"""Finds which channels of which parameters are coupled, from the traced program of a model.
+"""Finds the channels of parameters that must be removed together, from the traced program.
 
 `coupled_channels` traces `apply(params, *inputs)` and evaluates the program on channel ids. A
 channel is a set of positions (array, axis, index) that must be removed together. The model without
-these positions gives the same outputs as the whole model with zeros at these positions. Channels of
-the model's inputs and outputs are never removed. If the library cannot prove that the outputs are
-the same, the channel cannot be removed; `fixed_channels` gives the reasons.
+these positions gives the same outputs as the whole model with zeros at these positions. If the
+library cannot prove that the outputs are the same, the channel cannot be removed, and
+`fixed_channels` gives the reason. Channels of the model's inputs and outputs are never removed.
 """
 
 from collections.abc import Sequence
@@ -36,14 +36,15 @@ from pruning.channels._program.interpret import live_program, trace_apply
 from pruning.channels._program.lines import at, line_of
 
 Axis = tuple[int, int]
-"""An axis of an array of a tree, as a pair of numbers: the array, and the axis."""
+"""An axis of an array of a tree: the number of the array, and the number of the axis."""
 
 
 class TracedChannels(NamedTuple):
     """The program of a model, its united channel ids, and the ids of the program's arguments.
 
-    `result` has the shapes of the outputs. `axes` are the axes of parameters that have channel ids.
-    `live` has the numbers of the parameters on which a result of the program depends.
+    `result` has the shapes of the outputs. `arguments` are the channel ids of the parameters and
+    then of the inputs. `axes` are the axes of parameters that have channel ids. `live` has the
+    numbers of the parameters on which an output depends.
     """
 
     program: Program
@@ -59,7 +60,7 @@ class TracedChannels(NamedTuple):
         return self.arguments[self.parameters.paths.index(path)].axes[axis]
 
     def incoming_axes(self) -> set[Axis]:
-        """The axes of weights over which a product sums."""
+        """The axes of parameters over which a product sums."""
         return {
             self.axes[k]
             for required in self.sets.zeroed
@@ -68,7 +69,7 @@ class TracedChannels(NamedTuple):
         }
 
     def check_removable(self, ids: np.ndarray) -> None:
-        """Raise if some of `ids` cannot be removed; the error names the reason."""
+        """Raise if a channel of `ids` cannot be removed. The error names the reason."""
         pinned = ids[self.sets.find(ids) == FIXED]
         if pinned.size:
             reason = self.sets.reasons[pinned[0]]
@@ -87,13 +88,13 @@ def coupled_channels(
     Elementwise operations couple channel i of one operand with channel i of every other operand. A
     convolution or a dense layer couples the input axis of its kernel with the channels of its
     input. The channels of the result are the channels of the kernel's output axis. In a grouped
-    convolution, one channel of every group is removed together. In a depthwise convolution, a
-    channel is removed together with its outputs. If the outputs of a layer are split into parts
-    that are combined later, one channel of every part is removed together. If an axis is reshaped
-    into heads or groups, whole heads or groups are removed. The analysis follows flattened maps,
-    concatenation, padding, loops and their states, and parameters that are used twice. Three kinds
-    of channels are never removed: channels of inputs and outputs, channels that are added to the
-    zeros of a padded shortcut, and channels that `fixed_channels` names.
+    convolution, one channel of every feature group is removed together. In a depthwise convolution,
+    an input channel is removed together with its output channels. If the outputs of a layer are
+    split into parts that are combined later, one channel of every part is removed together. If an
+    axis is reshaped into heads or groups, only whole heads or groups are removed. The analysis
+    follows flattened maps, concatenation, padding, loops and their states, and parameters that are
+    used twice. Three kinds of channels are never removed: channels of inputs and outputs, channels
+    that are added to the zeros of a padded shortcut, and channels that `fixed_channels` names.
 
     The result depends only on shapes. Therefore you can use small images, which are faster, or pass
     a `jax.ShapeDtypeStruct` instead of any array.
@@ -129,9 +130,9 @@ def coupled_channels(
 def fixed_channels(
     apply: Apply, params: Tree, *inputs: Tree, resize: bool = False
 ) -> tuple[FixedChannels, ...]:
-    """List the channels that cannot be removed, and the primitives that prevent the removal.
+    """List the channels that cannot be removed, and the primitives that prevent their removal.
 
-    If the listed channels were removed, the listed primitives would compute another result.
+    Without these channels, the primitives would compute another result.
 
     Examples are primitives that the library does not know, sums over channels such as a norm or a
     softmax, and constants and random bits that vary along channels. With `resize`, as in
@@ -139,8 +140,8 @@ def fixed_channels(
     splits channels over devices also prevents removal. To remove channels that a `shard_map`
     splits, read the groups from the same network without `shard_map`. In the result, `line` is the
     line of the model's code that calls the primitive. Channels of inputs and of outputs come last
-    in the list: their `primitive` is `input` or `output`, and their `line` is a path in the tree.
-    Arguments and errors are the same as for `coupled_channels`.
+    in the list. For these channels, `primitive` is `input` or `output`, and `line` is a path in the
+    tree of inputs or outputs. Arguments and errors are the same as for `coupled_channels`.
 
     Example:
       >>> import jax
@@ -169,7 +170,7 @@ def fixed_channels(
 
 
 def report_of(pinned: Pinned) -> FixedChannels:
-    """The primitive and the line of the model that pin channels, without paths of arrays."""
+    """The primitive and the line of the model that pin channels. `paths` is empty."""
     primitive, line = pinned.name or (
         pinned.equations[-1].primitive.name if pinned.equations else "apply",
         line_of(pinned.equations),
@@ -185,10 +186,10 @@ def channels_of(
     states: int = 0,
     pin_outputs: bool = True,
 ) -> TracedChannels:
-    """The traced program of a model, and its united channel ids.
+    """The traced program of a model, after channel ids are united and pinned.
 
-    Channels of the inputs are pinned, except the channels of the first `states` inputs. If
-    `pin_outputs` is true, channels of the outputs are also pinned.
+    Channels of the inputs are pinned, except for the first `states` inputs. If `pin_outputs` is
+    true, channels of the outputs are also pinned.
     """
     (program, result), parameters = trace_apply(apply, params, inputs), describe(params)
     for variable in program.jaxpr.invars:
@@ -226,9 +227,9 @@ def channels_of(
 def _input_ids(
     sets: UnionFind, shape: Sequence[int], path: Any, number: int, state: bool
 ) -> ChannelIds:
-    """The pinned channel ids of an input, or the ids of a state.
+    """The pinned channel ids of an input, or new ids for a state.
 
-    Removed channels of a state are zero.
+    A state is zero at removed channels.
     """
     if state:
         return ChannelIds(tuple(map(sets.new, shape)), frozenset({(number,)}))
@@ -239,10 +240,8 @@ def _input_ids(
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """The groups of channels, in the order of the parameters.
 
-    Channels of one group have equally many indices in the same axes.
-
-    Channels that belong only to unused parameters are never removed, because the model may use
-    their width.
+    Two channels are in one group if they have the same number of indices on each axis. Channels
+    that belong only to unused parameters are in no group, because the model may use their width.
     """
     _, _, sets, parameters, arguments, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)
@@ -252,8 +251,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # A number for each root: two channels have equal numbers if they agree in all axes compared so
-    # far.
+    # A number for each root. Two channels have equal numbers if they have the same number of
+    # indices on each axis that the loop has visited.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)
@@ -262,7 +261,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
         count += found.size
     found, firsts = np.unique(np.concatenate([*roots, fixed(0)]), return_index=True)
     found = found[np.argsort(firsts)]
-    found = found[found != FIXED]  # the removable channels, in ascending order
+    found = found[found != FIXED]  # the removable channels, in the order of the parameters
     sizes = dict(zip(*np.unique(kinds[found], return_counts=True), strict=True))
     place = np.zeros(every.size, int)
     place[found] = np.arange(found.size)
@@ -288,7 +287,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
 
 def _pin_ambiguous(sets: UnionFind) -> None:
-    """Pin channels at which one equation needs zeros and another equation needs nonzero values."""
+    """Pin channels at which one equation needs zeros and another needs nonzero elements."""
 
     def pin(required: Requirement, roots: np.ndarray) -> None:
         among = np.isin(sets.find(required.ids), roots)
@@ -313,11 +312,11 @@ def _singular(sets: UnionFind) -> np.ndarray:
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """The channels at which each parameter must be zero, as roots of channel ids.
+    """For each parameter, the channels at which it must be zero if they are removed.
 
-    A sum over channels needs the parameter to be zero at removed channels.
-
-    A product is zero if any one of its parameters is zero, so only the first one has to be zero.
+    The channels are roots of channel ids. A sum over channels requires that its terms are zero at
+    removed channels. A term that is a product is zero if any one of its parameters is zero, so only
+    the first of these parameters has to be zero.
     """
     zeroed: dict[int, list[np.ndarray]] = {}
     for factor in sets.zeroed:

@@ -11,7 +11,7 @@ from pruning.channels._program.calls import Leaf, Tree
 
 
 class Parameters(NamedTuple):
-    """The paths and shapes of the arrays of a tree, in the order of its leaves."""
+    """The paths and shapes of the arrays of a tree, in the order of the leaves."""
 
     paths: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
@@ -23,8 +23,8 @@ class Position(NamedTuple):
     Attributes:
       path: The names on the path from the root of the tree to the array, joined by `/`.
       axis: The axis from which channels are cut.
-      indices: The indices of each channel along the axis, (size, repeats), with one row for each
-        channel. A channel has several indices if a feature map is flattened.
+      indices: The indices of the channels along the axis, (size, repeats), with one row for each
+        channel. A channel has several indices if, for example, a feature map is flattened.
       incoming: Whether the model sums over the axis, as over the input axis of a kernel.
       masked: Whether `mask_channels` sets the array to zero at removed channels. `masked` is false
         if the model divides by the array, or takes the square root or the logarithm of the array.
@@ -43,10 +43,10 @@ class Position(NamedTuple):
 
 
 class ChannelGroup(NamedTuple):
-    """A group of `size` channels that lie in the same arrays; any channel can be removed alone.
+    """A group of `size` channels that lie in the same arrays. Each channel can be removed alone.
 
-    `normed` says that the model sums over the group's channels, as a norm does, or that a constant
-    of the model varies along the group's channels. If channels of a `normed` group are removed,
+    If `normed` is true, the model sums over the channels of the group, as a norm does, or a
+    constant of the model varies along these channels. If channels of a `normed` group are removed,
     only `resized` can run the smaller model.
     """
 
@@ -85,7 +85,7 @@ def describe(params: Tree) -> Parameters:
 
 
 def arrays_of(params: Tree) -> list[Leaf]:
-    """The leaves of a tree; a Python number becomes an array."""
+    """The leaves of a tree, with Python numbers as arrays."""
     leaves = jax.tree.leaves(params)
     return [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves]
 
@@ -99,8 +99,8 @@ def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
     """The paths and shapes of the tree from which all groups were read.
 
     Raises:
-      TypeError: `groups` are no groups of channels.
-      ValueError: Groups were read from trees with different paths or shapes.
+      TypeError: An element of `groups` is not a `ChannelGroup`.
+      ValueError: A group was read from a tree with other paths or shapes than `params`.
     """
     parameters = describe(params)
     for group in groups:

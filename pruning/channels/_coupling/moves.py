@@ -1,8 +1,9 @@
 """Maps channel ids of operands to channel ids of results, for primitives that only move elements.
 
-A function `axes(eqn, sets, *values)` gets the channel ids of the operands and returns those of the
-results: see `rules`. A function `smaller(eqn, remain, values, results)` returns the parameters of
-the primitive for the smaller arrays.
+Functions with the arguments `(eqn, sets, *values)` map the channel ids of the operands to the
+channel ids of the results. Functions with the arguments `(eqn, remain, values, results)` return the
+parameters of the primitive for the smaller arrays. The attributes `axes` and `smaller` of `Rule` in
+`rules` store these functions.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +26,7 @@ from pruning.channels._program.calls import Equation, Options, shape_of
 
 Results = list[ChannelIds]
 Remain = Callable[[Vector], Vector]
-"""A function that says which channel ids are not removed."""
+"""A function that returns, for each channel id, whether its channel remains."""
 
 
 def unknown(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
@@ -48,7 +49,7 @@ def reshape(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
     old, new = shape_of(eqn.invars[0]), shape_of(eqn.outvars[0])
     if 0 in old:
         return unknown(eqn, sets, value)
-    # `vmap` of a convolution with a kernel for each example transposes in the same equation
+    # A `vmap` of a convolution over kernels makes a reshape that also transposes.
     order, axes = eqn.params["dimensions"] or range(len(old)), []
     for before, after in _factors([old[k] for k in order], new):
         merged = sets.merge([value.axes[order[k]] for k in before])
@@ -105,7 +106,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # a constant is not cut to smaller channels
+    parts = (v.axes[axis] for v in values)  # a constant part is not cut
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -145,7 +146,7 @@ def slice_(eqn: Equation, sets: UnionFind, value: ChannelIds) -> Results:
 
 
 def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values) -> Options:
-    """The bounds of a slice of the array that has only the remaining channels."""
+    """The bounds of the slice in the array without removed channels."""
     starts, shape = eqn.params["start_indices"], sizes(remain, results[0])
     strides = eqn.params["strides"] or (1,) * len(starts)
     small = tuple(
@@ -160,15 +161,16 @@ def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
     """The channel ids of a `part` of an axis.
 
-    A part of a single channel is pinned, because otherwise no channel might remain.
+    If the part is a single channel, its id is pinned, because otherwise no channel of the part
+    might remain.
     """
     return sets.pin(part) if part.size == 1 < whole.size else part
 
 
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
-    """The channel ids of `axis`, united in blocks of `stride` channels.
+    """The channel ids of `axis`, united within each block of `stride` consecutive channels.
 
-    A slice takes one channel of each block.
+    The slice reads one channel of each block.
     """
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)
@@ -223,7 +225,10 @@ def scatter(
 
 
 def zero_of_scatter(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero at the places where a scatter without a function writes zeros."""
+    """The result is zero if the operand and the updates are zero.
+
+    With a function for the updates, the result may be nonzero.
+    """
     return result.zero if eqn.params["update_jaxpr"] is None else None
 
 
@@ -247,7 +252,7 @@ def gather(eqn: Equation, sets: UnionFind, value: ChannelIds, indices: ChannelId
     for k, position in zip(remaining, numbers.offset_dims, strict=True):
         if whole[k]:
             result[position] = axes[k]
-    # the value that fills rows whose index lies outside the array
+    # the value of result elements whose index lies outside the array
     missing = eqn.params["fill_value"]
     zero = value.zero if missing is None or not missing or np.isnan(missing) else None
     return [ChannelIds(tuple(result), zero)]
@@ -269,9 +274,9 @@ def sizes(remain: Remain, value: ChannelIds) -> tuple[int, ...]:
 
 
 def _factors(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[range, range]]:
-    """Pairs of runs of axes of two shapes.
+    """The shortest runs of axes of two shapes that a reshape maps to each other.
 
-    Both runs of a pair have equally many elements, and the runs are as short as possible.
+    Both runs of a pair have the same number of elements.
     """
     i = j = 0
     while i < len(old) or j < len(new):

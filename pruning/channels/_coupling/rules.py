@@ -1,11 +1,12 @@
-"""A table of facts about primitives, one row for each, which all readers of programs use.
+"""A table of facts about primitives, with one row for each primitive.
 
-A row says which axes of operands and results correspond, where results are zero or equal along
-channels, and which operands must not be zero. The row also gives the parameters of the primitive at
-smaller shapes. The row says whether the primitive is a product with a kernel, a sum or a scale. To
-add a primitive, add its row to the table; `tests/pruning/test_rows.py` compares rows with computed
-numbers. If a primitive has no row in the table, no channel of its operands can be removed. The
-module `control_flow` handles calls, branches and loops.
+Every analysis of a traced program in `pruning` uses the table. A row says which axes of operands
+and results correspond, when results are zero or equal along channels, and which operands must not
+be zero. The row also gives the parameters of the primitive for smaller shapes, and says whether the
+primitive is a product with a kernel, a sum or a scale. To add a primitive, add a row to the table.
+The test `tests/pruning/test_rows.py` compares the rows with computed numbers. If a primitive has no
+row, no channel of its operands can be removed. The module `control_flow` handles calls, branches
+and loops.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from pruning.channels._program.calls import Equation, Leaf, Options, shape_of
 from pruning.channels._program.linear import Linear, convolution_of, product_of
 
 Numbers = Sequence[Leaf]
-"""The operands that are numbers of the program; None stands for each other operand."""
+"""The value of each operand that is a number of the program, and None for all other operands."""
 
 
 class Rule(NamedTuple):
@@ -35,15 +36,16 @@ class Rule(NamedTuple):
       axes: A function `axes(eqn, sets, *values)` that returns the channel ids of the results.
         `axes` unites the ids of channels that must be removed together, and pins the ids of axes
         that cannot be cut.
-      zero: A function that returns the parameters that make a result zero, given the parameters
-        that make operands zero.
+      zero: A function that returns the parameters that make a result zero, from the parameters that
+        make the operands zero.
       uniform: Whether the results are equal along channels if all operands are equal along these
         channels.
       nonzero: When the result is never zero. The value "always" needs no condition, and "all" needs
         all operands to be nonzero. The value "positive" needs one operand to be a positive number,
         such as the eps that is added to a variance.
       exponent: A function that returns the exponent of a power, from the operands that are numbers.
-      singular: The operands at whose zeros the result or its derivative is infinite.
+      singular: The operands that must not be zero, because the result or its derivative would be
+        infinite or NaN.
       smaller: A function that returns the changed parameters of the primitive after channels are
         removed.
       summed: A function `summed(eqn)` that lists the axes over which the primitive sums or reduces.
@@ -53,14 +55,14 @@ class Rule(NamedTuple):
         dtype.
       signs: The sign of each operand, if the primitive is a sum.
       scaled: The operands in which the primitive is linear if all other operands are fixed.
-      linear: A function `linear(eqn, side)` that returns the matrix product whose kernel is operand
-        `side`.
+      linear: A function `linear(eqn, side)` that writes the primitive as a matrix product whose
+        kernel is operand `side`.
       random: Whether the primitive draws random bits, which are drawn for the whole width.
-      elementwise: Whether each element of the result depends only on the same elements of the
-        operands.
-      sources: The operands from which the elements of the result are taken, if the other operands
-        only choose among them.
-      sums: Whether the primitive sums over axes, so removed channels along a summed axis may have
+      elementwise: Whether each element of the result depends only on the elements of the operands
+        at the same index.
+      sources: The operands whose elements the result contains. All other operands only choose among
+        these elements.
+      sums: Whether the primitive sums over axes. Removed channels along a summed axis may then have
         equal values instead of zeros.
     """
 
@@ -83,14 +85,11 @@ class Rule(NamedTuple):
 
     @property
     def rearranges(self) -> bool:
-        """Whether the result has the elements of the first operand.
-
-        The layout and the signs of the elements may differ.
-        """
+        """Whether the result has the elements of the first operand, up to their layout and sign."""
         return self.layout or self.signs == (-1,)
 
     def singular_operands(self, eqn: Equation, numbers: Numbers) -> tuple[int, ...]:
-        """The operands that must be nonzero; for a power, its exponent decides."""
+        """The operands that must be nonzero. For a power, the exponent decides."""
         known = None if self.exponent is None else self.exponent(eqn, numbers)
         return () if known is not None and (known >= 1 or known == 0) else self.singular
 
@@ -100,10 +99,10 @@ def elementwise(zero: Zeros = never, **facts: Any) -> Rule:
 
 
 def power(exponent: Callable[[Equation, Numbers], Any], **facts: Any) -> Rule:
-    """The facts about a power, which depend on its exponent.
+    """The row of a power, whose facts depend on the exponent.
 
     A power of zero is zero if the exponent is positive. At zero, the power or its derivative is
-    infinite if the exponent is below one.
+    infinite if the exponent is negative or between zero and one.
     """
 
     def zero(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
@@ -118,10 +117,7 @@ def movement(axes: Callable[..., list[ChannelIds]], **facts: Any) -> Rule:
 
 
 def reduced_axes(eqn: Equation) -> list[list[tuple[int, int]]]:
-    """The axes over which an equation reduces its operands.
-
-    A reduction may also run over the devices of a mesh.
-    """
+    """The axes over which an equation reduces its operands, without the axes of a device mesh."""
     axes = [axis for axis in eqn.params["axes"] if isinstance(axis, int)]
     return [[(k, axis)] for k in range(len(eqn.invars)) for axis in axes]
 
@@ -174,7 +170,7 @@ RULES: dict[Primitive | str, Rule] = {
     p.cbrt_p: power(lambda eqn, numbers: 1 / 3),
     p.integer_pow_p: power(lambda eqn, numbers: eqn.params["y"]),
     p.pow_p: power(lambda eqn, numbers: numbers[1]),
-    # elementwise primitives whose result is nonzero at zero operands
+    # elementwise primitives whose result may be nonzero at zero operands
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero="always")),
     **dict.fromkeys(
         (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
@@ -212,7 +208,7 @@ RULES: dict[Primitive | str, Rule] = {
         Rule(arithmetic.reduce_window, arithmetic.unpadded),
     ),
     p.reduce_window_p: Rule(arithmetic.reduce_window),
-    # Collectives over the devices of a mesh: each device has all channels.
+    # Collectives over the devices of a mesh. Each device has all channels.
     p.psum_p: Rule(arithmetic.sum_over_devices, same, summed=reduced_axes),
     **dict.fromkeys((p.pmax_p, p.pmin_p), Rule(arithmetic.over_devices, same, summed=reduced_axes)),
     **dict.fromkeys((p.ppermute_p, "psum_invariant"), movement(arithmetic.over_devices)),
@@ -300,8 +296,8 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
         )
         facts["number"] = numbers[0] if rule.layout else None
     results = [r._replace(zero=rule.zero(eqn, sets, values, r), **facts) for r in results]
-    # A divisor such as 1 − exp(−|h|) is zero at removed channels, and the primitive itself has the
-    # right result there.
+    # The primitive computes the value at removed channels, even if this value is infinite: a
+    # divisor such as 1 − exp(−|h|) is zero at removed channels.
     known = [v.at_zero if v.zero is None else 0.0 for v in values]
     at_zero = known[0] if rule.layout else None
     if rule.elementwise and None not in known:
@@ -314,7 +310,7 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
 
 
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
-    """For each operand and axis, the corresponding axis of the first result, or None."""
+    """For each axis of each operand, the corresponding axis of the first result, or None."""
     sets = UnionFind()
     sets.equations = (eqn,)
     values = [

@@ -1,7 +1,7 @@
-"""Finds the programs that an equation calls, in JAX's present and next way of tracing.
+"""Finds the programs that an equation calls, in both of JAX's formats of traced calls.
 
 A call is an equation that only runs another program, such as `jit`, `jax.checkpoint` or a function
-with a custom derivative rule. The program that runs is a parameter of the equation. With the flags
+with a custom derivative rule. The called program is a parameter of the equation. With the flags
 `jax_custom_jvp3`, `jax_custom_vjp3` and `jax_remat3`, JAX 0.12 writes `jax.checkpoint` and custom
 derivative rules as a `HiPrim`, whose method `expand` returns the program. This module reads both
 kinds of calls and evaluates equations.
@@ -24,7 +24,7 @@ Options = Mapping[str, Any]
 Leaf = Any
 """An array of JAX or NumPy, a traced array, a Python number, or the shape of an array."""
 Tree = Any
-"""The leaves of a tree whose containers JAX can flatten."""
+"""A pytree of JAX, such as nested dictionaries of arrays."""
 Apply = Callable[..., Tree]
 """A network: a function whose arguments are a tree of parameters and the inputs."""
 
@@ -37,15 +37,15 @@ KINDS = {
 HI_KINDS = {"RematTraced": "checkpoint", "CustomJVPTraced": "custom_jvp"}
 """The kind of call for each class of `HiPrim`.
 
-A class that is not listed is taken to have a custom rule for the backward pass.
+The kind of all other classes is `custom_vjp`.
 """
 
 
 class Call(NamedTuple):
     """The program that an equation calls.
 
-    `kind` is `jit`, or names the derivative of the call: `checkpoint`, `custom_jvp` or
-    `custom_vjp`. `options` are the options of a checkpoint.
+    `kind` is `jit`, `checkpoint`, `custom_jvp` or `custom_vjp`. `options` are the options of
+    `jax.checkpoint`, and empty for other kinds.
     """
 
     program: Program
@@ -54,7 +54,7 @@ class Call(NamedTuple):
 
 
 def call_of(eqn: Equation) -> Call | None:
-    """The call that an equation makes, if it is a call."""
+    """The call that an equation makes, or None if the equation is not a call."""
     name, params = eqn.primitive.name, eqn.params
     if (kind := KINDS.get(name)) is not None:
         keys = ("jaxpr", "call_jaxpr", "fun_jaxpr")
@@ -69,7 +69,7 @@ def call_of(eqn: Equation) -> Call | None:
 
 
 def program_of(eqn: Equation) -> Program | None:
-    """The program that an equation calls, if it is a call."""
+    """The program that an equation calls, or None if the equation is not a call."""
     call = call_of(eqn)
     return None if call is None else call.program
 
@@ -90,9 +90,9 @@ _EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> Program | None:
-    """The program of a `HiPrim` whose operands are arrays.
+    """The program of a `HiPrim`, or None if its operands are not arrays.
 
-    Every call of `_expand` returns the same object.
+    The program is cached: every call of `_expand` returns the same object.
     """
     if primitive not in _EXPANDED:
 
@@ -102,7 +102,7 @@ def _expand(primitive: Any) -> Program | None:
 
         try:
             _EXPANDED[primitive] = jax.make_jaxpr(flat)(*primitive.in_avals_flat)
-        except (NotImplementedError, TypeError):  # there is no `expand`, or operands are not arrays
+        except (NotImplementedError, TypeError):  # no `expand`, or operands are not arrays
             _EXPANDED[primitive] = None
     return _EXPANDED[primitive]
 
@@ -112,7 +112,7 @@ def evaluate_equation(
 ) -> list[Leaf]:
     """The results of an equation for given operands.
 
-    The equation has its own parameters, or `params` if they are given.
+    If `params` are given, they replace the parameters of the equation.
     """
     params = eqn.params if params is None else params
     results = eqn.primitive.bind(*arrays, **eqn.primitive.get_bind_params(params))
@@ -138,11 +138,11 @@ def trace_tangents(eqn: Equation) -> Program:
 
 
 def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
-    """The two programs of `jax.vjp` of an equation; both follow a `jax.custom_vjp` rule.
+    """The forward and the backward program of `jax.vjp` of an equation.
 
-    The first program computes the results and the residuals. The second program computes the
-    cotangents of the floating-point operands, from the residuals and the cotangents of the
-    floating-point results.
+    Both programs follow a `jax.custom_vjp` rule. The first program computes the results and the
+    residuals. From the residuals and the cotangents of the floating-point results, the second
+    program computes the cotangents of the floating-point operands.
     """
     operands, results = ([v.aval for v in vs] for vs in (eqn.invars, eqn.outvars))
 
@@ -161,7 +161,7 @@ def trace_cotangents(eqn: Equation) -> tuple[Program, Program]:
 
 
 def of_all(primals: Sequence[Leaf], tangents: Sequence[Leaf]) -> list[Leaf]:
-    """The tangents of all `primals`, from the tangents of the floating-point `primals`."""
+    """The tangents of all `primals`, where integer `primals` have zeros of dtype `float0`."""
     left = iter(tangents)
     zeros = (np.zeros(x.shape, jax.dtypes.float0) for x in primals)
     return [next(left) if is_floating(x) else zero for x, zero in zip(primals, zeros, strict=True)]
@@ -184,8 +184,8 @@ def is_floating(x: Leaf) -> bool:
 def trace(function: Apply, *arguments: Tree) -> tuple[Program, Tree]:
     """The traced program of a function, and the shapes of the function's result.
 
-    Scans are traced in JAX's present way. JAX's next way of tracing scans writes into references,
-    which JAX cannot yet differentiate.
+    Scans are traced without the flag `jax_scan3`. With `jax_scan3`, traced scans write into
+    references, which JAX cannot yet differentiate.
     """
     scan3 = getattr(jax.config, "jax_scan3", False)
     if not scan3:

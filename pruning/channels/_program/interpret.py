@@ -24,7 +24,7 @@ T = TypeVar("T")
 def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Program, Tree]:
     """The program of `apply(params, *inputs)`, and the shapes of its result.
 
-    The program is a function of the leaves of the arguments, in order.
+    The arguments of the program are the leaves of `params` and then of `inputs`.
     """
     try:
         return trace(apply, params, *inputs)

@@ -1,9 +1,9 @@
-"""Writes a convolution or a product with a kernel as one matrix product for each group of channels.
+"""Writes a convolution or a product with a kernel as one matrix product for each feature group.
 
-For each group, the outputs (groups, rows, outputs) are the product of the inputs (groups, rows,
-inputs) and the matrix of the kernel (groups, inputs, outputs). The matrix of a kernel has the
-elements of the kernel in another order. Padding, strides, dilation and grouping are applied to the
-inputs before the product.
+In each group, the outputs are the matrix product of the inputs and the kernel. The shapes are
+(groups, rows, outputs) for the outputs, (groups, rows, inputs) for the inputs, and (groups, inputs,
+outputs) for the kernel's matrix. The matrix has the elements of the kernel in another order.
+Padding, strides, dilation and grouping are applied to the inputs before the product.
 """
 
 import math
@@ -21,7 +21,7 @@ Axes = tuple[int, ...]
 
 
 class Product(NamedTuple):
-    """A `dot_general` with three kinds of axes: batch, rows or outputs, and contracted."""
+    """A `dot_general`. Its axes are batch axes, contracted axes, and rows or outputs."""
 
     of_inputs: tuple[Axes, Axes, Axes]
     of_kernel: tuple[Axes, Axes, Axes]
@@ -39,7 +39,7 @@ class Product(NamedTuple):
         return _matrices(y, *self.of_outputs)
 
     def squares(self, x: Array) -> Array:
-        """The sum Σ x² of the values x that multiply each row of the matrix, (groups, inputs)."""
+        """The sum Σ x² of the inputs x that each row of the matrix multiplies, (groups, inputs)."""
         return jnp.square(self.inputs(x)).sum(1)
 
     def output_axes(self) -> tuple[Axes, Axes]:
@@ -59,7 +59,10 @@ class Convolution(NamedTuple):
     groups: int
 
     def inputs(self, x: Array) -> Array:
-        """The inputs with every window as a row; elements of one channel are next to each other."""
+        """The inputs as matrices with one row for each window.
+
+        In a row, the elements of one channel are next to each other.
+        """
         x = x.transpose(self.axes[0])
         edges = zip(self.padding, self.input_dilation, strict=True)
         config = [(0, 0, 0), (0, 0, 0), *((low, high, n - 1) for (low, high), n in edges)]
@@ -90,9 +93,10 @@ class Convolution(NamedTuple):
         return y.reshape(self.groups, outputs, math.prod(y.shape[1:])).swapaxes(1, 2)
 
     def squares(self, x: Array) -> Array:
-        """The sum Σ x² of the feature map that multiplies each row of the matrix.
+        """The sum Σ x² over the feature map that each row of the matrix multiplies.
 
-        The sum has the shape (groups, inputs).
+        The result has the shape (groups, inputs). All offsets in the window have the sum of the
+        whole feature map.
         """
         maps = jnp.square(x.transpose(self.axes[0])).sum((0, *range(2, x.ndim)))
         return jnp.repeat(maps, math.prod(self.window)).reshape(self.groups, -1)
@@ -108,7 +112,8 @@ Linear = Product | Convolution
 def convolution_of(eqn: Equation, side: int) -> Linear | None:
     """A convolution as matrix products.
 
-    The result is None if the convolution has batch groups, or if operand `side` is not the kernel.
+    The result is None if the convolution has batch groups, or if operand `side` is not the kernel
+    of the convolution.
     """
     params, numbers = eqn.params, eqn.params["dimension_numbers"]
     if side != 1 or params["batch_group_count"] > 1:

@@ -1,4 +1,4 @@
-"""Finds the lines of a model's code that an equation or an error comes from."""
+"""Finds the line of a model's code from which an equation or an error comes."""
 
 import sys
 import sysconfig
@@ -16,14 +16,15 @@ FRAMEWORKS = """
 """
 """Packages whose lines are not reported as lines of a model.
 
-Another library may itself be a model.
+Any other package may contain the model.
 """
 
 
 def line_of(equations: Sequence[Equation]) -> str:
-    """The line of the last equation, or of the innermost equation around the last that has a line.
+    """The line of the model's code from which the last equation comes.
 
-    If possible, the result is the innermost line outside JAX and frameworks that use JAX.
+    The result is the innermost line outside Python, this library and the `FRAMEWORKS`. If no
+    equation has such a line, the result is a line of a framework.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
@@ -34,7 +35,7 @@ def line_of(equations: Sequence[Equation]) -> str:
 
 
 def line_of_error(error: Exception) -> str:
-    """The innermost line outside frameworks in which an error was raised, if there is one."""
+    """The innermost line outside frameworks in which an error was raised, or an empty string."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not _of_library(frame.filename):
             return f"{frame.filename}:{frame.lineno} ({frame.name})"
@@ -42,7 +43,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The line in words, for the end of a sentence."""
+    """The words " at LINE" for the end of a sentence; empty if there is no line."""
     return f" at {line}" if line else ""
 
 

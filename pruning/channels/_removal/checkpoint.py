@@ -1,7 +1,7 @@
 """Writes and reads checkpoints of pruned networks.
 
-Orbax writes the smaller arrays; the kept indices and the widths are written as metadata. A
-checkpoint can be read without the large network, from which it was pruned.
+Orbax writes the smaller arrays. The kept indices and the widths are written as metadata. A
+checkpoint can be read without the large network.
 """
 
 import itertools
@@ -27,7 +27,7 @@ from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._removal.removal import keep_masks
 from pruning.channels._removal.resizing import Resized, resized
 
-UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step's folder if saving was interrupted
+UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step's folder whose saving was interrupted
 Notes = dict[str, Any]
 """The description of its arrays that a checkpoint contains, as JSON."""
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
@@ -45,7 +45,7 @@ class Pruned(NamedTuple):
       groups: The groups of channels of the large network.
       keep: For each group, a mask of the channels that were kept.
       apply: The function that runs the smaller tree, `apply(params, *inputs)`. `apply` is the
-        function that was pruned or, with `resize`, the result of `resized` for it.
+        function that was pruned or, with `resize`, the result of `resized` for this function.
     """
 
     params: Tree
@@ -87,10 +87,10 @@ jax.tree_util.register_pytree_with_keys(
 def save_pruned(
     checkpoint_dir: Path | str, pruned: Pruned, *, step: int = 1, ratios: Sequence[int | float] = ()
 ) -> None:
-    """Write a checkpoint to `checkpoint_dir` from the host, and replace an earlier checkpoint.
+    """Write a checkpoint to `checkpoint_dir`. An earlier checkpoint in the folder is replaced.
 
     Args:
-      checkpoint_dir: Folder of the checkpoint; it is created if it does not exist.
+      checkpoint_dir: The folder of the checkpoint. A missing folder is created.
       pruned: A result of `prune`, or another `Pruned`.
       step: The number of pruning steps so far.
       ratios: The schedule of ratios or budgets of the run. `prune` resumes only if it is called
@@ -120,8 +120,8 @@ def save_pruned(
         "resized": isinstance(pruned.apply, Resized),
     }
     with _manager(as_path(checkpoint_dir, "checkpoint_dir")) as manager:
-        # Orbax keeps the highest number, so a checkpoint of any step gets a higher one than the
-        # earlier checkpoint, which is removed when the new one is complete.
+        # Orbax keeps the checkpoint with the highest number. Therefore the new checkpoint gets a
+        # higher number than the earlier one, which Orbax removes when the new one is complete.
         number = (manager.latest_step() or 0) + 1
         checkpoints.save(manager, number, arrays={"arrays": leaves}, notes={"pruning": metadata})
 
@@ -132,14 +132,14 @@ def load_pruned(
     """Read the network that `save_pruned` or `prune` wrote, without the large network.
 
     Args:
-      checkpoint_dir: Folder of the checkpoint.
+      checkpoint_dir: The folder of the checkpoint.
       apply: The function that was pruned. Without `apply`, the result has the arrays and the kept
         channels, but cannot run.
       like: A tree of arrays or shapes with the structure of the result, such as
         `nnx.state(nnx.eval_shape(build))`. The widths of `like` are the saved widths or the widths
-        before pruning. Trees of dictionaries, lists and tuples do not need `like`. A tree with
-        other containers becomes nested dictionaries without `like`. The keys of these dictionaries
-        are the names on the path from the root to each array.
+        before pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`,
+        a tree with other containers becomes nested dictionaries, whose keys are the names on the
+        path from the root to each array.
 
     Raises:
       ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the
@@ -174,7 +174,7 @@ def _missing(*_: Tree) -> Tree:
 def _group(group: ChannelGroup, mask: np.ndarray) -> Notes:
     """A group and its kept channels as JSON.
 
-    If several arrays have equal indices, the indices appear once.
+    Indices that several arrays of the group have in common are written once.
     """
     tables: dict[bytes, int] = {}
     positions = []
@@ -201,11 +201,12 @@ def _read_group(written: Notes, parameters: Parameters) -> tuple[ChannelGroup, n
 def _groups_of(metadata: Notes) -> list[Notes]:
     """The groups of a checkpoint.
 
-    Version 0.1 wrote one group for each axis that was cut.
+    A checkpoint of version 0.1 has no groups but kept indices, from which this function makes one
+    group for each axis that was cut.
     """
     if "groups" in metadata:
         return metadata["groups"]
-    metadata["resized"] = False  # version 0.1 did not write this entry, `resized`
+    metadata["resized"] = False  # version 0.1 did not write the entry `resized`
     sizes = dict(zip(metadata["paths"], metadata["widths before"], strict=True))
     return [
         {
@@ -258,9 +259,10 @@ def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
 def resume(
     checkpoint_dir: Path | str, start: Pruned, apply: Apply, ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
-    """The network that an earlier `prune` with these arguments saved, and its number of steps.
+    """The network that an earlier run of `prune` saved, and the number of its steps.
 
-    `start` is the network before pruning. `apply` is the function that is being pruned.
+    The result is None if there is no checkpoint. `start` is the network before pruning, and `apply`
+    is the function that is being pruned.
     """
     folder = as_path(checkpoint_dir, "checkpoint_dir")
     found = folder.iterdir() if folder.is_dir() else ()

@@ -1,8 +1,8 @@
 """Checks whether the programs of a network at two widths are equal except for shapes.
 
-A program may depend on a shape: for example, a model may skip a projection if two shapes are equal,
-or use a gain that depends on a width. If a program depends on a shape in this way, the smaller
-network runs, but computes another function.
+For example, a model may skip a projection if two shapes are equal, or multiply by a number that
+depends on a width. At the smaller widths, such a model runs without an error, but computes another
+function.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from pruning.channels._program.lines import at, line_of, line_of_error
 from pruning.channels._removal.removal import Keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
-# parameters of primitives that are determined by the shapes of the results
+# parameters of primitives that follow from the shapes of the results
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
 CURE = "run it by pruning.channels.resized, which prune does with resize=True"
 
@@ -46,7 +46,7 @@ def check_program(
     keep: Keep,
     *inputs: Tree,
 ) -> None:
-    """Raise unless the program of `apply` equals the large network's program, except for shapes.
+    """Raise unless `apply` has the same program, except for shapes, as before pruning.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -56,8 +56,9 @@ def check_program(
       inputs: The other arguments of `apply`.
 
     Raises:
-      ValueError: `apply` does not take its widths from `params`, or computes something else at the
-        smaller widths; the message names the first different equation and the line of the model.
+      ValueError: `apply` does not take its widths from `params`, or computes another function at
+        the smaller widths. The message names the first different equation and the line of the
+        model.
     """
     try:
         small, _ = trace(apply, params, *inputs)
@@ -74,12 +75,12 @@ def check_program(
 
 
 def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) -> str:
-    """The first difference between the equations and the results of `small` and `large`.
+    """The first difference between the equations or the results of `small` and `large`.
 
-    The string is empty if there is none.
+    The string is empty if the programs do not differ.
     """
-    # for each variable of the large program, its channel ids and the same variable of the small
-    # program
+    # for each variable of the large program: its channel ids, and the corresponding variable of the
+    # small program
     ids, same = {}, {}
     for a, b, value in zip(large.jaxpr.invars, small.jaxpr.invars, arguments, strict=True):
         ids[a], same[a] = value, b
@@ -150,7 +151,10 @@ def _of_equation(
 
 
 def _dependent_axes(eqn: Equation, k: int) -> Sequence[int]:
-    """The axes of operand `k` whose size changes the result, even if all elements are equal."""
+    """The axes of operand `k` over which the equation sums or reduces.
+
+    For a primitive that is not in the table of rules, the result has all axes.
+    """
     summed = rule_of(eqn).summed
     if summed is None and not subprograms(eqn):
         return range(len(shape_of(eqn.invars[k])))
@@ -168,7 +172,7 @@ def _same_constant(x: Leaf, y: Leaf) -> bool:
 
 
 def _equal(x: Leaf, y: Leaf) -> bool:
-    """Whether two numbers or names are equal; here NaN equals NaN."""
+    """Whether two numbers or names are equal. NaN counts as equal to NaN."""
     pairs = list(zip_longest(jax.tree.leaves(x), jax.tree.leaves(y)))
     return all(a == b or {str(a), str(b)} == {"nan"} for a, b in pairs)
 

@@ -1,7 +1,8 @@
 """Removes channels from the arrays of a model, or sets them to zero.
 
-Arrays of a tree are matched to parameters by name, so the same call also cuts the state of an
-optimizer, such as optax's momentum. Kept channels keep their order and their values.
+Arrays of a tree are matched to parameters by name. Therefore the functions also cut the state of an
+optimizer, such as optax's momentum. The channels that are kept have the same order and values as
+before.
 """
 
 import math
@@ -30,30 +31,30 @@ KeepMasks = dict[tuple[str, int], Leaf]
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    Up to rounding, the model gives the same outputs with the smaller tree as with the tree of
-    `mask_channels`, if the model has the same program at the smaller widths. `remove_channels` does
-    not check that the program is the same. To check the program, call `check_program`; to run a
-    model whose program differs, use `resized`. Functions and modules that take their widths from
-    the arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the
-    smaller tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the
-    numbers that `widths` returns. `keep` decides shapes, so `keep` cannot be traced. `params` may
-    be traced, or be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the
-    mesh no longer divides an axis evenly, the array is replicated along this axis.
+    If the model has the same program at the smaller widths, then it gives the same outputs, up to
+    rounding, with the smaller tree as with the tree of `mask_channels`. `remove_channels` does not
+    check that the program is the same. To check the program, call `check_program`. To run a model
+    whose program differs, use `resized`. Functions and modules that take their widths from the
+    arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the smaller
+    tree after `jaxnorm.nnx.fit_widths`. Modules of `flax.linen` must be built with the numbers that
+    `widths` returns. `keep` determines shapes, so `keep` cannot be traced. `params` may be traced,
+    or may be a tree of `jax.ShapeDtypeStruct`. Sharded arrays keep their sharding. If the mesh no
+    longer divides an axis evenly, the array is replicated along this axis.
 
     Args:
       params: The tree from which the groups were read, or any tree with arrays of the same names
         and shapes, such as the state of an optimizer. The factored states of the optimizers
-        Adafactor and SM3 are cut too. In the state of an optimizer, an array belongs to the
-        parameter whose path ends in the same names, and is cut like this parameter. Only the first
-        name of the parameter's path may be missing. Scalars are not changed. Adafactor needs a new
-        state in two cases: another axis of a kernel becomes the longest, or an axis becomes too
-        short to be factored.
+        Adafactor and SM3 are cut too. An array of an optimizer's state is cut like a parameter if
+        the path of the array ends in the path of the parameter. The first name of the parameter's
+        path may be missing. Scalars are not changed. After the removal, Adafactor needs a new state
+        if another axis of a kernel is now the longest, or if an axis is now too short to be
+        factored.
       groups: All or some groups of `coupled_channels`.
       keep: For each group, a boolean vector, true at the channels to keep. At least one element of
         each vector must be true.
 
     Raises:
-      TypeError: A vector of `keep` is not boolean, or is traced.
+      TypeError: A vector of `keep` is not boolean or is traced.
       ValueError: `keep` does not match the groups, or keeps no channel of a group. An array of
         `params` has another shape than the groups record, or does not belong to the groups.
 
@@ -78,7 +79,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
             return leaf.update(shape=shape, sharding=sharding)
         if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
             return jax.jit(lambda x: x.take(indices, axis), out_shardings=sharding)(leaf)
-        taken = np.asarray(leaf).take(indices, axis)  # computed by NumPy, so nothing is compiled
+        taken = np.asarray(leaf).take(indices, axis)  # NumPy compiles nothing
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
     check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
@@ -89,11 +90,11 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
 def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Set all positions of removed channels in `params` to zero.
 
-    A removed channel adds zero to all later layers, also after a nonlinearity, because the weights
-    of the next kernel for the removed channel are zero too. An array is not set to zero if the
-    model divides by the array, or takes its square root or logarithm. Therefore all values and
-    derivatives of the masked model are finite. `keep` may be traced. Arguments and errors are the
-    same as for `remove_channels`, but a group may lose all channels.
+    A removed channel adds zero to all later layers, even if a nonlinearity makes the channel
+    nonzero, because the weights of the next kernel for the removed channel are also zero. An array
+    is not set to zero if the model divides by the array, or takes its square root or logarithm.
+    Therefore these operations cause no infinite values or derivatives. `keep` may be traced.
+    Arguments and errors are the same as for `remove_channels`, but a group may lose all channels.
     """
 
     def zeroed(leaf: Leaf, axis: int, mask: Leaf) -> Leaf:
@@ -111,7 +112,7 @@ def mask_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> T
 def remaining_groups(
     groups: Sequence[ChannelGroup], keep: Sequence[np.ndarray]
 ) -> tuple[ChannelGroup, ...]:
-    """The groups of channels of the smaller tree, in the same order."""
+    """The groups of channels of the smaller tree, in the order of `groups`."""
     masks = keep_masks(groups, keep)
     new_indices = {key: np.cumsum(mask) - 1 for key, mask in masks.items()}
     parameters = groups[0].parameters if groups else Parameters((), ())
@@ -138,7 +139,7 @@ def keep_masks(groups: Sequence[ChannelGroup], keep: Sequence[Leaf]) -> KeepMask
     masks: KeepMasks = {}
     for (size, positions, parameters, _), vector in zip(groups, keep, strict=True):
         shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
-        # the last entry stands for elements that belong to no channel of the group
+        # the added entry is for indices that belong to no channel of the group
         of_channel = _library(vector).append(vector, True)
         for p in positions:
             key, channels = (p.path, p.axis), np.full(shapes[p.path][p.axis], size)
@@ -158,12 +159,12 @@ def removed_elements(leaf: Leaf, path: str, masks: KeepMasks) -> np.ndarray:
 
 
 def along_axis(vector: Leaf, axis: int, ndim: int) -> Leaf:
-    """A vector as an array of `ndim` axes, along one axis; all other axes have size 1."""
+    """A vector as an array with `ndim` axes, all of size 1 except `axis`."""
     return vector.reshape([-1 if k == axis else 1 for k in range(ndim)])
 
 
 def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
-    """The sharding of an array after an axis changed its size.
+    """The sharding of an array after an axis is cut to `size`.
 
     If the mesh does not divide the axis evenly, the array is replicated along this axis.
     """
@@ -180,15 +181,15 @@ def _sharding(leaf: Leaf, axis: int, size: int) -> Sharding | None:
 
 
 def _library(*arrays: Leaf) -> Any:
-    """The module that computes with an array: NumPy or, for JAX's arrays, `jax.numpy`."""
+    """`jax.numpy` if one of the arrays is an array of JAX, otherwise NumPy."""
     return jnp if any(isinstance(x, jax.Array) for x in arrays) else np
 
 
 def widths(params: Tree) -> dict[str, int]:
-    """The number of outputs of each layer by name.
+    """The number of outputs of each layer, by the name of the layer.
 
-    The number of outputs is the size of the last axis of the layer's kernel. To run a pruned tree,
-    build the `flax.linen` module with the numbers of outputs that `widths` returns.
+    The number of outputs is the size of the last axis of the layer's kernel. To run a pruned tree
+    with `flax.linen`, build the module with the numbers of outputs that `widths` returns.
 
     Example:
       >>> print(widths({"conv": {"kernel": np.ones((3, 3, 2, 8)), "bias": np.ones(8)}}))
@@ -235,9 +236,10 @@ def name(group: ChannelGroup) -> str:
 def producers(group: ChannelGroup) -> tuple[Position, ...]:
     """The positions of the filters that make a group's channels.
 
-    The result has the positions on axes over which the model does not sum. If the model sums over
-    the axes of all positions, as between two factors of a matrix, the result has all positions. If
-    each channel has one number in each array, all arrays count as kernels.
+    The result has the positions in kernels on axes over which the model does not sum. If the model
+    sums over the axes of all these positions, as between two factors of a matrix, the result has
+    all positions in kernels. An array is a kernel if a channel has several elements in the array.
+    If the group has no kernel, all its arrays count as kernels.
     """
     shapes = dict(zip(group.parameters.paths, group.parameters.shapes, strict=True))
     kernels = [p for p in group.positions if np.prod(shapes[p.path]) > shapes[p.path][p.axis]]
@@ -270,7 +272,7 @@ class Owner(NamedTuple):
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
-    """For each array of a tree, the parameter to which it belongs, as a number."""
+    """For each array of a tree, by its number, the parameter to which the array belongs."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:
@@ -286,7 +288,7 @@ def _owner(
     end, candidates = _longest_end(path, by_end)
     before, _, last = path.rpartition("/")
     inner, factors = _longest_end(before, by_end)
-    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # for SM3
+    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # SM3
         (owner,), axis = factors, int(last)
         if shape == shapes[owner][axis : axis + 1]:
             return Owner(owner, (axis,))
@@ -306,11 +308,10 @@ def _owner(
 
 
 def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
-    """The axes of a parameter that an array of an optimizer's state may have, by the names of the
-    array.
+    """The axes of a parameter that an array of an optimizer's state may have.
 
-    An array of Adafactor's state lacks the longest or the second longest axis of the parameter, or
-    is an unused placeholder.
+    `names` are the names on the path of the array. An array of Adafactor's state lacks the longest
+    or the second longest axis of the parameter, or is an unused placeholder of shape (1,).
     """
     whole = tuple(range(len(shape)))
     yield whole
@@ -323,9 +324,9 @@ def _axes(names: Sequence[str], shape: Shape) -> Iterator[tuple[int, ...]]:
 
 
 def _longest_end(path: str, by_end: Mapping[str, list[str]]) -> tuple[str, list[str]]:
-    """The longest suffix of `path` that is a suffix of parameter paths, and these parameters.
+    """The longest suffix of `path` that is in `by_end`, and the parameters with this suffix.
 
-    The suffix is the whole path of a parameter, or the path without its first name.
+    The keys of `by_end` are the paths of parameters, with and without the first name.
     """
     ends = (path.split("/", k)[-1] for k in range(path.count("/") + 1))
     return next(((end, by_end[end]) for end in ends if end in by_end), ("", []))

@@ -1,8 +1,8 @@
-"""Runs the program of a network on smaller arrays, with smaller shapes but the same constants.
+"""Runs the program of a network on smaller arrays, with the constants of the large network.
 
 The network is traced at its original widths, and the traced program is then evaluated on the
-smaller arrays. In the evaluation on smaller arrays, a shape in the program becomes the shape of the
-array with the remaining channels. Numbers that were computed from a shape, such as 1/√width, do not
+smaller arrays. In this evaluation, each shape in the program is replaced by the shape of the array
+without the removed channels. Numbers that were computed from a shape, such as 1/√width, do not
 change.
 """
 
@@ -55,8 +55,8 @@ Arguments = Sequence[Values]
 class Sized(NamedTuple):
     """A smaller array, the channel ids of the large array, and the value of removed channels.
 
-    `fill` returns the value of removed channels along an axis. `fill` is None if the value is zero,
-    or if the removed channels have no common value.
+    `fill(axis)` returns the common value of removed channels along an axis. `fill` is None if this
+    value is zero, or if the removed channels have no common value.
     """
 
     array: Leaf
@@ -70,11 +70,11 @@ class Sized(NamedTuple):
         """
         if self.ids.axes[axis].size == 1 or is_free(self.ids.axes[axis]):
             return jax.lax.slice_in_dim(self.array, 0, 1, axis=axis)
-        # zeros are made anew, because the array may have no channel left to copy
+        # the array itself may have no channel left from which zeros could be copied
         if self.ids.zero is not None:
             shape = np.shape(self.array)
             return jnp.zeros((*shape[:axis], 1, *shape[axis + 1 :]), self.array.dtype)
-        assert self.fill is not None  # the removed channels have no common value
+        assert self.fill is not None  # otherwise, removed channels have no common value
         return self.fill(axis)
 
 
@@ -87,13 +87,13 @@ def resized(
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
-    Use `resized` if `apply` itself fails at the smaller widths, or computes something else.
+    Use `resized` if `apply` itself fails at the smaller widths, or computes another function.
     Examples are modules of `flax.linen`, and models with widths in the code, depthwise
-    convolutions, attention, norms over channels, or programs that depend on a shape. If removed
-    channels have nonzero values, sums over channels include the values of the removed channels.
-    `apply` is traced with shapes of the old widths, so arrays of the old widths are not needed. The
-    returned function can be compiled, differentiated and batched, and uses the model's rules of
-    `jax.custom_jvp` and `jax.custom_vjp`.
+    convolutions, attention, norms over channels, or programs that depend on a shape. If the removed
+    channels have a nonzero value, sums over channels include this value. `apply` is traced with the
+    shapes before pruning, so the arrays before pruning are not needed. The returned function can be
+    compiled, differentiated and batched, and uses the model's rules of `jax.custom_jvp` and
+    `jax.custom_vjp`.
 
     `apply` may be another function than the one that was traced to find the groups, such as a
     training step. Random bits are drawn for the whole width and then cut, so dropout drops the same
@@ -103,17 +103,18 @@ def resized(
     Args:
       apply: A function of the tree from which the groups were read, and of inputs.
       groups: All or some groups of `coupled_channels`.
-      keep: For each group, the mask of kept channels, as for `remove_channels`; read on the host.
+      keep: For each group, the mask of kept channels, as for `remove_channels`. `keep` cannot be
+        traced.
       states: Inputs with channels that can be removed, as arrays or shapes of the whole width.
         Examples are a key-value cache, running statistics, or the carry of a recurrence. States
         must be the first inputs of `apply`. The returned function accepts states at the small or at
-        the whole width, and returns states at the small width. Removed channels of states count as
-        zeros.
+        the whole width, and returns states at the small width. The removed channels of states are
+        taken to be zero.
 
     Raises:
       ValueError: `keep` does not match the groups. The returned function raises a ValueError if a
-        state has another shape, or if `apply` cannot be traced, needs removed channels, or couples
-        removed channels with kept channels.
+        state has the wrong shape, or if `apply` cannot be traced, needs removed channels, or
+        couples removed channels with kept channels.
 
     Example:
       >>> from pruning import coupled_channels, remove_channels
@@ -147,7 +148,7 @@ class Resized:
     def __call__(self, params: Tree, *inputs: Tree) -> Tree:
         """The result of `apply`, in which arrays have only the remaining channels."""
         program, arrays = self._traced.trace(params, *inputs), jax.tree.leaves((params, inputs))
-        if len(program.jaxpr.in_avals) > len(arrays):  # `apply` reads traced arrays from outside
+        if len(program.jaxpr.in_avals) > len(arrays):  # `apply` closes over traced arrays
             return self._evaluate(params, *inputs)
         results = jaxpr_as_fun(program.jaxpr)(*arrays)
         return jax.tree.unflatten(jax.tree.structure(program.out_info), results)
@@ -176,7 +177,7 @@ def _shape(x: Leaf) -> Leaf:
 def _narrow(sizes: Sizes, whole: Sequence[Leaf], states: Sequence[Tree], ids: Values) -> list[Leaf]:
     """The arrays of states without removed channels.
 
-    The states are given at the small width or at the whole width.
+    The given states have the small width or the whole width.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(tuple(states))
     if structure != jax.tree.structure(tuple(whole)):
@@ -240,7 +241,7 @@ class Resizing:
         return [v.array for v in self.run(program, list(map(Sized, arrays, ids)))]
 
     def removed(self, eqn: Equation, values: Sequence[Sized], axis: int) -> Leaf:
-        """The value of an equation's result at the channels that are removed along an axis."""
+        """The common value of an equation's result at all channels that an axis loses."""
         pairs = zip(values, corresponding_axes(eqn), strict=True)
         operands = [v.removed(axes.index(axis)) if axis in axes else v.array for v, axes in pairs]
         _, (ids, *_) = equation_ids(self.sets, eqn, [v.ids for v in values])
@@ -249,8 +250,9 @@ class Resizing:
         return evaluate_equation(eqn, trim_broadcast(eqn, operands, tuple(shape)))[0]
 
     def removed_sum(self, eqn: Equation, value: Sized) -> Leaf:
-        """The sum of the removed channels, which are all equal. A sum over the channels of the
-        smaller arrays lacks this part.
+        """The part of a sum over channels that comes from removed channels.
+
+        The part is zero if the removed channels are zero. Otherwise all removed channels are equal.
         """
         for axis in map(int, eqn.params["axes"] if value.ids.zero is None else ()):
             count = value.ids.axes[axis].size - value.array.shape[axis]
@@ -266,10 +268,7 @@ class Resizing:
         operands: Values,
         results: Values,
     ) -> list[Leaf]:
-        """The results of a call.
-
-        The call keeps its checkpoint or its custom derivative rule.
-        """
+        """The results of a call with its `jax.checkpoint` or its custom derivative rule."""
 
         def function(*arrays: Leaf) -> list[Leaf]:
             return self.arrays(call.program, arrays, operands)
@@ -300,7 +299,7 @@ class Resizing:
 
     def rule(self, eqn: Equation, operands: Values, results: Values) -> tuple[Apply, Apply]:
         """The two functions of a `jax.custom_vjp` rule, evaluated on smaller arrays."""
-        programs: list[Program] = []  # this list is filled when the rule is differentiated
+        programs: list[Program] = []  # filled by `forward`
         residuals: list[ChannelIds] = []
         cotangents = [v._replace(zero=None, uniform=None, given=False) for v in results]
 
@@ -326,7 +325,7 @@ class Resizing:
     def run_rule(self, eqn: Equation, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of the program of a custom derivative rule, evaluated on smaller arrays."""
         with self.sets.inside(eqn):
-            # this evaluation unites the channel ids of the states of loops in the program
+            # the evaluation on channel ids alone first unites the ids of the states of loops
             evaluate(program, self.sets, [v.ids for v in values])
             return self.run(program, values)
 

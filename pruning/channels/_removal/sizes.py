@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
-    """The shapes of the tree from which groups were read, with the containers of `params`."""
+    """The shapes of the tree before channels were removed, with the containers of `params`."""
     leaves, structure = jax.tree.flatten(params)
     shapes = groups[0].parameters.shapes if groups else [np.shape(leaf) for leaf in leaves]
     pairs = zip(shapes, leaves, strict=True)
@@ -26,7 +26,7 @@ def large_tree(params: Tree, groups: Sequence[ChannelGroup]) -> Tree:
 
 
 class Sizes:
-    """Computes sizes of a program's arrays without the channels that `masks` remove."""
+    """Computes shapes of a program's arrays without the channels that `masks` remove."""
 
     def __init__(self, channels: TracedChannels, masks: KeepMasks):
         self.sets, paths = channels.sets, channels.parameters.paths
@@ -49,15 +49,16 @@ class Sizes:
         return sizes(self.remain, ids)
 
     def remain(self, ids: Vector) -> Vector:
-        """Which channel ids remain after removal.
+        """For each channel id, whether its channel remains after removal.
 
-        The ids of a loop's state are new, so the sets to which they now belong decide.
+        The ids of a loop's state are newer than the masks. Whether such an id remains is read from
+        the set to which it now belongs.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands of an equation, in which constants that vary along channels are cut."""
+        """The operands of an equation, after constants that vary along channels are cut."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)
@@ -71,23 +72,23 @@ class Sizes:
         return array
 
     def params(self, eqn: Equation, values: Values, results: Values) -> Options:
-        """The parameters of a primitive, with the shapes of the smaller operands and results."""
+        """The parameters of an equation for the smaller operands and results."""
         smaller = rule_of(eqn).smaller
         return {**eqn.params, **(smaller(eqn, self.remain, values, results) if smaller else {})}
 
 
 def first(array: Leaf, shape: Shape) -> Leaf:
-    """The first `shape[k]` indices along each axis k.
+    """The first `shape[k]` elements along each axis k of an array.
 
-    The first indices are enough for a constant along free axes.
+    Along a free axis, all elements are equal, so any elements will do.
     """
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 
 
 def trim_broadcast(eqn: Equation, arrays: Sequence[Leaf], shape: Shape) -> list[Leaf]:
-    """Cut the operands to the length of the result along axes that they share with the result.
+    """Cut the operands to the size of the result along axes that correspond to axes of the result.
 
-    An operand that is to be broadcast may be longer than another operand.
+    Operands with free axes still have the size before removal.
     """
 
     def trim(x: Leaf, axes: Sequence[int | None]) -> Leaf:

@@ -48,17 +48,16 @@ ANOTHER = (
 
 
 def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, Arrays]:
-    """Fold the batch norms of a model into other arrays.
+    """Fold the batch norms of a model into kernels and shifts.
 
-    `fold_batch_norms` returns a function without batch norms, and the arrays of the function. A
-    batch norm with running statistics scales and shifts the outputs of a kernel; the scale and the
-    shift are computed from parameters. `fold_batch_norms` multiplies the kernel by the scale, and
-    adds all shifts of a kernel, including its bias, to one vector. The kernel and the norm may be
-    in different modules or calls, with transpositions and changes of dtype between them. Grouped,
-    depthwise and transposed convolutions are folded too. Four kinds of norms cannot be folded: a
-    norm before its kernel, a norm after a nonlinearity, a norm whose input is also read elsewhere,
-    and a norm inside a loop or a branch. The outputs of the network do not change, up to rounding
-    in the dtype of the kernels.
+    `fold_batch_norms` returns a function without batch norms, and the arrays of this function. A
+    batch norm with running statistics scales and shifts the outputs of a kernel. `fold_batch_norms`
+    multiplies the kernel by the scale, and adds all shifts of a kernel, including its bias, to one
+    vector. The kernel and the norm may be in different modules or calls, with transpositions and
+    changes of dtype between them. Grouped, depthwise and transposed convolutions are also folded.
+    Four kinds of norms cannot be folded: a norm before its kernel, a norm after a nonlinearity, a
+    norm whose input is also read elsewhere, and a norm inside a loop or a branch. The outputs of
+    the network do not change, up to rounding in the dtype of the kernels.
 
     Args:
       apply: A model in evaluation mode, as for `coupled_channels`.
@@ -68,13 +67,14 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     Returns:
       A pair of a function `run(arrays, *inputs)`, which traces `apply`, and the dictionary
       `arrays`, whose keys are paths in `params`. `cost`, `prune` and `jax.export` accept `run` and
-      `arrays` like any other model. A kernel has the same path in `arrays` as in `params`; if the
-      path is taken, a number is added. The shift of a kernel has the kernel's path with `_shift` at
-      the end. Arrays that `run` does not need are left out.
+      `arrays` like any other model. A folded kernel has the path of the kernel in `params`, or this
+      path with a number if another array has the path. The shift of a kernel has the kernel's path
+      with `_shift` at the end. `arrays` has no arrays that `run` does not need.
 
     Raises:
       ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` raises a
-        ValueError if `apply` has another program at the inputs of `run`.
+        ValueError if the program of `apply` at these inputs folds other kernels or needs other
+        arrays.
 
     Example:
       >>> def layer(p, x):
@@ -145,7 +145,7 @@ def _run(apply: Apply, network: "Unfolded", params: Tree, *inputs: Tree) -> Tree
 def _paths(kernels: Sequence[str | None], taken: set[str]) -> list[str]:
     """A path for each folded kernel.
 
-    A kernel keeps its own path, unless this path or the path of the shift is taken.
+    A kernel keeps its own path, unless another array has this path or the path of the shift.
     """
     found: list[str] = []
     for path in kernels:
@@ -160,7 +160,7 @@ def _compute(array: Leaf) -> Value:
 
 
 class Unfolded:
-    """Evaluates a program in which chains are folded; each array is computed when it is needed."""
+    """Evaluates a program and folds its chains. Each array is computed when it is first needed."""
 
     def __init__(
         self,
@@ -170,8 +170,8 @@ class Unfolded:
         eager: bool = False,
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
-        self.used: set[int] = set()  # parameters that are read outside folded chains
-        self.reads: Counter[Variable] = Counter()  # an entry for each variable of the program
+        self.used: set[int] = set()  # parameters that are needed outside folded chains
+        self.reads: Counter[Variable] = Counter()  # the number of reads of each variable
         self.seen: set[int] = set()
 
     def leaf(self, i: int, shape: Sequence[int]) -> Value:
@@ -188,7 +188,7 @@ class Unfolded:
         return interpret(program, values, _constant, self.step, enter_calls=False)
 
     def unshare(self, variables: Sequence[Variable], values: Sequence[Value]) -> list[Value]:
-        """The values; a value that is read more than once no longer belongs to a chain."""
+        """The `values`, without the chains of values that the program reads more than once."""
         pairs = zip(variables, values, strict=True)
         return [x if self.reads[v] == 1 else x._replace(chain=None) for v, x in pairs]
 
@@ -231,10 +231,7 @@ class Unfolded:
         return list(map(self.operand, values))
 
     def result(self, chain: Chain) -> Leaf:
-        """The result of a chain of equations.
-
-        The chain is folded if parameters scale the kernel's outputs.
-        """
+        """The result of a chain of equations, folded if parameters scale the kernel's outputs."""
         first, *links = chain.links
         if not chain.scaled:
             (y,) = evaluate_equation(first.eqn, self.operands(first.values))

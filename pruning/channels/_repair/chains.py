@@ -1,7 +1,7 @@
-"""Finds chains of scales and shifts that follow a convolution or product, such as batch norm.
+"""Finds chains of equations that scale and shift the outputs of a kernel, such as batch norm.
 
-A chain begins with a product of activations and a kernel. Each further equation of the chain
-multiplies each channel by a number or adds a number to each channel. The numbers of a chain must be
+A chain begins with a product of activations and a kernel. Each further equation multiplies each
+channel by a number, adds a number to each channel, or changes the shape. The numbers must be
 computed only from parameters and constants.
 """
 
@@ -20,15 +20,15 @@ from pruning.channels._removal.removal import along_axis
 
 
 class Value(NamedTuple):
-    """An array of a program; the array is computed only when it is needed.
+    """An array of a program that is computed only when it is needed.
 
     Attributes:
-      array: A function that computes the array at the first call and returns the same array later.
+      array: A function that returns the array. A call may compute the array.
       given: Whether the array is computed only from parameters and constants.
-      leaves: The numbers of the parameters from which a given array is computed.
-      varies: The axes along which elements of a given array may differ.
-      leaf: The number of the parameter that the array equals, up to shape and dtype.
-      chain: The chain of equations that computes the array, if there is one.
+      leaves: If `given` is true, the numbers of the parameters from which the array is computed.
+      varies: If `given` is true, the axes along which elements of the array may differ.
+      leaf: The number of the parameter that the array equals, up to shape and dtype, or None.
+      chain: The chain of equations that computes the array, or None.
     """
 
     array: Callable[[], Leaf]
@@ -42,7 +42,8 @@ class Value(NamedTuple):
 class Link(NamedTuple):
     """An equation of a chain.
 
-    The preceding result of the chain is operand `side`, with its channels on `axis`.
+    Operand `side` is the result of the previous link. The channels of the equation's result are on
+    `axis`.
     """
 
     eqn: Equation
@@ -55,8 +56,7 @@ class Chain(NamedTuple):
     """A product with a kernel, and the scales, shifts and changes of shape that follow it.
 
     Attributes:
-      links: The equations of the chain in order. In the first link, operand `side` is the kernel
-        itself.
+      links: The equations of the chain in order. In the first link, operand `side` is the kernel.
       kernel_axis: The axis of the kernel's outputs.
       scaled: Whether parameters scale the outputs of the kernel.
     """
@@ -67,7 +67,7 @@ class Chain(NamedTuple):
 
 
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain that an equation starts, if it multiplies activations by a suitable kernel."""
+    """The chain that an equation starts, or None if the equation is no product with a kernel."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -82,7 +82,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand, extended by an equation if the equation can follow."""
+    """The chain of an operand, extended by an equation; None if the equation cannot follow."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None
@@ -104,7 +104,7 @@ def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 def fold_chain(
     chain: Chain, kernel: Float[Array, "*shape"]
 ) -> tuple[Float[Array, "*shape"], Float[Array, " channels"]]:
-    """The kernel multiplied by the scales of the chain, and the total shift of each channel."""
+    """The kernel times all scales of the chain, and the total shift of each channel."""
     dtype = np.promote_types(kernel.dtype, np.float32)
     count = kernel.shape[chain.kernel_axis]
     shift, scale = jnp.zeros(count, dtype), jnp.ones(count, dtype)
@@ -116,7 +116,7 @@ def fold_chain(
 
 
 def _apply_link(link: Link, y: Array) -> Array:
-    """The number of each channel after a link, given the number of each channel before the link."""
+    """The value of each channel after a link, from the values `y` before the link."""
 
     def operand(k: int, value: Value) -> Array:
         if k == link.side:
@@ -130,7 +130,7 @@ def _apply_link(link: Link, y: Array) -> Array:
 
 
 def varying(eqn: Equation, values: Sequence[Value]) -> frozenset[int]:
-    """The axes along which the first result of an equation may vary, if all operands are given."""
+    """The axes along which elements of the first result of an equation may differ."""
     rule, every = rule_of(eqn), frozenset(nontrivial(shape_of(eqn.outvars[0])))
     if not (rule.elementwise or rule.layout):
         return every
@@ -140,5 +140,5 @@ def varying(eqn: Equation, values: Sequence[Value]) -> frozenset[int]:
 
 
 def nontrivial(shape: Sequence[int]) -> list[int]:
-    """The axes that have another size than 1."""
+    """The axes whose size is not 1."""
     return [k for k, n in enumerate(shape) if n != 1]

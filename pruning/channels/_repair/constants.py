@@ -1,8 +1,8 @@
 """Adds the constant outputs of removed channels to the next biases.
 
-If all weights of a filter are zero, the output of its channel is a constant, such as relu(β) for a
-batch norm with bias β. If a channel with a constant output is removed, the constant is missing from
-the sums of the next layer.
+If all weights of a filter are zero, the output of the filter's channel is a constant, such as
+relu(β) for a batch norm with bias β. If the channel is removed, the constant is missing from the
+sums of the next layer.
 """
 
 from collections.abc import Collection, Sequence
@@ -30,12 +30,11 @@ from pruning.channels._repair.parameters import Addend, Fact, read_network
 
 
 class Value(NamedTuple):
-    """An array of the program in two networks: one with zero filters, one with masked channels.
+    """An array of the program, in a network with zero filters and in one with masked channels.
 
     Attributes:
-      zeroed: The array in the network in which the filters of removed channels are zero, and all
-        later parameters are unchanged.
-      masked: The array in the network in which all positions of removed channels are zero.
+      zeroed: The array in a network in which only the filters of removed channels are zero.
+      masked: The array in a network in which all positions of removed channels are zero.
     """
 
     zeroed: Leaf
@@ -51,23 +50,24 @@ def fold_constants(
 ) -> Tree:
     """Add the constant outputs of removed channels to the biases of the next layers.
 
-    The filters of a removed channel count as zeros. If a running mean is subtracted from
-    activations, the activations count as equal to the running mean. Therefore the output of a
-    removed channel is a constant, such as relu(β) if β is the last bias. The constant contributes
-    to the sums of the next layer. The contribution is moved into the first parameter that the
-    program adds to the sums (a bias) or subtracts from the sums (a running mean). The contribution
-    is dropped (1) if no parameter is added to the sums before the next nonlinearity, (2) if the sum
-    is inside a loop, (3) if a divisor or a logarithm of the group has no value for zero filters, or
-    (4) if a norm over the channels makes the contribution depend on the inputs. If a convolution
-    pads with zeros, the contribution is smaller along the edges of an image, and the mean
-    contribution over the image is added. Otherwise, the folding is exact.
+    The filters of a removed channel are taken to be zero. If the program subtracts a running mean
+    from the outputs of these filters, the outputs are taken to equal the running mean. Therefore
+    the output of a removed channel is a constant, such as relu(β) if β is the last bias before the
+    nonlinearity. The constant contributes to the sums of the next layer. This contribution is added
+    to the first parameter that the program adds to the sums (a bias), or subtracted from the first
+    parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
+    parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop,
+    (3) if the model divides by an array of the group, or takes its logarithm or square root, or (4)
+    if a norm over the channels makes the contribution depend on the inputs. If a convolution pads
+    with zeros, the contribution is smaller along the edges of an image, and the mean contribution
+    over the image is added. Otherwise, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
       params: The tree from which the groups were read.
       groups: All or some groups of `coupled_channels`.
-      keep: The mask of kept channels for each group, as for `remove_channels`, which you call next;
-        read on the host.
+      keep: For each group, the mask of kept channels, as for `remove_channels`, which you call
+        next. `keep` cannot be traced.
       inputs: The other arguments of `apply`, with any values, because the constants do not depend
         on them.
 
@@ -107,7 +107,7 @@ def fold_constants(
     network, paths, unchanged = read_network(apply, params, inputs), describe(params).paths, set()
     while True:
         folding = Folding(paths, leaves, masks, unchanged)
-        # Networks are evaluated without jit, which would compile at every call.
+        # no jit, because each call would compile again
         network.interpret(values, lambda x: Value(x, x), folding.step)
         if not folding.altered:
             break
@@ -120,9 +120,10 @@ def fold_constants(
 class Folding:
     """Evaluates two networks at once, and changes parameters of the second until both are equal.
 
-    The first network has zero filters, the second has masked channels. If a sum is equal in both
-    networks, a change of the parameter that the sum adds would make the sum unequal. The parameters
-    `altered` were changed for an earlier sum, and must be in `unchanged` at the next evaluation.
+    The first network has zero filters, and the second has masked channels. If a sum is already
+    equal in both networks, the parameter of this sum must not change. A parameter in `altered` was
+    changed for an earlier sum, although it must not change. These parameters must be in `unchanged`
+    at the next evaluation.
     """
 
     def __init__(
@@ -145,11 +146,10 @@ class Folding:
         return list(map(Value, zeroed, masked))
 
     def absorb(self, subtracted: bool, addend: Addend, zeroed: Array, masked: Array) -> Value:
-        """A sum of activations and a parameter.
+        """The sum of activations and a parameter, after the parameter is changed.
 
-        The parameter is changed by the mean difference of the two networks. If the program
-        subtracts a running mean, the constant output of removed channels is taken to be the running
-        mean.
+        The change is the mean difference between the sums of the two networks. If the program
+        subtracts a running mean, the difference at removed channels is taken to be zero.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

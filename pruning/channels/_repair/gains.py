@@ -1,8 +1,8 @@
-"""Finds the factors by which a network multiplies a kernel's outputs, such as batch norm's factors.
+"""Finds the gain of each kernel: the factors by which a network multiplies the kernel's outputs.
 
-Up to the next nonlinearity or sum of activations, the network turns the outputs y of a kernel into
-gain ⊙ (y + before) + after. The term `before` consists of parameters such as a running mean. The
-gain is computed from parameters such as a scale and a running variance.
+Before the next nonlinearity or sum of activations, the network computes gain ⊙ (y + before) + after
+from the outputs y of a kernel. The term `before` is computed from parameters such as a running
+mean. The gain is computed from parameters such as a scale and a running variance.
 """
 
 from collections.abc import Sequence
@@ -19,21 +19,20 @@ from pruning.channels._repair.parameters import Addend, Fact, Kernel, Network
 
 
 class Gain(NamedTuple):
-    """Facts about a value of the program.
+    """Facts about an array of the program.
 
-    The value is computed from parameters only, or consists of the outputs of a kernel times
-    factors.
+    The array is computed from parameters only, or is the outputs of a kernel times factors.
 
     Attributes:
-      kernel: The kernel that made the outputs; None for a value that is computed from parameters.
-      array: The value itself, if it is computed from parameters. Otherwise, the factors that
+      kernel: The kernel of the outputs, or None if the array is computed from parameters.
+      array: The array itself, if it is computed from parameters. Otherwise, the factors that
         multiplied the outputs of the kernel, in the shape of the outputs.
-      deviation: What `array` would be if every running variance under a square root were 1. So
-        `deviation` is the gain times the running standard deviation.
+      deviation: The value of `array` if every running variance under a square root were 1. For a
+        batch norm, this value is the gain times the running standard deviation.
       before: The parameters that were added to the outputs, or subtracted, before the first factor.
       leaves: The parameters from which `array` is computed.
-      variances: Those parameters among `leaves` that are under a square root.
-      addend: The parameter that the last sum added, if there is one.
+      variances: The parameters of `leaves` that are under a square root.
+      addend: The parameter that the array equals, or that is a term of the array, or None.
     """
 
     kernel: Kernel | None = None
@@ -46,21 +45,21 @@ class Gain(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether the value is computed only from parameters and constants."""
+        """Whether the array is computed only from parameters and constants."""
         return self.kernel is None and self.array is not None
 
     @property
     def maker(self) -> Kernel:
-        """The kernel that made the outputs."""
+        """The kernel of the outputs."""
         assert self.kernel is not None
         return self.kernel
 
     def of_outputs(self, array: Array) -> np.ndarray:
-        """The numbers of `array` or `deviation`, one for each output, (groups, 1, outputs)."""
+        """The factors of `array`, one for each output of the kernel, (groups, 1, outputs)."""
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
-        """The numbers `factor`, one for each output, in the shape of an added parameter."""
+        """The numbers `factor` of the kernel's outputs, in the shape of an added parameter."""
         zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
         return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)
@@ -72,8 +71,9 @@ NO_GAIN = Gain()
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
     """The gain of each kernel, by the number of the kernel.
 
-    The network must have no dead code. A kernel is left out if its outputs are also read without
-    the gain, or if a sum before the gain adds something other than one parameter to the outputs.
+    The network must have no dead code. A kernel has no gain in the result if its outputs are also
+    read without the gain, or if a sum before the gain adds something other than one parameter to
+    the outputs.
     """
     found = Gains(leaves)
     parameters = [
@@ -86,12 +86,12 @@ def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
 
 
 class Gains:
-    """Follows the outputs of kernels, and evaluates values that depend on parameters only."""
+    """Collects the gains of kernels, and evaluates arrays that depend on parameters only."""
 
     def __init__(self, leaves: Sequence[Array]):
         self.leaves = leaves
         self.latest: dict[int, Gain] = {}
-        # kernels whose gain is complete, because the next equation is not a factor
+        # kernels whose gain is complete, because the next equation does not multiply the outputs
         self.ended: set[int] = set()
 
     def step(self, fact: Fact, eqn: Equation, values: Sequence[Gain]) -> Sequence[Gain]:
@@ -110,9 +110,9 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record an equation that reads outputs.
+        """Record that an equation reads outputs with `gain`. Its result has the gain `after`.
 
-        Different equations may read the same outputs only after the gain is complete.
+        Several equations may read the same outputs only after the gain is complete.
         """
         leaf = gain.maker.addend.leaf
         if self.latest[leaf] is not gain or (leaf in self.ended and after is not NO_GAIN):
@@ -140,7 +140,7 @@ class Gains:
         ]
 
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
-        """The gain after an equation whose other operands are computed from parameters only."""
+        """The gain after an equation, all of whose other operands are computed from parameters."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together([v for v in values if v.given])
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)
@@ -164,7 +164,7 @@ class Gains:
 
 
 def together(values: Sequence[Gain]) -> tuple[frozenset[int], frozenset[int]]:
-    """The parameters from which the values are computed, and those under a square root."""
+    """The parameters from which the arrays are computed, and the parameters under a square root."""
     pairs = [(value.leaves, value.variances) for value in values]
     leaves, variances = zip(*pairs, strict=True) if pairs else ((), ())
     return frozenset().union(*leaves), frozenset().union(*variances)

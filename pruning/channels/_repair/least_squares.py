@@ -1,10 +1,10 @@
 """Restores accuracy without gradient steps: fits the kernels that read removed channels to data.
 
-The whole network and the network with removed channels at zero are evaluated on the same inputs.
-Layer by layer, the solution of a linear least-squares problem is a new kernel of the second
-network. The inputs of the least-squares problem are computed by the second network, whose earlier
-layers are already repaired. The targets of the least-squares problem are the outputs of the whole
-network. The least-squares fit follows Luo et al. (2017), ThiNet, and He et al. (2017).
+The whole network and the pruned network, in which removed channels are zero, are evaluated on the
+same inputs. Layer by layer, a linear least-squares problem gives a new kernel of the pruned
+network. The inputs of the problem are computed by the pruned network, whose earlier layers already
+have new kernels. The targets of the problem are the layer's outputs in the whole network. The
+least-squares fit follows Luo et al. (2017), ThiNet, and He et al. (2017).
 """
 
 from collections.abc import Callable, Sequence
@@ -53,17 +53,15 @@ def least_squares(
     *,
     ridge: Sequence[int | float] = RIDGE,
 ) -> Tree:
-    """Fit the kernels that read removed channels to data; call this before `remove_channels`.
+    """Fit the kernels that read removed channels to data. Call this before `remove_channels`.
 
     The function fits every convolution and every product with a kernel whose inputs change, in the
     order of the program. The new kernel W minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖² over all positions.
     Here W₀ is the old kernel, x̃ are its inputs in the network repaired so far, and y are its
     outputs in the whole network. If the program adds a bias to the outputs or subtracts a running
     mean, the bias or the running mean is changed by the mean error of the outputs. The penalty λ is
-    one value of `ridge` times the mean of Σ x̃². The last quarter of the batches decides which
-    value of `ridge` is used, and then W is computed from all batches. On the last quarter of the
-    batches, the outputs with W are never further from the outputs of the whole network than the
-    outputs with W₀.
+    one value of `ridge` times the mean of Σ x̃². The value of `ridge` with the smallest error on
+    the last quarter of the batches is used, and then W is computed from all batches.
 
     Kernels are computed group by group by Cholesky factorization, on the host in float64. The
     second moments of inputs and outputs are computed on the devices that hold the batches. The
@@ -78,7 +76,7 @@ def least_squares(
       ridge: The candidate strengths of the penalty λ.
 
     Returns:
-      A tree of the same shapes as `params`. Parameters of removed channels are zero or unchanged.
+      A tree of the same shapes as `params`. Elements at removed channels are zero or unchanged.
 
     Raises:
       ValueError: `batches` is empty, or has only one batch although there are several values of
@@ -122,7 +120,7 @@ def rescale(
     Each output of a kernel is multiplied by the number a that minimizes Σ (a w·x̃ − y)². Here w·x̃
     is the output in the smaller network, and y is the output in the whole network. If the program
     adds a bias to the output or subtracts a running mean, `rescale` also fits a shift. Arguments
-    and errors are those of `least_squares` without `ridge`.
+    and errors are the same as for `least_squares`, but without `ridge`.
     """
     return _repair("rescale", apply, params, groups, keep, batches, scale_outputs)
 
@@ -154,7 +152,7 @@ def read_batches(
 ) -> tuple[Tree, list[tuple[Tree, ...]]]:
     """Parameters and batches as arrays of JAX, after a check of the arguments.
 
-    The errors name the function `name`.
+    Error messages name the function `name`.
     """
     check_on_host(name, (params, batches), instead=instead)
     check_values(name, params, batches)
@@ -199,7 +197,7 @@ class Repair:
         return any(whole is not pruned for whole, pruned in pairs)
 
     def results(self, eqn: Equation, values: Sequence[Arrays]) -> list[Arrays]:
-        """The results of an equation, computed only once if operands of both networks are equal."""
+        """The results of an equation, which both networks share if they have the same operands."""
         found: dict[tuple[int, ...], list[Leaf]] = {}
         rows = []
         for arrays in zip(*values, strict=True) if values else [()] * (2 * self.count):
@@ -235,16 +233,16 @@ class Repair:
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)
-        except np.linalg.LinAlgError as error:  # LinAlgError is a ValueError too
+        except np.linalg.LinAlgError as error:  # also a ValueError
             raise ValueError(
                 f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
                 f"few for the {kernel.shape[1]} inputs of {path}"
             ) from error
 
     def shift(self, addend: Addend, results: Arrays) -> Arrays:
-        """A sum of activations and a parameter.
+        """The sums of activations and a parameter, after the parameter is changed.
 
-        The parameter is changed by the mean difference of the two networks.
+        The change is the mean difference between the sums of the two networks.
         """
         whole, pruned = results[: self.count], results[self.count :]
         leaf = self.leaves[addend.leaf]

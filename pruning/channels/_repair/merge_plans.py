@@ -14,10 +14,10 @@ Plans = Callable[[Features, Bool[np.ndarray, " channels"]], Transport]
 
 
 def clusters(features: Features, keep: Bool[np.ndarray, " channels"]) -> Transport:
-    """A plan that merges the channels of each cluster; each kept channel stands for one cluster.
+    """A plan that merges the channels of each cluster into one kept channel.
 
     The clusters come from Ward's hierarchical clustering of the features of channels. The plan
-    depends on how many channels `keep` keeps, not on which.
+    depends on the number of channels that `keep` keeps, but not on which channels these are.
 
     Raises:
       ValueError: `keep` keeps no channel.

@@ -1,13 +1,14 @@
 """Restores accuracy without data: merges removed channels with similar kept channels.
 
-If two channels are equal, one channel can replace both: the next kernels then add the weights for
-both channels. If two channels are similar, a channel with the mean of their filters nearly replaces
-both. A plan T is a matrix that says how much of channel i is moved to kept channel j. With a plan
-T, new filters and biases are means of old filters and biases with the weights T[i, j] / Σᵢ T[i, j].
-New rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ T[i, j]. If
-different filters are averaged, the outputs of their mean have a smaller variance. If the network
-divides the outputs of a merged filter by a running standard deviation, the filter is scaled up to
-the running variance. Sources are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
+If two channels are equal, one channel can replace them: its weights in the next kernels are the
+sums of the weights of the two channels. If two channels are similar, a channel with the mean of
+their filters is a good replacement. A plan T is a matrix that says how much of channel i is moved
+to kept channel j. New filters and biases are means of old filters and biases with the weights T[i,
+j] / Σᵢ T[i, j]. New rows of the next kernels are sums of old rows with the weights T[i, j] / Σⱼ
+T[i, j]. The outputs of a mean of different filters have a smaller variance than the outputs of the
+filters. If the network divides the outputs of a merged filter by a running standard deviation, the
+merged filter is scaled up, so that the variance of its outputs equals the running variance. Sources
+are Wang et al. (2025), Theus et al. (2024) and Jordan et al. (2023).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,21 +42,24 @@ def merge_channels(
     inputs: Sequence[Tree],
     plan: Plans = clusters,
 ) -> Tree:
-    """Merge removed channels of `params` into similar channels; call this before `remove_channels`.
+    """Merge removed channels of `params` into similar kept channels.
 
-    Channels are compared by their filters and biases. If a running variance follows a filter, the
-    filter is first divided by its Euclidean norm. Then the filter is multiplied by the gain of the
-    batch norm and by the running standard deviation. Without a running variance, the filter is only
-    multiplied by the gain that follows it. If the inputs of the layer are white, the differences of
-    the scaled filters equal the differences of the inputs of the nonlinearity. After the merge,
-    each running mean is the running mean of a merged filter's outputs. Merged filters are scaled
-    such that, for white inputs, the variance of their outputs is the mean of the running variances.
-    Equal channels are merged without loss.
+    Call `merge_channels` before `remove_channels`.
+
+    Channels are compared by their filters and biases. For this comparison, the filters are scaled.
+    If the network divides the outputs of a filter by a running standard deviation, the filter is
+    first divided by its Euclidean norm. Then the filter is multiplied by the gain of the batch norm
+    and by the running standard deviation. Without a running variance, the filter is only multiplied
+    by the gain of its outputs. If the inputs of the layer are white, the distance between two
+    scaled filters is the root mean square difference between the inputs that they give to the
+    nonlinearity, up to the shifts. After the merge, each running mean is the running mean of a
+    merged filter's outputs. Merged filters are scaled such that, for white inputs, the variance of
+    their outputs is the mean of the running variances. Equal channels are merged without loss.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 
     Args:
-      inputs: The other arguments of `apply`; only their shapes matter.
+      inputs: The other arguments of `apply`. Only their shapes matter.
       plan: A function such as `clusters` or `transport`. Its arguments are the features of the
         channels of a group, (n, d), and the mask of kept channels, (n,). The plan is a matrix (n,
         k) without rows or columns of zeros, where k is the number of kept channels.
@@ -104,7 +108,7 @@ def merge_channels(
 
 
 def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
-    """Raise if an operation without a kernel sums over channels of the groups."""
+    """Raise if an equation that is not a product with a kernel sums over channels of the groups."""
     sets = channels.sets
     for required in sets.zeroed:
         if required.incoming is not None:
@@ -121,7 +125,7 @@ def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> Non
 
 
 class Merge(NamedTuple):
-    """A group with removed channels, the mask of its kept channels, and the plan."""
+    """A group with removed channels, the mask of its kept channels, and its plan."""
 
     group: ChannelGroup
     keep: np.ndarray
@@ -130,7 +134,8 @@ class Merge(NamedTuple):
     def along(self, x: np.ndarray, position: Position) -> np.ndarray:
         """The array `x` after a merge along an axis.
 
-        Inputs are summed, and outputs are averaged.
+        Rows of inputs are summed, and filters of outputs are averaged, with the weights of the
+        plan.
         """
         weights = self.plan / self.plan.sum(1 if position.incoming else 0, keepdims=True)
         x = x.copy()
@@ -177,7 +182,7 @@ class Merging:
         return np.concatenate(columns, 1)
 
     def filters(self, i: int) -> np.ndarray:
-        """Parameter `i`; a kernel with a gain is multiplied by the gain."""
+        """Parameter `i`, scaled as for the comparison of filters if it is a kernel with a gain."""
         gain, leaf = self.found.get(i), self.leaves[i]
         if gain is None:
             return np.asarray(leaf, np.float64)
@@ -198,9 +203,9 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """The array of parameter `i`, in which scales are multiplied by the signs of gains.
+        """The array of parameter `i`, multiplied by the signs of a gain that is computed from it.
 
-        The filters take over the signs of the gains.
+        After the merge, the gains are positive, and the filters have the signs of the old gains.
         """
         x, kernel = np.array(self.leaves[i]), self.factors.get(i)
         if kernel is None or i in self.found[kernel].variances:
@@ -216,9 +221,9 @@ class Merging:
         return x
 
     def kernels(self, leaves: Sequence[Array], after: Mapping[int, Gain]) -> list[Array]:
-        """Merge the arrays that `vectors` left out.
+        """Merge the arrays that `vectors` does not merge.
 
-        The gains `after` are computed from `leaves`, the result of `vectors`.
+        `leaves` is the result of `vectors`, and the gains `after` are computed from `leaves`.
         """
         leaves = list(leaves)
         for i, gain in self.found.items():
@@ -234,7 +239,7 @@ class Merging:
             leaves[i] = gain.maker.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
                 if not list(self.positions(addend.leaf)):
-                    continue  # one number is the addend of all channels
+                    continue  # one number is added to all channels
                 leaf = leaves[addend.leaf]
                 scaled = leaf * gain.of_parameter(addend, of_gain, leaf)
                 merged = self.merged(addend.leaf, np.asarray(scaled))
@@ -242,9 +247,9 @@ class Merging:
         return leaves
 
     def growth(self, i: int, after: Gain) -> np.ndarray:
-        """The factor by which merged filters must grow to reach the running variance.
+        """The factor that scales the outputs of merged filters to the running variance.
 
-        The factor is one if the merged filters are zero, or if there is no running variance.
+        The factor is one if the merged filter is zero, or if there is no running variance.
         """
         if not after.variances:
             return np.ones((1, 1, 1))
@@ -254,9 +259,9 @@ class Merging:
         return np.where(length > 0, _quotient(deviation, length), 1)
 
     def merged(self, i: int, x: np.ndarray, *, incoming: bool = True) -> Array:
-        """The array `x` after a merge along all axes or only along axes of outputs.
+        """The array `x`, of the shape of parameter `i`, after a merge along its axes.
 
-        The array has the shape of parameter `i`.
+        If `incoming` is false, axes of inputs are not merged.
         """
         if jnp.issubdtype(x.dtype, jnp.floating):
             for merge, position in self.positions(i, incoming=incoming):
@@ -264,7 +269,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The axes of a parameter that are merged: all axes, or only the axes of outputs."""
+        """The merges and positions of parameter `i`, only on axes of outputs unless `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):

@@ -1,8 +1,8 @@
 """Second moments of a kernel's inputs and outputs, and least-squares kernels from these moments.
 
-Moments about the mean of a batch are computed on the device, in at least float32, and merged on the
-host in float64. The shapes are the same as in `pruning.channels._program.linear`, with the axis of
-groups first.
+Moments about the mean of a batch are computed on the device, in at least float32. The moments of
+several batches are merged on the host in float64. The shapes are the shapes of
+`pruning.channels._program.linear`, with the axis of groups first.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
-    """The count, the means, and the second moments of inputs x and target outputs y.
+    """The number of rows, and the means and second moments of inputs x and target outputs y.
 
     A row is one input x with its output y.
 
@@ -45,7 +45,7 @@ class Moments(NamedTuple):
 
 
 def moments(linear: Linear, x: Array, y: Array) -> Moments:
-    """The moments of a batch of inputs and outputs, which have the shapes of the program."""
+    """The moments of a batch, from the operand x and the result y of an equation."""
     rows, *sums = auto_sharded(partial(_sums, linear))(x, y)
     return Moments(int(rows), *(np.asarray(s, np.float64) for s in sums))
 
@@ -79,7 +79,7 @@ Equations = tuple[np.ndarray, np.ndarray]
 
 
 def equations(rows: Moments, center: Moments | None) -> Equations:
-    """The normal equations, with a constant term if `center` is given."""
+    """The normal equations, about the means of `center` if `center` is given."""
     if center is None:
         return rows.about(np.zeros_like(rows.x), np.zeros_like(rows.y))
     return rows.about(center.x, center.y)
@@ -95,9 +95,9 @@ def ridge_solution(
 ) -> np.ndarray:
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
-    The penalty λ is a number of `ridge` times the mean of Σ x². For each number of `ridge`, the
-    kernel W is computed from the first rows only. The number whose W has the smallest error on the
-    held-out rows is chosen.
+    The penalty λ is a number of `ridge` times the mean of Σ x². To choose this number, W is
+    computed for each number of `ridge` from the rows `first` only. The number whose W has the
+    smallest error on the rows `held` is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
@@ -137,11 +137,11 @@ def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equati
 
 
 def _solve(kernel: np.ndarray, normal: Equations, ridge: int | float) -> np.ndarray:
-    """The kernel for one ridge, by Cholesky factors.
+    """The kernel for one number `ridge`, by Cholesky factorization.
 
-    If Σ x² of an input is zero in `normal`, the input's row of the kernel does not change.
+    If Σ x² of an input is zero in `normal`, the row of the kernel for this input does not change.
     """
-    import scipy.linalg  # imported here, because the import is slow and only repairs need it
+    import scipy.linalg  # a slow import that only repairs need
 
     solution = kernel.copy()
     for w, xx, xy in zip(solution, *normal, strict=True):

@@ -1,8 +1,8 @@
-"""Collects facts about how a network uses its parameters; all repairs read these facts.
+"""Collects facts about how a network uses its parameters. All repairs use these facts.
 
-One pass over the program visits the equations in the order of `interpret`. For each equation, the
-pass finds three facts: whether the equation depends on parameters only, which parameter it adds,
-and which kernel it multiplies with activations.
+The equations are visited in the order of `interpret`. For each equation, the module finds three
+facts: whether the equation depends on parameters only, which parameter it adds, and by which kernel
+it multiplies activations.
 """
 
 import math
@@ -42,7 +42,7 @@ class Addend(NamedTuple):
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The change of the parameter that comes nearest to a `change` of the sum."""
+        """The change of the parameter that is nearest to a `change` of the sum: a mean."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -56,9 +56,9 @@ class Kernel(NamedTuple):
 
     Attributes:
       side: The number of the operand that is the kernel.
-      addend: The number of the parameter that the kernel equals up to the order of elements. If the
-        kernel is a sum, the parameter is a term of this sum.
-      linear: The matrix product with the kernel.
+      addend: The parameter that the kernel equals up to the order of elements. If the kernel is a
+        sum, the parameter is a term of this sum.
+      linear: The equation as a matrix product with the kernel.
       alone: Whether the kernel is the parameter itself and not a sum.
       made_of: The parameters from which the kernel is computed.
       shifted: Whether a parameter is added to the outputs of the product, and nothing else reads
@@ -73,11 +73,11 @@ class Kernel(NamedTuple):
     shifted: bool = False
 
     def matrix(self, kernel: Array) -> Array:
-        """The matrix of the parameter, or the matrix of a change of the parameter."""
+        """The kernel's matrix, from the array of the parameter or of a change of the parameter."""
         return self.linear.matrix(self.addend.spread(kernel))
 
     def kernel(self, matrix: Array | np.ndarray, like: Array) -> Array:
-        """The array of a parameter, from its matrix; only the order of elements differs."""
+        """The array of the parameter, from the kernel's matrix."""
         zero, transpose = jax.vjp(self.matrix, jnp.zeros_like(like))
         return transpose(jnp.broadcast_to(jnp.asarray(matrix, zero.dtype), zero.shape))[0]
 
@@ -87,10 +87,10 @@ class Fact(NamedTuple):
 
     Attributes:
       given: Whether the equation computes only from parameters and constants.
-      addend: The parameter that is a term of the first result; if two parameters are terms, the
-        first.
-      kernel: The kernel that the equation multiplies with activations.
-      once: Whether no other equation reads the parameter.
+      addend: The parameter that is a term of the first result. If several parameters are terms,
+        this is the first of them.
+      kernel: The kernel by which the equation multiplies activations.
+      once: Whether no other equation reads the parameter of `addend` or of `kernel`.
     """
 
     given: bool
@@ -105,7 +105,7 @@ class Fact(NamedTuple):
 
     @property
     def solved(self) -> Kernel | None:
-        """The kernel, if no other equation reads it."""
+        """The kernel, or None if another equation also reads its parameter."""
         return self.kernel if self.once else None
 
 
@@ -121,19 +121,20 @@ class Network(NamedTuple):
         constant: Callable[[Leaf], T],
         step: Callable[[Fact, Equation, list[T]], Sequence[T]],
     ) -> list[T]:
-        """Work like `interpret`, but pass the facts of each equation to `step` too.
+        """Interpret the program, as the function `interpret` does.
 
-        The call is `step(fact, eqn, operands)`.
+        For each equation, `step(fact, eqn, operands)` is called.
         """
         facts = iter(self.facts)
         return interpret(self.program, values, constant, lambda eqn, x: step(next(facts), eqn, x))
 
 
 class Role(NamedTuple):
-    """The origin of a value, as in `Fact`.
+    """The origin of an array.
 
-    `maker` is the equation whose kernel made the value. `made_of` are the parameters from which a
-    given value is computed.
+    `given` and `addend` have the same meaning as in `Fact`, and `alone` as in `Kernel`. `maker` is
+    the number of the equation whose kernel made the array. If `given` is true, `made_of` are the
+    parameters from which the array is computed.
     """
 
     given: bool
@@ -149,13 +150,14 @@ def read_network(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> Network:
 
 
 def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
-    """The network of a program whose first arguments are parameters of given shapes.
+    """The network of a program whose first arguments are parameters with `shapes`.
 
-    Integers and Python numbers cannot absorb a change, so they are neither addends nor kernels.
+    Parameters that are integers or Python numbers cannot be changed, so they are neither addends
+    nor kernels.
     """
     facts: list[Fact] = []
-    readers: Counter[int] = Counter()  # an entry for each parameter
-    sums: dict[int, int] = {}  # for each equation with a kernel, the sum that follows the equation
+    readers: Counter[int] = Counter()  # the number of readers of each parameter
+    sums: dict[int, int] = {}  # for an equation with a kernel: the next sum
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)
@@ -173,7 +175,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
         return [result, *[others] * (len(eqn.outvars) - 1)]
 
     def origin(i: int, aval: Any) -> Role:
-        # a Python number that is changed would get a dtype
+        # a change would give a Python number a dtype
         is_array = aval.ndim > 0 or not aval.weak_type
         may_change = is_floating(aval) and is_array
         addend = Addend(i, lambda x: x) if may_change else None
@@ -208,7 +210,7 @@ def _addend(eqn: Equation, roles: Sequence[Role]) -> Addend | None:
 def _kernel(
     eqn: Equation, roles: Sequence[Role], shapes: Sequence[tuple[int, ...]]
 ) -> Kernel | None:
-    """The kernel by which an equation multiplies activations; None for other equations."""
+    """The kernel by which an equation multiplies activations, or None."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -225,8 +227,8 @@ def _kernel(
 def check_solved(groups: Sequence[ChannelGroup], network: Network, *, alone: bool = False) -> None:
     """Raise unless exactly one product reads each kernel that reads channels of the groups.
 
-    Of a kernel that is a sum, one term is changed, and no other product may read the other terms.
-    With `alone`, each kernel must be a parameter itself and not a sum.
+    If a kernel is a sum, a repair changes one term, and no other product may read the other terms.
+    With `alone`, a kernel must be a parameter itself and not a sum.
     """
     kernels = [fact.kernel for fact in network.facts if fact.kernel is not None]
     readers = Counter(leaf for kernel in kernels for leaf in kernel.made_of)

@@ -1,7 +1,7 @@
 """Chooses channels within a budget of milliseconds, multiply-accumulates or bytes.
 
-The choice is a knapsack problem: the total loss should be as small as possible, while the cost is
-at most the budget.
+The choice is a knapsack problem: minimize the total loss under the constraint that the cost is at
+most the budget.
 """
 
 import heapq
@@ -37,21 +37,22 @@ def select_within(
 ) -> Masks:
     """Choose the channels to keep such that the cost of the network is at most `budget`.
 
-    The algorithm is greedy: in each step, the group whose loss divided by the saved cost is
-    smallest becomes narrower. The algorithm stops at the first widths whose cost is at most the
-    budget. Without `price`, the largest steps are then undone if the cost remains at most the
-    budget. Therefore the unused budget is less than the saving of the last step of any group that
-    lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores of the
-    group), so scores of different layers need not have the same unit. With the logarithm, removing
-    one more channel costs more loss in a group that has already lost many channels, because a
-    bottleneck harms the whole network. Suppose that the cost is a sum over groups, and that each
-    further channel of a group saves no more than the channel before. Then the loss exceeds the
-    smallest possible loss by at most the loss of the last step, Dantzig (1957). If layers connect
-    two groups, the cost is not a sum over groups, and the bound on the loss does not hold.
+    The algorithm is greedy: each step removes channels of the group in which the loss divided by
+    the saved cost is smallest. The algorithm stops at the first widths whose cost is at most the
+    budget. Without `price`, steps with a large loss are then undone as long as the cost remains at
+    most the budget. Therefore the unused budget is less than the saving of the last step of any
+    group that lost channels. The loss of a group is −log(sum of the kept scores / sum of all scores
+    of the group), so scores of different layers need not have the same unit. Because of the
+    logarithm, the loss of one more channel is larger in a group that has already lost many
+    channels. This is intended, because a bottleneck harms the whole network. Suppose that the cost
+    is a sum over groups, and that each removed channel of a group saves no more than the previous
+    one. Then the loss exceeds the smallest possible loss by at most the loss of the last step,
+    Dantzig (1957). If a layer connects two groups, the cost is not a sum over groups, and this
+    bound does not hold.
 
     `select_within` runs on the host. With `price`, the algorithm chooses steps by `price`, and
-    calls `cost` only a logarithmic number of times. Therefore `cost` may be slow, for example
-    because `cost` compiles and measures.
+    calls `cost` only about log₂(number of steps) times. Therefore `cost` may be slow, for example
+    because it compiles and measures the network.
 
     Args:
       scores: One vector of nonnegative scores for each group; −∞ for channels that were removed
@@ -62,14 +63,13 @@ def select_within(
         a wider network must not be smaller.
       price: A faster function that estimates the cost, such as multiply-accumulates if `cost` is in
         milliseconds. The default is `cost`.
-      widths: For each group, the allowed widths other than the whole width, such as the widths that
-        `widths_for` marks as worth having. By default, all widths are allowed.
+      widths: For each group, the allowed widths besides the whole width, such as the widths that
+        `widths_for` marks. By default, all widths are allowed.
       min_channels: The smallest number of channels that a group keeps. A group with fewer channels
         keeps all channels.
       round_to: The number of kept channels of each group is a multiple of `round_to`, as in
         `select_layerwise`.
-      normalize: If false, the scores are not normalized: the loss is the sum of the lost scores
-        over all groups.
+      normalize: If false, the loss is the sum of the scores of all removed channels.
 
     Raises:
       ValueError: `cost` exceeds the budget even with the fewest channels. An option is out of
@@ -108,7 +108,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """The total value of the best 0, 1, 2, ... of the remaining channels, by score."""
+    """The value of a group that keeps its n best channels, for n = 0, 1, 2, ..."""
     descending = ascending[ascending > -np.inf][::-1]
     if not normalize:
         return np.cumsum([0.0, *descending])
@@ -126,9 +126,9 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
 class Step(NamedTuple):
     """A step that makes a group narrower.
 
-    Steps are ordered by the quotient of their loss and their saving. `number` is the number of the
-    step among the steps of its group. `widths` and `price` are the widths and the price after the
-    step.
+    `rate` is the loss of the step divided by its saving, by which steps are ordered. `number` is
+    the number of the step among the steps of its group. `widths` and `price` are the widths of all
+    groups and the price after the step.
     """
 
     rate: float
@@ -145,7 +145,7 @@ def _path(
 ) -> list[tuple[int, ...]]:
     """The widths of all groups after each step, from the widest network to the narrowest.
 
-    A step may save less if other steps were taken before, so the saving of a step is computed again
+    The saving of a step depends on the steps before it. Therefore the saving is computed again
     before the step is taken.
     """
     path = [tuple(own.size - 1 for own in values)]
@@ -178,7 +178,10 @@ def _undo_steps(
     budget: int | float,
     cost: CostOf,
 ) -> tuple[int, ...]:
-    """The last widths of a path, after the largest steps that the budget allows are undone."""
+    """The last widths of a path, after steps are undone as long as the budget allows.
+
+    The step with the largest loss is undone first.
+    """
     widths = path[-1]
     steps = [sorted({before[group] for before in path}) for group in range(len(values))]
     while True:

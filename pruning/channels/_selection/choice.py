@@ -1,7 +1,7 @@
 """Chooses channels of coupled groups by a ratio, from scores of the filters that make the channels.
 
-The channels with the lowest scores are removed first; `order` breaks ties. A group has one score
-for each channel.
+The channels with the lowest scores are removed first. Channels with equal scores are ordered as in
+`order`. A group has one score for each channel.
 """
 
 import math
@@ -36,9 +36,9 @@ def channel_scores(
     """Score the channels of each group by the filters of all layers that make these channels.
 
     All filters of a layer are scored together, including the filters of channels that cannot be
-    removed. Several filters make one channel if feature maps are added or groups are convolved;
-    `reduce` combines the scores of these filters. A complex filter is scored as the vector of its
-    real and imaginary parts.
+    removed. Several filters make one channel if, for example, feature maps are added or a
+    convolution is grouped. `reduce` combines the scores of these filters. A complex filter is
+    scored as the vector of its real and imaginary parts.
 
     Args:
       params: The tree from which the groups were read.
@@ -95,7 +95,7 @@ def mean_scores(
     score: Callable[[Tree, Sequence[ChannelGroup], Tree], Scores],
     batches: Iterable[Tree],
 ) -> list[Float[Array, " _"]]:
-    """Average `score(params, groups, batch)` over several batches, which lowers the noise.
+    """Average `score(params, groups, batch)` over several batches, to reduce the noise.
 
     To use `mean_scores` with `prune`, pass `score=partial(mean_scores, score=of_batch,
     batches=batches)`. Each pruning step reads the batches again, so pass a list.
@@ -132,7 +132,7 @@ def select_layerwise(
     min_channels: int = 1,
     round_to: int | Sequence[int] = 1,
 ) -> Masks:
-    """Choose the channels to keep: each group loses its ⌊ratio · n⌋ lowest scores, as in the paper.
+    """Choose the channels to keep: the ⌊ratio · n⌋ lowest of the n scores of a group are removed.
 
     `select_layerwise` runs on the host, because the masks decide the shapes of the smaller arrays.
     Inside `jit`, use `lowest` instead.
@@ -140,7 +140,7 @@ def select_layerwise(
     Args:
       scores: One vector of scores for each group.
       ratio: The fraction of channels to remove, in (0, 1).
-      min_channels: The smallest number of channels that a group keeps; a smaller group keeps all
+      min_channels: The smallest number of channels that a group keeps. A smaller group keeps all
         channels.
       round_to: The number of kept channels of a group is a multiple of `round_to`, or the group
         keeps all channels. Pass one number, or one number for each group. Multiples of 8, 64 or 128
@@ -170,9 +170,9 @@ def select_globally(
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest scores of all n channels are removed.
 
     `select_globally` runs on the host. Inside `jit`, use `lowest` on the scores of all groups
-    together. The scores of a group are divided by their mean. Without a division by the mean, small
-    layers would lose most channels, because norms grow with the number of weights. With
-    `min_channels` or `round_to`, more channels may be kept.
+    together. The scores of a group are divided by the mean of their absolute values. Without this
+    division, small layers would lose most of their channels, because norms grow with the number of
+    weights. With `min_channels` or `round_to`, fewer channels may be removed.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier.
@@ -180,7 +180,7 @@ def select_globally(
       min_channels: The smallest number of channels that a group keeps, as in `select_layerwise`.
       round_to: The number of kept channels of each group is a multiple of `round_to`, as in
         `select_layerwise`.
-      normalize: If false, scores are not divided by their mean. Set `normalize` to false for scores
+      normalize: If false, scores are not divided by a mean. Set `normalize` to false for scores
         with the same unit in all layers, such as `taylor_scores` and `reconstruction_scores`.
 
     Raises:
@@ -206,7 +206,7 @@ def select_globally(
 def normalized(scores: Scores) -> list[Float[Array, " _"]]:
     """The scores of each group, divided by the mean of their absolute values.
 
-    Channels that were removed earlier do not count in the mean.
+    The mean does not include channels that were removed earlier.
     """
 
     def relative(vector: Array) -> Array:
@@ -218,9 +218,9 @@ def normalized(scores: Scores) -> list[Float[Array, " _"]]:
 
 
 def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
-    """The multiple for each of `count` groups.
+    """The number `round_to` for each of `count` groups.
 
-    The argument is one number for all groups or one number for each group.
+    The argument `round_to` is one number for all groups, or one number for each group.
     """
     numbers = [round_to] * count if isinstance(round_to, int) else list(round_to)
     if len(numbers) != count:
@@ -233,9 +233,10 @@ def multiples(round_to: int | Sequence[int], count: int) -> list[int]:
 def multiples_by_name(
     groups: Sequence[ChannelGroup], round_to: int | Mapping[str, int]
 ) -> list[int]:
-    """The multiple for each group.
+    """The number `round_to` for each group.
 
-    The argument is one number for all groups, or a number for each name of a layer.
+    The argument `round_to` is one number for all groups, or a dictionary from names of layers to
+    numbers.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -251,8 +252,8 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
 
     Args:
       groups: All or some groups of `coupled_channels`.
-      names: Names of layers, each of which is one or more whole names of a path, such as `"stem"`
-        or `"blocks/0"`.
+      names: Names of layers. The name of a layer is one or more consecutive whole names of a path,
+        such as `"stem"` or `"blocks/0"`.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.
@@ -287,9 +288,9 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """Masks of the `counts` largest scores of each group.
+    """For each group, a mask of the largest scores, which are at least as many as in `counts`.
 
-    The options may require more channels.
+    `min_channels` and `round_to` may require more channels than `counts`.
     """
     at_least(1, min_channels=min_channels)
     masks = []
@@ -300,7 +301,7 @@ def _largest(
 
 
 def keep_largest(scores: Float[Array, " n"], count: int) -> Bool[np.ndarray, " n"]:
-    """A mask of the `count` largest scores; all scores if there are fewer than `count`."""
+    """A mask of the `count` largest scores, or of all scores if there are fewer."""
     mask = np.ones(len(scores), bool)
     mask[np.asarray(order(scores))[: max(len(scores) - count, 0)]] = False
     return mask

@@ -86,8 +86,8 @@ def wanda_scores(
 
     Raises:
       TypeError: A later layer has complex weights.
-      ValueError: `apply` cannot be traced. No convolution or product whose kernel is an array of
-        `params` reads a group, or its kernel is inside a loop.
+      ValueError: `apply` cannot be traced. No convolution or product outside of loops, whose kernel
+        is an array of `params`, reads a group.
 
     Example:
       >>> import numpy as np
@@ -123,7 +123,7 @@ def wanda_scores(
 
 
 def _product(w: Array, gradient: Array) -> Array:
-    """The real part of `w` times its gradient; zeros for integers, which have no gradient."""
+    """The real part of `w` times its gradient, or zeros for integers, which have no gradient."""
     return jnp.zeros(w.shape) if gradient.dtype == jax.dtypes.float0 else (w * gradient).real
 
 

@@ -1,4 +1,4 @@
-"""Scores channels by the error of the next layers that remains after a new least-squares fit."""
+"""Scores channels by the error of the next layers after a new least-squares fit."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -15,8 +15,8 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-# A swap must lower the error by more than this share, which exceeds rounding errors, so no swap is
-# later reversed.
+# A swap must lower the error by more than this share. The share exceeds rounding errors, so that no
+# swap is reversed later.
 SWAP_MARGIN = 1e-9
 
 
@@ -33,14 +33,14 @@ def reconstruction_scores(
     The algorithm removes one channel of a group at a time, and chooses the channel that increases
     the error E least. The error is E = min (Σ ‖W x − y‖² + λ ‖W − W₀‖²) / Σ ‖y‖², where the minimum
     is over the new kernel W, as in `least_squares`. The error E is summed over all kernels W₀ that
-    read the group. In the formula of E, x and y are the inputs and outputs of a kernel in the whole
-    network. If a parameter is added to y, the means of x and y are subtracted. The penalty λ is
-    `ridge` times the mean of Σ x². The score of a channel is the error E after the channel is
-    removed. Scores increase from the first removed channel to the last, so the k channels with the
-    lowest scores are the first k removed channels. After each removal, the inverse of Σ x xᵀ + λ is
-    updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic et al. (2023), and the
-    objective is from OSSCAR, Meng et al. (2024). For n channels with s inputs each, the algorithm
-    needs n (n s)² s multiplications.
+    read the group. Here x and y are the inputs and outputs of a kernel in the whole network. If the
+    program adds a parameter to y, the means of x and y are subtracted from x and y. The penalty λ
+    is `ridge` times the mean of Σ x². The score of a channel is the error E after the channel is
+    removed. Scores increase from the first removed channel to the last. Therefore the channels with
+    the lowest scores are the channels that the algorithm removes first. After each removal, the
+    inverse of Σ x xᵀ + λ is updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic
+    et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with s
+    inputs each, the algorithm needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
@@ -55,8 +55,8 @@ def reconstruction_scores(
       ridge: The strength of the penalty λ, positive and finite.
 
     Raises:
-      ValueError: `ridge` is not positive and finite; no kernel reads a group; the groups were not
-        read from `params`; or `least_squares` would raise an error.
+      ValueError: `ridge` is not positive and finite. No kernel reads a group. The groups were not
+        read from `params`. `least_squares` would raise an error.
 
     Example:
       >>> from pruning import coupled_channels
@@ -87,11 +87,12 @@ def swap_channels(
     The error of the next layers is defined as in `reconstruction_scores`. In each group, the
     function tries each kept channel in turn, and swaps it with the removed channel that lowers the
     error most. If no swap lowers the error, the kept channel remains. The number of kept channels
-    does not change. `swap_channels` is the local search of OSSCAR, Meng et al. (2024), with swaps
-    of one channel. The search can start from the channels that any criterion chose.
+    does not change. `swap_channels` is the local search of OSSCAR, Meng et al. (2024), in which
+    each swap exchanges one pair of channels. The search can start from the channels that any
+    criterion chose.
 
-    To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`;
-    `prune` calls it after `select`.
+    To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`.
+    `prune` calls `refine` after `select`.
 
     The arguments are the same as for `least_squares`, and `ridge` is the strength of the penalty,
     as for `reconstruction_scores`.
@@ -122,9 +123,9 @@ def _blocks(
     batches: Batches,
     ridge: int | float,
 ) -> Iterator[list["Block"]]:
-    """The blocks of each group: one for each product that reads the group.
+    """The blocks of each group, before any channel is removed.
 
-    At first, a block has all channels.
+    A group has one block for each matrix product that reads the group.
     """
     instead = "choose channels before compiling"
     arrays, batches = read_batches(caller, params, batches, instead=instead)
@@ -161,7 +162,10 @@ def _scores(size: int, blocks: Sequence["Block"]) -> np.ndarray:
 
 
 def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
-    """The kept channels after all swaps that lower the error by more than rounding errors."""
+    """The mask of kept channels after all swaps that lower the error.
+
+    A decrease of the error that may be a rounding error does not count.
+    """
     for block in blocks:
         for channel in np.flatnonzero(~left).tolist():
             block.remove(channel)
@@ -183,7 +187,7 @@ def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
 class Inputs:
     """Second moments of the inputs and outputs of kernels in the whole network.
 
-    The key is the number of the kernel's parameter.
+    The keys of `kernels` and `moments` are the numbers of the kernels' parameters.
     """
 
     def __init__(self, network: Network, wanted: set[int]):
@@ -205,7 +209,7 @@ class Inputs:
         self.network.interpret(arrays, lambda x: x, step)
 
     def blocks(self, group: ChannelGroup, paths: Sequence[str], ridge: float) -> list["Block"]:
-        """The matrix products of every kernel that reads a group."""
+        """A block for each matrix product with a kernel that reads the group."""
         blocks = []
         for p in group.positions:
             if p.incoming and (leaf := paths.index(p.path)) in self.kernels:
@@ -220,10 +224,11 @@ class Inputs:
 
 
 class Block:
-    """A least-squares problem for one product: its best kernel without the removed channels.
+    """A least-squares problem: the best kernel of one matrix product without removed channels.
 
-    With G = Σ x xᵀ + λ, the old kernel W₀ and the remaining inputs S, the new kernel is G_SS⁻¹ (G
-    W₀)_S. In the new kernel and in the inverse, rows of removed channels are zero.
+    Let G = Σ x xᵀ + λ, let W₀ be the old kernel, and let S be the remaining inputs. Then the new
+    kernel is G_SS⁻¹ (G W₀)_S. The attributes `kernel` and `inverse` are the new kernel and G_SS⁻¹,
+    with zeros in the rows of removed inputs.
     """
 
     def __init__(
@@ -241,15 +246,15 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # every channel has the same number of rows of inputs
+        # for each channel that the block reads: its inputs, which are equally many for all channels
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
-        self.missing: Missing | None = None  # the channels removed so far
+        self.missing: Missing | None = None  # computed when it is needed
 
     def losses(self, left: np.ndarray) -> np.ndarray:
-        """For each channel, the increase of the error if the channel is removed.
+        """For each remaining channel, the increase of the error if the channel is removed.
 
-        The error is a share of Σ ‖y‖².
+        The increase is divided by Σ ‖y‖².
         """
         channels = [c for c in self.rows if left[c]]
         losses = np.zeros(self.size)
@@ -260,7 +265,11 @@ class Block:
         return losses
 
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
-        """For each removed channel, the decrease of the error if it replaces the kept `channel`."""
+        """The decrease of the error if a removed channel is added after `channel` is removed.
+
+        The result has one number for each channel, which is zero for channels that are not
+        removed.
+        """
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
             return gains
@@ -285,12 +294,12 @@ class Block:
         return Missing(others, rows, crossed, schur, (self.target - self.gram @ self.kernel)[rows])
 
     def _shares(self, vectors: np.ndarray, matrices: np.ndarray) -> np.ndarray:
-        """For each matrix m, the share tr(vᵀ m⁻¹ v) / Σ ‖y‖²."""
+        """The share tr(vᵀ m⁻¹ v) / Σ ‖y‖² for each matrix m and its vectors v."""
         solved = np.linalg.solve(matrices, vectors)
         return np.maximum(np.sum(vectors * solved, (1, 2)), 0) / self.share
 
     def remove(self, channel: int) -> None:
-        """Compute the best kernel after one more channel is removed."""
+        """Update the best kernel after one more channel is removed."""
         if (rows := self.rows.get(channel)) is None:
             return
         columns, self.missing = self.inverse[:, rows], None
@@ -300,7 +309,7 @@ class Block:
         self.kernel[rows] = self.inverse[rows] = self.inverse[:, rows] = 0
 
     def add(self, channel: int) -> None:
-        """Compute the best kernel after a removed channel is added again."""
+        """Update the best kernel after a removed channel is added again."""
         if (rows := self.rows.get(channel)) is None:
             return
         change, self.missing = self.inverse @ self.gram[:, rows], None
@@ -312,17 +321,17 @@ class Block:
 
 
 class Missing(NamedTuple):
-    """The effect of each removed channel of a block on the error.
+    """Matrices from which the effect of adding a removed channel to a block is computed.
 
-    The effects decide which channel returns to the block.
+    If a channel is added, the error decreases by tr Rᵀ A⁻¹ R, with A and R as below.
 
     Attributes:
       channels: The removed channels that the block reads.
       rows: The inputs J of the removed channels, (channels, inputs of one channel).
       crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
-      schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel. If a channel
-        returns, the error falls by tr Rᵀ A⁻¹ R, where R is `residual`.
-      residual: The residual R = (G W₀)_J − G_JS W_S of the normal equations of the inputs J.
+      schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel.
+      residual: The residuals R = (G W₀)_J − G_JS W_S of the normal equations of the inputs J, one
+        for each channel.
     """
 
     channels: list[int]
@@ -333,14 +342,15 @@ class Missing(NamedTuple):
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
-    """The channel that each input of a kernel's matrix reads, (groups, inputs).
+    """The channel to which each input of a kernel's matrix belongs, (groups, inputs).
 
-    An input that reads no channel of the group has the entry −1.
+    The entry is −1 for an input that belongs to no channel of the group.
     """
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]
     numbers, found = along_axis(numbers, position.axis, len(shape)), np.array(-1)
-    # numbers of channels are passed bit by bit, because 0 and 1 are exact in every dtype
+    # The numbers of channels pass through the kernel's matrix bit by bit, because 0 and 1 are exact
+    # in every dtype.
     for bit in range(int(numbers.max()).bit_length()):
         ones = (numbers >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))

@@ -12,11 +12,11 @@ from pruning.channels._program.calls import Apply
 from pruning.channels._selection.choice import Masks, Scores, Select, keep_largest
 
 Repeats = Sequence[Sequence[int]]
-"""Sets of repeated groups, as numbers of groups; every group is in one set."""
+"""Sets of repeated groups, as lists of numbers of groups. Every group is in one set."""
 
 
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
-    """Sets of groups that have equal sizes and the same positions, except for numbers in paths."""
+    """Sets of groups with equal sizes and with the same positions, except for digits in paths."""
     alike: dict[Any, list[int]] = {}
     for i, group in enumerate(groups):
         positions = sorted(
@@ -28,10 +28,10 @@ def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
 
 
 def select_equally(select: Select, repeats: Repeats, scores: Scores, **options: Any) -> Masks:
-    """Masks of kept channels.
+    """Masks of kept channels, with the same number of kept channels in repeated groups.
 
-    Repeated groups count as one group, which has the mean of their sorted scores. The options
-    `cost` and `price` are called with the widths of all groups.
+    `select` gets each set of repeated groups as one group, whose scores are the mean of the sorted
+    scores of these groups. The options `cost` and `price` still get the widths of all groups.
     """
     ascending = [np.sort(np.asarray(vector)) for vector in scores]
     together = [jnp.asarray(np.mean([ascending[i] for i in alike], 0)) for alike in repeats]

@@ -24,20 +24,20 @@ def sensitivity(
     ratios: Sequence[int | float] = RATIOS,
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
 ) -> Float[np.ndarray, "groups ratios"]:
-    """Measure the network after one group loses a ratio of its channels, group by group.
+    """Measure the network after one group loses some of its channels, for each group and ratio.
 
-    `sensitivity` is the method of Li et al. (2017), Pruning filters, for groups instead of layers.
-    Channels are masked, that is, set to zero, which gives the outputs of the smaller network. All
-    masked trees have the same shapes, so a compiled `measure` compiles once. `sensitivity` runs on
-    the host.
+    `sensitivity` is the method of Li et al. (2017), "Pruning filters for efficient ConvNets", for
+    groups instead of layers. Channels are masked, that is, set to zero, which gives the outputs of
+    the smaller network. All masked trees have the same shapes, so a compiled `measure` compiles
+    once. `sensitivity` runs on the host.
 
     Args:
       params: The tree from which the groups were read.
       groups: All or some groups of `coupled_channels`.
-      measure: A function from a tree like `params` to a number, such as the accuracy on some
+      measure: A function that maps a tree like `params` to a number, such as the accuracy on some
         images, or `output_error(apply, params, images)`.
       ratios: Fractions of the channels to mask, in (0, 1).
-      score: A function that scores the channels of each group, as for `prune`; the channels with
+      score: A function that scores the channels of each group, as for `prune`. The channels with
         the lowest scores are masked.
 
     Raises:

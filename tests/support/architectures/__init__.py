@@ -1,4 +1,4 @@
-"""Published architectures of small widths and few blocks, written anew from their papers."""
+"""Published architectures with small widths and few blocks, written from their papers."""
 
 from tests.support.architectures._common import Architecture as Architecture
 from tests.support.architectures._common import Make

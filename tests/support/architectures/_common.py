@@ -1,4 +1,4 @@
-"""The type of an architecture, and its construction from models of Linen, nnx and Equinox."""
+"""The class of an architecture, and its construction from models of Linen, NNX and Equinox."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from flax import linen, nnx
 
 
 class Architecture(NamedTuple):
-    """`apply(params, *inputs)`; `outputs` is the axis of a kernel that has its outputs."""
+    """A network `apply(params, *inputs)`. `outputs` is the axis of kernels that has the outputs."""
 
     apply: Callable[..., Any]
     params: Any
@@ -24,7 +24,7 @@ Make = Callable[[Any], Architecture]
 
 
 def drawn(tree: Any, dtype: Any) -> Any:
-    """Draw all arrays, including running statistics and biases, so that no array is zero."""
+    """Random arrays, including running statistics and biases, so that no array is zero."""
     rng = np.random.default_rng(0)
 
     def array(path: Any, leaf: Any) -> np.ndarray:
@@ -59,13 +59,13 @@ def of_nnx(make: Callable[[nnx.Rngs], nnx.Module], dtype: Any, *inputs: Any) -> 
 
 
 def _begun(leaf: Any) -> Any:
-    """The key or the counter of a stream of random numbers."""
+    """An initial value for the key or the counter of a stream of random numbers."""
     is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return jax.random.key(0) if is_key else jnp.zeros(leaf.shape, leaf.dtype)
 
 
 def of_equinox(make: Callable[[Any], Any], dtype: Any, *inputs: Any) -> Architecture:
-    """The architecture of an Equinox model of one example, mapped over the batch."""
+    """The architecture of an Equinox model of one example, with `vmap` over the batch."""
     shapes = eqx.filter_eval_shape(make, jax.random.key(0))
     params, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 

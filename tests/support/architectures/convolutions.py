@@ -1,4 +1,4 @@
-"""Published networks for images, of few blocks, written anew in Linen and nnx."""
+"""Published networks for images, with few blocks, in Linen and NNX."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ CLASSES = 5
 
 
 class Classifier(nn.Module):
-    """`body(images)`, its mean over positions, and a dense layer."""
+    """A network that applies a dense layer to the mean of `body(images)` over positions."""
 
     body: Callable[..., Any]
 
@@ -58,7 +58,7 @@ def vgg(x):
 
 
 def alexnet(x):
-    """Krizhevsky et al. (2012): two convolutions of two groups."""
+    """Krizhevsky et al. (2012), with two convolutions of two groups."""
     x = max_pool(nn.relu(nn.Conv(8, (5, 5), (2, 2))(x)))
     x = nn.relu(nn.Conv(16, (3, 3), feature_group_count=2)(x))
     return nn.relu(nn.Conv(8, (3, 3), feature_group_count=2)(x))
@@ -73,7 +73,7 @@ def residual(x, width, stride=1, squeeze=False):
 
 
 def resnet(x, squeeze=False):
-    """He et al. (2016a), with basic blocks; with `squeeze`, the network of Hu et al. (2018)."""
+    """He et al. (2016a), with basic blocks. `squeeze` gives the network of Hu et al. (2018)."""
     x = conv_norm(x, 8)
     for width, stride in ((8, 1), (16, 2), (16, 1)):
         x = residual(x, width, stride, squeeze)
@@ -81,7 +81,7 @@ def resnet(x, squeeze=False):
 
 
 def bottlenecks(x, groups=1):
-    """He et al. (2016a), with bottlenecks; with groups, the ResNeXt of Xie et al. (2017)."""
+    """He et al. (2016a), with bottlenecks. `groups` gives the ResNeXt of Xie et al. (2017)."""
     x = conv_norm(x, 16)
     for width, stride in ((16, 1), (32, 2)):
         y = conv_norm(conv_norm(x, 8, 1), 8, 3, stride, groups)
@@ -118,7 +118,7 @@ def excited(x, width, gate):
 
 
 def inverted(x, width, expansion, stride=1, act=nn.relu6, gate=None):
-    """The inverted residual of MobileNetV2; with `gate` also squeezed."""
+    """The inverted residual block of MobileNetV2, with squeeze-and-excitation if `gate` is true."""
     inner = x.shape[-1] * expansion
     y = conv_norm(x, inner, 1, act=act)
     y = conv_norm(y, inner, 3, stride, inner, act)
@@ -175,7 +175,7 @@ def shufflenet(x):
 
 
 def shufflenet_v2(x):
-    """Ma et al. (2018): half of the channels pass, and both halves are shuffled."""
+    """Ma et al. (2018): half of the channels are unchanged, and then all channels are shuffled."""
     x = conv_norm(x, 16, stride=2)
     for _ in range(2):
         a, b = jnp.split(x, 2, -1)
@@ -231,7 +231,7 @@ class LayerScale(nn.Module):
 
 
 def repvgg(x):
-    """Ding et al. (2021), in its form for training: three branches in each block."""
+    """Ding et al. (2021), as in training, with three branches in each block."""
     x = conv_norm(x, 8)
     for _ in range(2):
         branches = norm(conv(x, 8)) + norm(conv(x, 8, 1)) + norm(x)
@@ -240,7 +240,7 @@ def repvgg(x):
 
 
 def weight_standardized(dtype: Any) -> Architecture:
-    """The BiT-ResNet of Kolesnikov et al. (2020): its kernels are standardized."""
+    """The BiT-ResNet of Kolesnikov et al. (2020), with standardized kernels."""
 
     def kernel(w):
         centered = w - w.mean((0, 1, 2), keepdims=True)

@@ -1,4 +1,4 @@
-"""Generative networks and others that map to images."""
+"""Generative networks, and other networks whose outputs are images."""
 
 import math
 from typing import Any
@@ -40,7 +40,7 @@ class NnxUNet(nnx.Module):
 
 
 def feature_pyramid(module, x):
-    """Lin et al. (2017): maps of several sizes, added from the top."""
+    """Lin et al. (2017): each feature map is added to the next larger one."""
     maps = [conv_norm(x, 8, stride=2)]
     maps.append(conv_norm(maps[-1], 12, stride=2))
     sides = [nn.Conv(8, (1, 1))(y) for y in maps]
@@ -49,7 +49,7 @@ def feature_pyramid(module, x):
 
 
 def super_resolution(module, x):
-    """Shi et al. (2016): channels are rearranged to pixels."""
+    """Shi et al. (2016): channels are rearranged into pixels."""
     x = nn.tanh(nn.Conv(8, (5, 5))(x))
     x = nn.tanh(nn.Conv(8, (3, 3))(x))
     x = nn.tanh(nn.Conv(16, (3, 3))(x))
@@ -96,7 +96,7 @@ def convolve(x, w):
 
 
 def equalized(dtype: Any) -> Architecture:
-    """The discriminator of Karras et al. (2018): gains are computed from the widths in shapes."""
+    """The discriminator of Karras et al. (2018): gains are computed from the shapes of kernels."""
     shapes = {"a": (1, 1, 3, 8), "b": (3, 3, 8, 12), "c": (3, 3, 12, 12), "d": (12, 8), "e": (8, 1)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
 
@@ -128,7 +128,7 @@ def progressive_generator(dtype: Any) -> Architecture:
 
 
 def style(dtype: Any) -> Architecture:
-    """The synthesis of Karras et al. (2020): kernels scaled by a style, and demodulated."""
+    """The synthesis network of Karras et al. (2020), with modulated and demodulated kernels."""
     shapes = {"start": (4, 4, 8), "map": (6, 8), "w0": (3, 3, 8, 8), "w1": (3, 3, 8, 12)}
     shapes |= {"a0": (8, 8), "a1": (8, 8), "rgb": (12, 3), "n0": (), "b0": (8,), "b1": (12,)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
@@ -158,7 +158,7 @@ def style(dtype: Any) -> Architecture:
 
 
 class Diffusion(nn.Module):
-    """A residual block of Ho et al. (2020), with group norms and an embedding of the time."""
+    """A residual block of Ho et al. (2020), with group norms and an embedding of time."""
 
     @nn.compact
     def __call__(self, x, time):
@@ -177,7 +177,7 @@ def diffusion(dtype: Any) -> Architecture:
 
 
 def radiance_field(module, x):
-    """Mildenhall et al. (2020): the input is concatenated again in the middle."""
+    """Mildenhall et al. (2020): the input is concatenated to the middle layer."""
     h = x
     for layer in range(4):
         h = nn.relu(nn.Dense(16)(h))

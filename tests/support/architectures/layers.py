@@ -1,4 +1,4 @@
-"""Networks of one kind of layer between two others."""
+"""Networks with one layer of some kind between two other layers."""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -14,7 +14,7 @@ def classified(x):
 
 
 def between(layer) -> Make:
-    """A convolution, `layer`, and a head."""
+    """A network of a convolution, `layer` and a head."""
     return model(lambda module, x: classified(layer(module, nn.Conv(8, (3, 3))(x))), images)
 
 

@@ -1,4 +1,4 @@
-"""Recurrent networks of Linen, flax.nnx, Equinox and plain functions."""
+"""Recurrent networks in Linen, flax.nnx and Equinox, and as plain functions."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def sequence(dtype: Any) -> Any:
 
 
 class LinenRecurrent(nn.Module):
-    """Hochreiter and Schmidhuber (1997), Cho et al. (2014), by Linen's cells."""
+    """Hochreiter and Schmidhuber (1997) or Cho et al. (2014), with Linen's cells."""
 
     cell: Any
     dtype: Any
@@ -88,7 +88,7 @@ def equinox_recurrent(dtype: Any) -> Architecture:
 
 
 def elman(dtype: Any) -> Architecture:
-    """Elman (1990), a plain function, of two layers."""
+    """Elman (1990), as a plain function, with two layers."""
     shapes = {"a": (INPUTS, WIDTH), "aa": (WIDTH, WIDTH), "b": (WIDTH, WIDTH), "bb": (WIDTH, WIDTH)}
     shapes |= {"head": (WIDTH, CLASSES)}
     params = {
@@ -110,7 +110,7 @@ def elman(dtype: Any) -> Architecture:
 
 
 class SequenceToSequence(nn.Module):
-    """Sutskever et al. (2014): the decoder begins with the state of the encoder."""
+    """Sutskever et al. (2014): the decoder begins with the last state of the encoder."""
 
     dtype: Any
 
@@ -128,7 +128,7 @@ def sequence_to_sequence(dtype: Any) -> Architecture:
 
 
 def wavenet(dtype: Any) -> Architecture:
-    """Van den Oord et al. (2016): gated causal convolutions, dilated; residuals and skips."""
+    """Van den Oord et al. (2016): gated, dilated causal convolutions, with residuals and skips."""
     shapes = {"in": (1, INPUTS, WIDTH), "out": (WIDTH, CLASSES)}
     for i in range(2):
         shapes |= {f"w{i}": (2, WIDTH, 2 * WIDTH), f"r{i}": (WIDTH, WIDTH), f"s{i}": (WIDTH, WIDTH)}

@@ -1,4 +1,4 @@
-"""Transformer families in each module library, for tests of the residual stream."""
+"""Transformers in each module library, for tests of the residual stream."""
 
 from functools import partial
 from typing import Any
@@ -37,7 +37,7 @@ from tests.support.architectures.transformers import (
 
 
 def rotated(x):
-    """Rotary positions, which rotate neighbours of the last axis as pairs."""
+    """Rotary positions, which rotate pairs of consecutive elements of the last axis."""
     angles = np.arange(TOKENS)[:, None] * 100.0 ** -np.arange(x.shape[-1] // 2)[None]
     shape = (1, TOKENS, *(1,) * (x.ndim - 3), x.shape[-1] // 2)
     cos, sin = (f(angles).reshape(shape).astype(x.dtype) for f in (np.cos, np.sin))
@@ -46,7 +46,7 @@ def rotated(x):
 
 
 class RotaryBlock(nnx.Module):
-    """A block of LLaMA's kind: RMS norms, grouped queries, rotary positions, SwiGLU."""
+    """A block as in LLaMA, with RMS norms, grouped queries, rotary positions and SwiGLU."""
 
     def __init__(self, rngs: nnx.Rngs, dtype: Any):
         options: dict[str, Any] = {"rngs": rngs, "param_dtype": dtype}
@@ -68,7 +68,7 @@ class RotaryBlock(nnx.Module):
 
 
 class Llama(nnx.Module):
-    """Two blocks with rematerialization, and an output layer that is not tied."""
+    """A network of two blocks with rematerialization, and an untied output layer."""
 
     def __init__(self, rngs: nnx.Rngs, dtype: Any):
         options: dict[str, Any] = {"rngs": rngs, "param_dtype": dtype}
@@ -85,7 +85,7 @@ class Llama(nnx.Module):
 
 
 class Block(eqx.Module):
-    """A block for one sentence, whose norms compute the variance in two passes."""
+    """A block for one sentence, whose norms compute the mean first and then the variance."""
 
     attention: eqx.nn.MultiheadAttention
     norms: list[eqx.nn.LayerNorm]
@@ -107,7 +107,7 @@ class Block(eqx.Module):
 
 
 class Gpt(eqx.Module):
-    """A GPT whose blocks are layers of one scan with rematerialization."""
+    """A GPT whose blocks are the steps of a scan with rematerialization."""
 
     embed: eqx.nn.Embedding
     positions: eqx.nn.Embedding
@@ -142,7 +142,7 @@ class ScannedBlock(nn.Module):
 
 
 def scanned(module, x):
-    """A network of BERT's kind in Flax: layers in a scan, with rematerialization."""
+    """A network like BERT in Flax, with layers in a scan with rematerialization."""
     layers = nn.scan(
         nn.remat(ScannedBlock, prevent_cse=False),
         variable_axes={"params": 0},
@@ -154,7 +154,7 @@ def scanned(module, x):
 
 
 class Decoding(nn.Module):
-    """A decoder that reads one more word with a cache of keys and values."""
+    """A decoder that reads one word with a cache of keys and values."""
 
     @nn.compact
     def __call__(self, x):
@@ -165,7 +165,7 @@ class Decoding(nn.Module):
 
 
 def decoding(dtype: Any) -> Architecture:
-    """A decoder whose cache is an array of the tree, so that the cache is pruned, too."""
+    """A decoder whose cache is an array of `params`, so that the cache is also pruned."""
     found = of_linen(Decoding(), dtype, words())
     cache = jax.tree.map(
         lambda leaf: np.int32(2) if leaf.ndim == 0 else leaf, found.params["cache"]
@@ -178,7 +178,7 @@ def decoding(dtype: Any) -> Architecture:
 
 
 def sparse(module, x):
-    """A mixture of experts: a router behind a norm, the two largest shares of three."""
+    """A mixture of three experts, of which a router after a norm chooses two for each token."""
     x = embedded(module, x)
     h = nn.RMSNorm()(x)
     logits, chosen = lax.top_k(nn.Dense(3)(h), 2)
@@ -190,7 +190,7 @@ def sparse(module, x):
 
 
 def state_space(dtype: Any) -> Architecture:
-    """A diagonal recurrence of Mamba's kind behind RMS norms; a plain function."""
+    """A diagonal recurrence as in Mamba, after RMS norms, as a plain function."""
     shapes = {"embed": (WORDS, WIDTH), "in": (2, WIDTH, 12), "gate": (2, WIDTH, 12)}
     shapes |= {"rate": (2, 12), "norm": (2, WIDTH), "out": (2, 12, WIDTH), "last": (WIDTH,)}
     params = {name: normal(dtype, *shape, seed=i) for i, (name, shape) in enumerate(shapes.items())}
@@ -219,7 +219,7 @@ def state_space(dtype: Any) -> Architecture:
 
 
 def normalized(norm: Any) -> Make:
-    """Blocks after a norm of another kind, given as `norm(x)` of Linen."""
+    """Blocks with another norm, given as a function `norm(x)` inside a Linen module."""
 
     def body(module, x):
         x = embedded(module, x)

@@ -1,9 +1,9 @@
 """Results of Torch-Pruning 1.6.1 for the same architectures in PyTorch 2.15, at half the channels.
 
-The values are the parameters before and after pruning, and the largest error relative to the
-largest output, in float64. The error is the difference from the network in which the removed
-channels are zero. BasePruner had random scores, `num_heads` of attention, and ignored the layers
-that make the outputs.
+The values are the numbers of parameters before and after pruning, and the largest error in float64,
+relative to the largest output. The error is the difference from the network in which the removed
+channels are zero. The options of BasePruner were random scores, `num_heads` for attention, and
+`ignored_layers` with the layers that make the outputs.
 """
 
 EXACT = "{} → {}"

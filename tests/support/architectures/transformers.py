@@ -1,4 +1,4 @@
-"""Published networks of tokens: transformers, mixers, state spaces."""
+"""Published networks for tokens: transformers, mixers and state space models."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ def words(seed: int = 0) -> np.ndarray:
 
 
 class Model(nn.Module):
-    """`body(*inputs)`, written with layers of this module."""
+    """The network `body(*inputs)`, which uses Linen's layers."""
 
     body: Callable[..., Any]
 
@@ -79,7 +79,7 @@ def windows(x, size):
 
 
 def swin(module, x):
-    """Liu et al. (2021a): attention in windows, shifted, without masks."""
+    """Liu et al. (2021a): attention in shifted windows, without masks."""
     x = nn.Conv(WIDTH, (2, 2), (2, 2))(x)
     b, h, w, c = x.shape
     for shift in (0, 1):
@@ -101,7 +101,7 @@ def mixer(module, x):
 
 
 def gated_mlp(module, x):
-    """gMLP, Liu et al. (2021b): half of the channels gates the other over tokens."""
+    """gMLP, Liu et al. (2021b): half of the channels, mixed over tokens, gates the other half."""
     x = embedded(module, x)
     for _ in range(2):
         u, v = jnp.split(nn.gelu(nn.Dense(24)(nn.LayerNorm()(x))), 2, -1)
@@ -111,7 +111,7 @@ def gated_mlp(module, x):
 
 
 def gpt(module, x):
-    """Radford et al. (2019), its embedding tied to its logits."""
+    """Radford et al. (2019), with an embedding that is also the kernel of the logits."""
     embed = nn.Embed(WORDS, WIDTH)
     h = embed(x) + module.param("positions", nn.initializers.normal(), (1, TOKENS, WIDTH))
     for _ in range(2):
@@ -129,7 +129,7 @@ def encoder_decoder(module, x, y):
 
 
 def experts(module, x):
-    """A switch layer, Fedus et al. (2022), all experts computed."""
+    """A switch layer, Fedus et al. (2022), in which all experts are computed."""
     x = embedded(module, x)
     shares = nn.softmax(nn.Dense(3)(x), -1)
     up = module.param("up", nn.initializers.lecun_normal(), (3, WIDTH, 12))
@@ -140,7 +140,7 @@ def experts(module, x):
 
 
 class NnxBlock(nnx.Module):
-    """A block of flax.nnx's own modules."""
+    """A transformer block of modules from flax.nnx."""
 
     def __init__(self, rngs: nnx.Rngs, dtype: Any):
         options: dict[str, Any] = {"rngs": rngs, "param_dtype": dtype}
@@ -162,7 +162,7 @@ def nnx_block(dtype: Any) -> Architecture:
 
 
 class EquinoxBlock(eqx.Module):
-    """A block of BERT's kind for one sentence, from Equinox's own modules."""
+    """A block like BERT's for one sentence, of modules from Equinox."""
 
     embed: eqx.nn.Embedding
     attention: eqx.nn.MultiheadAttention
@@ -191,7 +191,7 @@ def equinox_block(dtype: Any) -> Architecture:
 
 
 def llama(dtype: Any) -> Architecture:
-    """Touvron et al. (2023): grouped queries, rotary positions, SwiGLU; a plain function."""
+    """Touvron et al. (2023) as a plain function: grouped queries, rotary positions, SwiGLU."""
     shapes = {"embed": (WORDS, 8), "q": (8, 2, 2, 4), "k": (8, 2, 4), "v": (8, 2, 4)}
     shapes |= {"o": (2, 2, 4, 8), "gate": (8, 12), "up": (8, 12), "down": (12, 8)}
     shapes |= {"one": (8,), "two": (8,), "head": (8, WORDS)}
@@ -223,7 +223,7 @@ def llama(dtype: Any) -> Architecture:
 
 
 def mamba(module, x):
-    """A selective state space, Gu and Dao (2023), in a scan."""
+    """A selective state space model, Gu and Dao (2023), as a scan."""
     x = nn.Embed(WORDS, WIDTH)(x)
     inner, gate = jnp.split(nn.Dense(24)(x), 2, -1)
     inner = nn.silu(nn.Conv(12, (3,), padding=[(2, 0)], feature_group_count=12)(inner))

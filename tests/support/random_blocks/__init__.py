@@ -1,7 +1,8 @@
-"""Kinds of block for random networks, with operations on channels that users' models have.
+"""Kinds of block for random networks, with operations on channels that occur in users' models.
 
-A kind is `(arrays, apply)`: the shapes of its parameters by letters, such as `"w:cn b:n"`, and a
-function `apply(p, x)` of images, tokens or vectors whose last axis has the channels. Letters are
+A kind is a pair `(arrays, apply)`. The string `arrays` has the shapes of the parameters by letters,
+such as `"w:cn b:n"`. The function `apply(p, x)` maps images, tokens or vectors, whose last axis has
+the channels. The letters are
 
     c        channels that come in; i half as many, C twice as many, z and Z one and two more
     n, m     widths drawn for the block; N and M twice as many, T and F three and four times m
@@ -28,7 +29,7 @@ WIDTHS, WORDS, CLASSES = (4, 6), 8, 3
 
 
 def drawn_sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, int]:
-    """The sizes that the letters stand for, after an array of this shape."""
+    """The size of each letter, for a block whose input has this shape."""
     c, (n, m), d = shape[-1], rng.choice(WIDTHS, 2).tolist(), int(rng.choice((2, 4)))
     of_channels = {"c": c, "i": c // 2, "C": 2 * c, "z": c + 1, "Z": c + 2}
     of_widths = {"n": n, "m": m, "N": 2 * n, "M": 2 * m, "T": 3 * m, "F": 4 * m}
@@ -38,7 +39,7 @@ def drawn_sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, i
 
 
 def drawn_arrays(rng: np.random.Generator, arrays: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Arrays scaled as initial kernels; scalars are sometimes Python numbers."""
+    """Random arrays, scaled like initial kernels. Some scalars are Python numbers."""
     params: dict[str, Any] = {}
     for name, _, letters in (item.partition(":") for item in arrays.split()):
         shape = tuple(sizes[letter] for letter in letters if letter != "s")
@@ -52,5 +53,5 @@ def drawn_arrays(rng: np.random.Generator, arrays: str, sizes: Mapping[str, int]
 
 
 def last(v: Any, x: Any) -> jax.Array:
-    """`v` with the leading axes of `x`, all of size 1."""
+    """The array `v` with leading axes of size 1, so that it has as many axes as `x`."""
     return jax.lax.expand_dims(v, range(np.ndim(x) - np.ndim(v)))

@@ -1,4 +1,4 @@
-"""Kinds of block that compute with a width, so that fewer channels may change the program."""
+"""Kinds of block that compute with a width, so that the program may change with the width."""
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +11,13 @@ tanh = jnp.tanh
 
 
 def projected(p, x):
-    """As in Flax's ImageNet example: a projection where shapes differ."""
+    """A shortcut with a projection only if shapes differ, as in Flax's ImageNet example."""
     y = tanh(x @ p["w"]) @ p["u"]
     return y + (x if x.shape == y.shape else x @ p["p"])
 
 
 def truncated(p, x):
-    """A shortcut of as many channels as there are."""
+    """A shortcut of as many channels as the input and the output both have."""
     y = tanh(x @ p["w"])
     c = min(x.shape[-1], y.shape[-1])
     return y.at[..., :c].add(x[..., :c])
@@ -49,12 +49,12 @@ def tangent_kernel(p, x):
 
 
 def three(p, x):
-    """A product whose order is chosen by the widths."""
+    """A product of three arrays. The widths determine which two arrays are multiplied first."""
     return jnp.einsum("...c,cm,mn->...n", x, p["w"], p["u"])
 
 
 def dense_by_groups(p, x):
-    """Groups of two channels, as many as there are."""
+    """A dense layer for each pair of consecutive channels."""
     grouped = x.reshape(*x.shape[:-1], -1, 2)
     return (grouped @ p["w"]).reshape(x.shape)
 

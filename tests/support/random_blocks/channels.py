@@ -40,7 +40,7 @@ def joined(*parts):
 
 
 def running(p, x):
-    """Batch norm by running statistics."""
+    """Batch norm with running statistics."""
     mean, scale, bias = (last(p[name], x) for name in ("m", "s", "b"))
     return (x - mean) * (scale * lax.rsqrt(last(p["v"], x) + 1e-3)) + bias
 
@@ -73,7 +73,7 @@ def layers(p, x):
 
 
 def until(p, x):
-    """A loop whose number of steps the values decide."""
+    """A loop whose number of steps depends on the values of the input."""
 
     def more(state):
         return (state[0] < 3) & (jnp.abs(state[1]).max() > 1e-6)
@@ -131,7 +131,7 @@ LIMITS = {
 
 
 def gate_of_sums(limit, p, x):
-    """The channels are summed without a kernel that reads them."""
+    """A gate that depends on the sum over all channels, without a kernel."""
     return x * tanh(limit(x @ p["w"]).sum(-1, keepdims=True))
 
 

@@ -1,4 +1,4 @@
-"""Constants that vary along channels, by the way they are made and used."""
+"""Constants that vary along channels, made and used in different ways."""
 
 from collections.abc import Callable
 from functools import partial
@@ -25,20 +25,20 @@ def in_bfloat16(rows: int, channels: int) -> jax.Array:
 
 
 def counted(rows: int, channels: int) -> jax.Array:
-    """Computed of two counts, as positions often are."""
+    """A table that is computed from two `iota`, as tables of positions often are."""
     shape = (rows, channels)
     count = partial(lax.broadcasted_iota, jnp.zeros(()).dtype, shape)
     return jnp.cos((count(0) + 1) / (count(1) + 3))
 
 
 def in_halves(rows: int, channels: int) -> jax.Array:
-    """Sines and then cosines, as in the first transformer."""
+    """A table of sines in the first half of the channels and cosines in the second half."""
     half = jnp.asarray(angles(rows, channels - channels // 2))
     return jnp.concatenate([jnp.sin(half), jnp.cos(half[:, : channels // 2])], -1)
 
 
 def in_a_loop(rows: int, channels: int) -> jax.Array:
-    """The states of a loop that begins with zeros, and to which each step adds a row."""
+    """A table of the states of a scan, which begins with zeros and adds a row at each step."""
     rows_of_sines = jnp.asarray(sines(rows, channels))
     return lax.scan(lambda h, row: (h / 2 + row, h + row), jnp.zeros(channels), rows_of_sines)[1]
 
@@ -65,7 +65,7 @@ CONSTANTS: dict[str, Callable[[int, int], Any]] = {
     "table of a while loop": in_a_while_loop,
     "table from a table": lambda *shape: jnp.asarray(angles(*shape).T).T[::-1] / 2,
 }
-"""By name, a function of the numbers of rows and channels."""
+"""Functions of the number of rows and the number of channels, by name."""
 
 TAKEN: dict[str, Callable[[Any, Any], Any]] = {
     "added": lambda x, table: x + table,
@@ -76,7 +76,7 @@ TAKEN: dict[str, Callable[[Any, Any], Any]] = {
     "at least": jnp.maximum,
     "squared beside": lambda x, table: jnp.square(x + table),
 }
-"""By name, what activations become."""
+"""Functions of activations and a table, by name."""
 
 
 def with_constant(

@@ -1,4 +1,4 @@
-"""What random networks begin with, end with, and have between blocks of different kinds."""
+"""Embeddings, heads, and the layers between stages of random networks."""
 
 from typing import Any
 
@@ -10,19 +10,19 @@ from tests.support.random_blocks.constants import EMBEDDED
 
 
 def middle(x: Any) -> tuple[int, ...]:
-    """The axes between the batch and the channels."""
+    """The axes between the axis of the batch and the axis of channels."""
     return tuple(range(1, x.ndim - 1))
 
 
 def attended(p, x):
-    """A mean of positions by learned shares."""
+    """A weighted mean over positions, with learned weights."""
     x = x.reshape(len(x), -1, x.shape[-1])
     return jnp.einsum("bt,btc->bc", jax.nn.softmax(x @ p["w"], -1), x)
 
 
 EMBEDDING: Kinds = {"embedding": ("w:em", lambda p, x: p["w"][x])}
 EMBEDDINGS = (EMBEDDING, EMBEDDED)
-"""Of words alone, and with a constant; one as often as the other."""
+"""Embeddings of words without and with a constant, each with probability ½."""
 INTO: dict[str, Kinds] = {
     "tokens": {"all positions": ("", lambda p, x: x.reshape(len(x), -1, x.shape[-1]))},
     "vectors": {

@@ -1,4 +1,4 @@
-"""Kinds of block for images, channels last."""
+"""Kinds of block for images with channels last."""
 
 import jax
 import jax.numpy as jnp
@@ -69,21 +69,21 @@ def space_to_depth(x, by=2):
 
 
 def depth_to_space(x, by=2):
-    """Channels last within a pixel: what `space_to_depth` undoes."""
+    """The inverse of `space_to_depth`. The channels of one pixel are consecutive."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, by, by, c // by**2).transpose(0, 1, 3, 2, 4, 5)
     return x.reshape(b, h * by, w * by, c // by**2)
 
 
 def pixel_shuffle(x, by=2):
-    """PyTorch's order: the pixel varies fastest."""
+    """`depth_to_space` in PyTorch's order, in which each output channel has consecutive inputs."""
     b, h, w, c = x.shape
     x = x.reshape(b, h, w, c // by**2, by, by).transpose(0, 1, 4, 2, 5, 3)
     return x.reshape(b, h * by, w * by, c // by**2)
 
 
 def modulated(p, x):
-    """StyleGAN2's, as one convolution with a group for each image."""
+    """StyleGAN2's modulated convolution, as one convolution with a group for each image."""
     b, h, w, c = x.shape
     style = 1 + x.mean((1, 2)) @ p["a"]
     kernel = p["w"][None] * style[:, None, None, :, None]
@@ -96,7 +96,7 @@ def modulated(p, x):
 
 
 def modulated_outside(p, x):
-    """The same by scales of what comes in and goes out."""
+    """StyleGAN2's modulated convolution, as a plain convolution with scaled inputs and outputs."""
     style = 1 + x.mean((1, 2)) @ p["a"]
     power = jnp.einsum("hwcn,bc->bn", jnp.square(p["w"]), jnp.square(style))
     y = convolve(x * style[:, None, None], p["w"])
@@ -141,7 +141,7 @@ def pre_activation(p, x):
 
 
 def rows(p, x):
-    """A convolution along one axis only, of every row."""
+    """A convolution along each row."""
     return jax.vmap(
         lambda row: lax.conv_general_dilated(
             row, p["w"], (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC")
@@ -231,5 +231,5 @@ IMAGES: Kinds = {
 
 
 def even(x):
-    """The largest even numbers of rows and columns."""
+    """The image without the last row or column if their number is odd."""
     return x[:, : x.shape[1] // 2 * 2, : x.shape[2] // 2 * 2]

@@ -1,4 +1,4 @@
-"""Kinds of block with random bits, a cache or rules of differentiation."""
+"""Kinds of block with random bits, a cache or a custom derivative rule."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ tanh = jnp.tanh
 
 
 def dropped(x, shape=None, rate=0.5):
-    """Dropout as Flax has it, of a key of its own for each shape."""
+    """Dropout as in Flax, with another key for each shape."""
     key = jax.random.key(sum(x.shape))
     mask = jnp.broadcast_to(jax.random.bernoulli(key, 1 - rate, shape or x.shape), x.shape)
     return lax.select(mask, x / (1 - rate), jnp.zeros_like(x))
@@ -22,7 +22,7 @@ def noisy(x):
 
 
 def dropped_in_layers(p, x):
-    """Layers in a scan, each with a key of its own."""
+    """Layers with dropout in a scan, with a different key for each layer."""
 
     def layer(x, parts):
         up, down, key = parts
@@ -37,7 +37,7 @@ def dropped_by(key, x):
 
 
 def written_to_a_cache(p, x):
-    """Attention word by word, keys and values written to a cache, as in decoding."""
+    """Attention word by word, with keys and values in a cache, as in decoding."""
     q, k, v = heads(x, p["q"], p["k"], p["v"])
     cache = jnp.zeros_like(k), jnp.zeros_like(v)
 
@@ -57,7 +57,7 @@ def written_to_a_cache(p, x):
 
 
 def half_a_cache(p, x):
-    """A cache that holds some words already, each channel an axis of its own."""
+    """Attention to a cache of which only a part is filled."""
     old = tanh(x @ p["w"])
     cache = jnp.zeros((*old.shape[:1], 2 * old.shape[1], old.shape[2]))
     cache = lax.dynamic_update_slice(cache, old, (0, 0, 0))

@@ -1,4 +1,4 @@
-"""Kinds of block for random transformers: layers beside a norm over channels, added to them."""
+"""Kinds of block for random transformers: a layer with a norm over channels, added to its input."""
 
 from collections.abc import Callable
 from functools import partial
@@ -37,7 +37,7 @@ def by_power(p, x):
 
 
 def at_once(p, x):
-    """A norm with a variance in one pass, clipped at zero, as in Flax."""
+    """A norm whose variance is computed in one pass and clipped at zero, as in Flax."""
     mean, square = x.mean(-1, keepdims=True), jnp.square(x).mean(-1, keepdims=True)
     return (x - mean) * lax.rsqrt(jnp.maximum(square - jnp.square(mean), 0) + 1e-3)
 
@@ -61,12 +61,12 @@ def by_exponents(p, x):
 
 
 def of_tokens_too(p, x):
-    """A group norm of one group."""
+    """A group norm with one group, so that statistics are also over tokens."""
     return normalized(x, (1, 2))
 
 
 def under_a_mask(p, x):
-    """A norm over the positive channels, whose number depends on the channels, too."""
+    """A norm over the positive channels, which divides by their number."""
     here = (x > 0).astype(x.dtype)
     return x / (1 + (x * here).sum(-1, keepdims=True) / (here.sum(-1, keepdims=True) + 1))
 
@@ -77,7 +77,7 @@ def of_groups(p, x):
 
 
 def largest(p, x):
-    """A maximum over channels, which all stay."""
+    """A division by the maximum over channels, so that no channel can be removed."""
     return x / (1 + jnp.abs(x).max(-1, keepdims=True))
 
 
@@ -110,7 +110,7 @@ NORMS: Kinds = {
 
 
 def mixed_with_biases(p, x):
-    """Mixes tokens with biases, so that zero channels get the values of the biases."""
+    """A mixer of tokens with biases, after which a channel of zeros has nonzero values."""
     y = jax.nn.gelu(jnp.swapaxes(x, 1, 2) @ p["w"] + p["a"][None, None])
     return jnp.swapaxes(y @ p["u"] + p["b"][None, None], 1, 2)
 
@@ -122,7 +122,7 @@ def experts(p, x):
 
 
 def in_a_scan(p, x):
-    """Layers with norms of their own."""
+    """Layers in a scan, each with its own norm."""
 
     def layer(x, w):
         up, down = w
@@ -160,7 +160,7 @@ def _behind(norm: Callable[..., Any], layer: Callable[..., Any], p: Any, x: Any)
 
 
 def _after(norm: Callable[..., Any], layer: Callable[..., Any], p: Any, x: Any) -> Any:
-    """The norm of the sum."""
+    """The norm of the sum of input and layer."""
     return norm(p, x + layer(p, x))
 
 

@@ -12,7 +12,7 @@ softmax = jax.nn.softmax
 
 
 def shares(q, k, scale, causal=False):
-    """(batch, heads, queries, keys)."""
+    """The weights of attention, (batch, heads, queries, keys)."""
     scores = scale * jnp.einsum("bqhd,bkhd->bhqk", q, k)
     if causal:
         later = np.triu(np.ones(scores.shape[-2:], bool), 1)
@@ -31,14 +31,14 @@ def attention(p, x, causal=False):
 
 
 def attention_by_depth(p, x):
-    """The scale is that of the depth of the queries."""
+    """Attention whose scale is computed from the depth of the queries."""
     q, k, v = heads(x, p["q"], p["k"], p["v"])
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, q.shape[-1] ** -0.5), v)
     return x + jnp.einsum("bqhd,hdc->bqc", seen, p["o"])
 
 
 def attention_with_biases(p, x):
-    """Biases that are folded into heads, as in Flax."""
+    """Attention with biases that are reshaped to heads, as in Flax."""
     q, k, v = heads(x, p["q"], p["k"], p["v"])
     q = q + p["b"].reshape(1, 1, 2, -1)
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
@@ -46,21 +46,21 @@ def attention_with_biases(p, x):
 
 
 def folded_heads(p, x):
-    """Heads by a reshape of one axis, as in Equinox and PyTorch."""
+    """Attention whose heads are a reshape of one axis, as in Equinox and PyTorch."""
     q, k, v = ((x @ p[name]).reshape(*x.shape[:2], 2, -1) for name in ("q", "k", "v"))
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
     return x + seen.reshape(*x.shape[:2], -1) @ p["o"]
 
 
 def fused(p, x):
-    """One kernel for queries, keys and values."""
+    """Attention with one kernel for queries, keys and values."""
     q, k, v = jnp.split(x @ p["w"], 3, -1)
     seen = softmax(0.5 * q @ jnp.swapaxes(k, 1, 2), -1) @ v
     return x + seen @ p["o"]
 
 
 def fused_heads(p, x):
-    """One kernel for queries, keys and values, with (three, heads, depth) in one axis."""
+    """Attention with one kernel, whose axis of outputs is (three, heads, depth), flattened."""
     w = p["w"].reshape(p["w"].shape[0], -1)
     q, k, v = jnp.moveaxis((x @ w).reshape(*x.shape[:2], 3, 2, -1), 2, 0)
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
@@ -68,7 +68,7 @@ def fused_heads(p, x):
 
 
 def grouped_queries(p, x):
-    """Four heads of queries, two of keys and values."""
+    """Attention with four heads of queries and two heads of keys and values."""
     q = jnp.einsum("btc,clhd->btlhd", x, p["q"])
     k, v = heads(x, p["k"], p["v"])
     scores = softmax(0.5 * jnp.einsum("bqlhd,bkhd->blhqk", q, k), -1)
@@ -77,7 +77,7 @@ def grouped_queries(p, x):
 
 
 def repeated_keys(p, x):
-    """Grouped queries by repeated keys."""
+    """Grouped queries, in which keys and values are repeated."""
     (q,) = heads(x, p["q"])
     k, v = (jnp.repeat(y, 2, 2) for y in heads(x, p["k"], p["v"]))
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
@@ -119,7 +119,7 @@ def linear_attention(p, x):
 
 
 def latent_queries(p, x):
-    """A few learned queries, as in Perceiver."""
+    """Attention from a few learned queries, as in Perceiver."""
     scores = softmax(jnp.einsum("tm,bkm->btk", p["q"], x @ p["k"]), -1)
     return scores @ (x @ p["v"]) @ p["o"]
 
@@ -143,12 +143,12 @@ def tiled_token(p, x):
 
 
 def positions(p, x):
-    """A table of positions, from which one row per token is taken."""
+    """A learned table of positions, of which each token gets one row."""
     return x + lax.dynamic_slice_in_dim(p["w"], 0, x.shape[1])[None]
 
 
 def mixed(p, x):
-    """Mixes tokens, then channels."""
+    """A block that mixes tokens, and then channels."""
     x = x + jnp.einsum("bmc,mu->buc", tanh(jnp.einsum("btc,tm->bmc", x, p["w"])), p["u"])
     return x + relu(x @ p["a"]) @ p["z"]
 
@@ -193,7 +193,7 @@ def lstm(p, x):
 
 
 def lstm_by_gates(p, x):
-    """Four kernels, as in Flax's LSTMCell."""
+    """An LSTM with a kernel for each of its four gates, as in Flax's LSTMCell."""
 
     def step(state, x):
         c, h = state
@@ -218,7 +218,7 @@ def gru(p, x):
 
 
 def decaying(p, x):
-    """A linear recurrence of every channel, as in state space models."""
+    """A linear recurrence for each channel, as in state space models."""
 
     def step(h, x):
         h = sigmoid(p["a"])[None] * h + x

@@ -23,12 +23,12 @@ def directions(w, axes, eps=0.0):
 
 
 def scanned(p, x):
-    """The weights are the carry of a scan."""
+    """A layer whose weights are the carry of a scan."""
     return x @ lax.scan(lambda w, u: (w @ u, None), p["w"], p["u"])[0]
 
 
 def replaced(p, x):
-    """The carry begins as weights and becomes a constant."""
+    """A scan whose carry is the weights in the first step and a constant in the second."""
 
     def step(w, _):
         return wide(p["g"], w.shape), x @ w
@@ -41,7 +41,7 @@ def either(p, x):
 
 
 def modulated(p, x):
-    """Weights that depend on the input, through their inputs."""
+    """A layer whose weights are scaled along their input axis by a function of the input."""
     style = 1 + x.reshape(len(x), -1, x.shape[-1]).mean(1) @ p["a"]  # (batch, c)
     w = style[:, :, None] * p["w"][None]
     w = w * lax.rsqrt(jnp.square(w).sum(1, keepdims=True) + 1e-3)
