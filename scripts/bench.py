@@ -92,7 +92,7 @@ def measure(
             rows = [*map(cells, timings), *means(pairs, timings)]
             cli.show_table(title, HEAD, rows, min_width=120, left=HEAD[:1])
             settings = {"options": asdict(options) | {"out": str(options.out)}}
-            settings |= {"seconds": cli.seconds(), "seeds": None, "ratios": "paired"}
+            settings |= {"seconds": cli.seconds(), "seeds": None}
             yield provenance | settings | {"groups": found}
 
 

@@ -22,16 +22,10 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 def provenance(found: dict[str, Any], subject: str) -> str:
     """Sentences that explain the numbers of a file of results and name the machine."""
     machine, options = found["environment"], found["options"]
-    ratios = (
-        "A ratio is our time divided by the time of the compared program. The tables show the "
-        "median ratio over pairs of neighbouring calls, with quartiles."
-        if found.get("ratios") == "paired"
-        else "A ratio is our median time divided by the median time of the compared program. The "
-        "quartiles are over pairs of neighbouring calls. If a ratio is outside its quartiles, only "
-        "the quartiles are shown."
-    )
     return (
-        f"Times are medians of at most {options['runs']} calls. {ratios}\n"
+        f"Times are medians of at most {options['runs']} calls. A ratio is our time divided by the "
+        "time of the compared program. The tables show the median ratio over pairs of neighbouring "
+        "calls, with quartiles.\n"
         f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
         f"{machine['jax']}, {found['date'][:10]} ([results](results/bench/{subject}.json))."
     )
@@ -70,9 +64,6 @@ def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def ratio(row: dict[str, Any]) -> str:
-    """The ratio and its quartiles, or only the quartiles if the ratio lies outside them."""
-    low, middle, high = (
-        round(n, 2) for n in (row["quartiles"][0], row["ratio"], row["quartiles"][1])
-    )
-    interval = f"{low:.2f} to {high:.2f}"
-    return f"{middle:.2f} ({interval})" if low <= middle <= high else interval
+    """The ratio and its quartiles."""
+    low, high = row["quartiles"]
+    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"

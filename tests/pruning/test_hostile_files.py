@@ -136,6 +136,7 @@ def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
         (crafted_files.compressed, "stored uncompressed"),
         (crafted_files.layer_names, "layer_names must fit"),
         (crafted_files.tiny_chunks, "so many chunks"),
+        (crafted_files.partial_chunks, "so many chunks"),
         (crafted_files.virtual, "must be stored in the file"),
         (crafted_files.external_data, "must be stored in the file"),
         (partial(crafted_files.compounds, n=31, fields=1), "many chunks and compound types"),
@@ -229,6 +230,14 @@ def test_all_storages_of_an_archive_fit_max_bytes(tmp_path):
     assert len(load(path, dense=True, vectors=True, max_bytes=total)) == 3
     with pytest.raises(WeightsError, match="left of max_bytes"):
         load(path, dense=True, vectors=True, max_bytes=total - 1)
+
+
+def test_a_file_of_the_old_format_fits_max_bytes(tmp_path):
+    content = in_a_row(tensors(True))
+    path = written(tmp_path, "a.pt", content)
+    assert len(load(path, dense=True, vectors=True, max_bytes=len(content))) == 3
+    with pytest.raises(WeightsError, match="max_bytes"):
+        load(path, dense=True, vectors=True, max_bytes=len(content) - 1)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "pt", "keras"])

@@ -185,6 +185,19 @@ def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
         np.testing.assert_allclose(found, mlp(masked, X), rtol=1e-10, atol=1e-10)
 
 
+def test_an_axis_over_two_mesh_axes_is_split_if_one_of_them_has_one_device():
+    mesh = jax.make_mesh((8, 1), ("d", "m"), axis_types=(AxisType.Auto,) * 2)
+
+    def apply(p, x):
+        both = ("d", "m")
+        body = lambda x, c, b: jax.lax.psum(jax.nn.relu(x @ c) @ b, both)  # noqa: E731
+        specs = (P(), P(None, both), P(both, None))
+        return jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P())(x, p["c"], p["b"])
+
+    params = {"c": PARAMS["c"], "b": PARAMS["b"]}
+    assert coupled_channels(apply, params, np.ones((8, params["c"].shape[0]))) == ()
+
+
 def test_a_mesh_axis_of_one_device_splits_nothing():
     mesh = jax.make_mesh((8, 1), ("d", "m"), axis_types=(AxisType.Auto,) * 2)
 

@@ -445,8 +445,11 @@ def subject_of(file):
 
 @pytest.mark.parametrize("file", sorted((FOLDER / "bench").glob("*.json")), ids=lambda f: f.stem)
 def test_the_numbers_of_a_file_were_made_at_the_sizes_that_the_bench_has(file):
-    recorded = json.loads(file.read_text(encoding="utf-8"))["groups"]
-    assert list(recorded) == list(bench.choose(bench.Options(only=subject_of(file))))
+    recorded = json.loads(file.read_text(encoding="utf-8"))
+    groups = list(bench.choose(bench.Options(only=subject_of(file))))
+    if "note" in recorded:  # the command was ended before the last groups
+        groups = groups[: len(recorded["groups"])]
+    assert list(recorded["groups"]) == groups
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,10 @@ def test_what_is_no_formula_is_refused(wrong):
         mathematics.plain(f"${wrong}$")
 
 
-def test_a_dollar_sign_without_its_pair_is_refused():
+@pytest.mark.parametrize("wrong", ["$a$ and $b", "$$$a$"])
+def test_a_dollar_sign_without_its_pair_is_refused(wrong):
     with pytest.raises(ValueError, match="dollar signs must come in pairs"):
-        mathematics.html("$a$ and $b")
+        mathematics.html(wrong)
 
 
 def texts_of(claim):

@@ -51,6 +51,17 @@ def test_moments_of_a_leaky_function_are_those_of_draws():
     assert abs(float(found.value) - products.mean()) < 4 * error
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_moments_of_a_smooth_function_are_those_of_a_quadrature(sign):
+    """The two variables are multiples of one Gaussian variable, with different variances."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(80)
+    u, v = 1.5 * nodes, sign * 0.7 * nodes
+    expected = weights @ (np.logaddexp(0, u) * np.logaddexp(0, v)) / math.sqrt(2 * math.pi)
+    kernel = opposite_or_equal(*smooth_functions()["softplus"])
+    found = kernel(mpmath.mpf(1.5**2), mpmath.mpf(0.7**2), mpmath.mpf(sign * 1.5 * 0.7))
+    np.testing.assert_allclose(float(found.value), expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["GELU", "SiLU", "softplus"])
 def test_functions_are_those_of_jax_with_their_derivatives(name):
     functions = smooth_functions()[name]

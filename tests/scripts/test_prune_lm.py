@@ -100,6 +100,7 @@ def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_
     for found in results["perplexity"].values():
         assert f"{found['value']:.3f}" in page
     assert f"{small:,}" in page
+    assert "kernels were solved again" in page
     with pytest.raises(InputError, match="must be a folder without a model"):
         prune_lm.main(options(folder, text, out))
 
@@ -139,6 +140,8 @@ def test_without_a_repair_kernels_are_only_cut(folder, text, tmp_path, users_jax
     assert_recorded("cut", tmp_path / "out")
     found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert set(found["perplexity"]) == {"whole", "cut"}
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "no kernel was changed" in page
 
 
 def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):

@@ -249,7 +249,7 @@ def test_angles_before_and_after_and_the_projection_are_of_one_network(monkeypat
     def network(key):
         own = jax.random.uniform(key)
         by_layer = own + jnp.arange(1.0, layers + 1)
-        odd = geometry.OddPoint(jnp.full(layers, 7), *[by_layer] * 4)
+        odd = geometry.OddPoint(jnp.full(layers, 7), *[by_layer] * 3, spread=by_layer / 2)
         return (jnp.outer(by_layer, jnp.ones(pairs)), odd), jnp.full((2, 2), own)
 
     monkeypatch.setattr(geometry_figures, "_odd_network", network)
@@ -265,6 +265,7 @@ def test_angles_before_and_after_and_the_projection_are_of_one_network(monkeypat
     assert found["layers"] == [10, 30, 100, 300]
     np.testing.assert_allclose(found["medians"]["norm_ratio"], shown)
     np.testing.assert_allclose(found["medians"]["angle"], np.degrees(shown))
+    np.testing.assert_allclose(found["medians"]["spread"], np.degrees(shown / 2))
 
 
 def test_infinite_width_has_the_reference_angles():

@@ -60,6 +60,19 @@ def digest(text):
     return hashlib.sha256(text.encode()).hexdigest().translate(LETTERS)[:10]
 
 
+@pytest.mark.parametrize(
+    ("link", "target"),
+    [
+        ("shift/results.json", "shift/index.html"),
+        ("../results/shift/results.json", "../results/shift/index.html"),
+        ("../my-shift/results.json", "../my-shift/results.json"),
+        ("shift/other.json", "shift/other.json"),
+    ],
+)
+def test_a_link_to_the_numbers_of_a_page_leads_to_the_page(link, target):
+    assert gallery.page_of(link) == target
+
+
 @pytest.mark.parametrize("name", gallery.PAGES)
 def test_a_page_is_drawn_of_its_numbers(name, drawn):
     text, figures = drawn(name)

@@ -63,12 +63,15 @@ def test_the_newest_whole_checkpoint_resumes_and_the_damaged_one_is_renamed(one,
     assert "10.damaged" in steps(run)
 
 
-def test_a_second_damaged_checkpoint_of_a_step_has_a_name_of_its_own(one, run):
+@pytest.mark.parametrize("earlier", [["10.damaged"], ["10.damaged", "10.damaged-2"]])
+def test_each_damaged_checkpoint_of_a_step_has_a_name_of_its_own(earlier, one, run):
     folder = run / "checkpoints-0"
-    (folder / "10.damaged").mkdir()
+    for name in earlier:
+        (folder / name).mkdir()
     (folder / "10" / "state" / "manifest.ocdbt").write_bytes(b"")
     train_one(one, run)
-    assert {"10.damaged", "10.damaged-2"} <= set(steps(run))
+    assert {*earlier, f"10.damaged-{len(earlier) + 1}"} <= set(steps(run))
+    assert [list((folder / name).iterdir()) for name in earlier] == [[] for _ in earlier]
 
 
 def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypatch):

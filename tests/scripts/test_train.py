@@ -41,6 +41,8 @@ from experiments.training import (
 )
 from experiments.training import events as event_log
 from experiments.training.optimizers import learning_rate, make_optimizer
+from experiments.training.step import rematerialize
+from jaxnorm import models
 from tests.support import made_imagenet
 from tests.support.small_runs import (
     SMALL,
@@ -567,6 +569,21 @@ def test_blocks_are_rematerialized_where_asked(images):
         for remat in (False, True)
     ]
     assert barriers[1] >= barriers[0] + 3
+
+
+def test_the_stages_of_a_vgg_are_rematerialized():
+    """The call of a stage has keyword arguments, which `nnx.remat` does not accept."""
+    vgg = models.VGG(11, classes=10, hidden=(), rngs=nnx.Rngs(0))
+    graph, state = nnx.split(nnx.view(rematerialize(vgg), use_running_average=True))
+    x = jax.random.normal(jax.random.key(0), (1, 32, 32, 3), jnp.float32)
+
+    def run(state, x):
+        return nnx.merge(graph, state)(x)
+
+    equations = jax.make_jaxpr(run)(state, x).eqns
+    assert sum("policy" in eqn.params for eqn in equations) == len(vgg.stages)
+    plain = nnx.view(vgg, use_running_average=True)(x)
+    np.testing.assert_allclose(run(state, x), plain, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow

@@ -12,7 +12,14 @@ import compare_lm
 import prune_lm
 import train_lm
 from experiments.cli import InputError, StoppedError
-from experiments.language import comparison, export, python_text, training, training_run
+from experiments.language import (
+    comparison,
+    export,
+    python_text,
+    removal,
+    training,
+    training_run,
+)
 from experiments.language import tokens as tokens_of
 from experiments.language.architecture import parse
 from tests.support import language_models, smaller_language_models
@@ -146,6 +153,24 @@ def test_every_seed_and_step_has_its_own_text(monkeypatch):
         own = training_run.Settings(9, batch_size=3, length=4, learning_rate=1, seed=seed, every=1)
         batches.add(np.asarray(training_run.batch(text, own, step)).tobytes())
     assert len(batches) == 3
+
+
+def test_a_perplexity_of_a_comparison_is_of_all_held_out_sequences(tmp_path):
+    train_lm.main(options(tmp_path / "run", steps=2))
+    model = smaller_language_models.read(tmp_path / "run" / "model")
+    settings = comparison.Settings((0.7,), seeds=1, sequences=4, length=12, held_out=2, epoch=0.05)
+    text, counts = comparison.draw_text(settings, 0), removal.counts(model.architecture)
+    counts = counts._replace(intermediate=16)
+
+    def log_perplexity(held_out):
+        some = text._replace(held_out=held_out)
+        _, _, perplexity = next(comparison.variants(model, counts, some, 0, settings))
+        return np.log(perplexity.value)
+
+    a, b = (log_perplexity(97 + np.arange(first, first + 13)[None] % 2) for first in (0, 1))
+    both = log_perplexity(97 + np.stack([np.arange(13), np.arange(1, 14)]) % 2)
+    assert a != b
+    assert both == pytest.approx((a + b) / 2, rel=1e-5)
 
 
 def test_text_is_joined_and_drawn_in_whole_pieces():

@@ -238,6 +238,11 @@ def tiny_chunks(file):
     file.create_dataset("a", (2**22, 2, 1), "f4", chunks=(1, 1, 1))
 
 
+def partial_chunks(file):
+    """Along each of 14 axes, one whole chunk and one partial chunk: 2¹⁴ chunks."""
+    file.create_dataset("a", 14 * (3,), "f4", chunks=14 * (2,))
+
+
 def compressed(file):
     """A dataset whose single compressed chunk of 36 bytes expands to 256 MiB."""
     dataset = file.create_dataset("a", (3, 3, 1), "f4", chunks=(3, 3, 1), compression="gzip")

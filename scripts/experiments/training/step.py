@@ -97,9 +97,19 @@ def rematerialize(model: nnx.Module) -> nnx.Module:
     copy: Any = nnx.merge(*nnx.split(model), copy=True)
     for part in getattr(copy, "blocks", getattr(copy, "stages", ())):
         # A subclass with the same name is used, because it keeps the names of variables.
-        kind = type(part)
-        part.__class__ = type(kind.__name__, (kind,), {"__call__": nnx.remat(kind.__call__)})
+        part.__class__ = _recomputed(type(part))
     return copy
+
+
+def _recomputed(kind: type[nnx.Module]) -> type[nnx.Module]:
+    """The subclass of a block whose call is recomputed in the backward pass."""
+
+    # `nnx.remat` accepts no function with keyword arguments, such as the call of `nnx.Sequential`.
+    @nnx.remat
+    def call(self: Any, x: Array) -> Array:
+        return kind.__call__(self, x)
+
+    return type(kind.__name__, (kind,), {"__call__": call})
 
 
 def cross_entropy(
