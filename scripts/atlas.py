@@ -37,7 +37,8 @@ def main(
     Args:
       data_dir: The folder that holds MNIST and Fashion-MNIST in tensorflow-datasets' format.
       seeds: The number of networks for each normalizer and task.
-      size: The number of training images of a task; the task on texts uses a quarter as many texts.
+      size: The number of training images of a task. The number of texts is a quarter of this
+        number.
       traffic: A file of `scripts/atlas_traffic.py`; if given, the page also shows its numbers.
       out: The folder for the page, its results and finished runs.
     """
@@ -73,8 +74,8 @@ def read_or_measure(
 ) -> dict[str, Any]:
     """The results of a run.
 
-    If the same code has finished the run, the results are read from its file, and otherwise the run
-    is measured.
+    If the same code has finished the run, the results are read from the run's file. Otherwise the
+    run is measured.
     """
     from experiments.measures import atlas
 

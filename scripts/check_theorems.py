@@ -116,7 +116,7 @@ def write(results: dict, out: Path, errata: Path | None) -> None:
     from experiments.measures.claims import writing
     from experiments.pages import figures, page, theorems
 
-    with writing(out, "the lines above and measured.json have what was measured"):
+    with writing(out, "the lines above and measured.json have all measurements"):
         results = page.write(results, partial(theorems.render, out=out), out)
         for path, text in figures.documents(results, errata).items():
             files.write(path, text)
@@ -146,4 +146,4 @@ def report(claim: dict) -> Group:
 
 
 if __name__ == "__main__":
-    cli.run(main, again="start again to resume from what was measured")
+    cli.run(main, again="start again to resume from measured.json")

@@ -4,11 +4,11 @@
     python scripts/compare_lm.py out/train_lm/model --keep 0.75 --seeds 1
 
 The command removes key-value heads with their queries, and intermediate units, until the given
-share of the parameters remains. The units to remove are chosen by each score, at random and by
-size. After each cut, the remaining kernels are fitted by least squares on some text, or trained on
-this text or on a share of an epoch. OUT/results.json has the perplexity of held-out bytes for each
-seed. The seed decides the text and the random choice. The run takes about half an hour of one core,
-and more if the share of an epoch is larger.
+share of the parameters remains. Each score chooses the units that are removed; two of the scores
+are random and magnitude. After each cut, the remaining kernels are fitted by least squares on some
+text, or trained on this text or on a share of an epoch. OUT/results.json has the perplexity of
+held-out bytes for each seed. The seed decides the text and the random choice. The run takes about
+half an hour on one core, and longer if the share of an epoch is larger.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

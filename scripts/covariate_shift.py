@@ -3,16 +3,16 @@
     python scripts/covariate_shift.py                                # digits, two minutes
     python scripts/covariate_shift.py --dataset mnist --data-dir DIR --epochs 200   # hours
 
-The paper's dense network (ten layers of 100 units, one layer of 8 units) is trained with batch norm
-and with unitized batch norm, from the same weights. The normalization is before the ReLU or after
-it. The learning rate is either constant, or divided by 5 at 30, 60 and 80 % of the epochs. If the
-shift falls, only a constant rate shows whether the layer causes the fall or a smaller rate does.
-After every epoch, the command measures how far the outputs of two layers have shifted for test
-images, and the moments of their outputs for training images. Outputs are normalized in three ways:
-by statistics of the whole training set, by running averages, and by the statistics of each batch.
-For running averages and batch statistics, the page also shows the same measurement with frozen
-weights, which gives the noise. OUT/index.html shows the results, and OUT/results.json has every
-number. OUT/runs has the finished networks. An interrupted run resumes after the last finished
+The paper's dense network has ten layers of 100 units and one layer of 8 units. The command trains
+this network with batch norm and with unitized batch norm, from the same weights. The normalization
+is before the ReLU or after it. The learning rate is either constant, or divided by 5 at 30, 60 and
+80 % of the epochs. If the shift decreases, a run with a constant rate shows whether a smaller
+learning rate is the cause. After every epoch, the command measures the shift of two layers' outputs
+for test images, and the moments of the outputs for training images. Outputs are normalized in three
+ways: by statistics of the whole training set, by running averages, and by the statistics of each
+batch. For running averages and batch statistics, the page also shows the same measurement with
+frozen weights, which gives the noise. OUT/index.html shows the results, and OUT/results.json has
+every number. OUT/runs has the finished networks. An interrupted run resumes after the last finished
 network. The command downloads nothing.
 """
 
@@ -48,8 +48,8 @@ def main(
       data_dir: The folder that holds the data set in tensorflow-datasets' format; digits need none.
       epochs: The number of passes over the training images.
       seeds: The number of networks for each normalization, order and schedule.
-      schedules: Whether learning rates drop, are constant, or both.
-      orders: Whether networks normalize before the ReLU, after it, or both.
+      schedules: The schedules of learning rates: rates that drop, constant rates, or both.
+      orders: The orders of normalization and ReLU: before the ReLU, after the ReLU, or both.
       batch_size: The number of images per step.
       exact: The number of test images for which exact joint distances are computed.
       out: The folder for the page, its results and finished networks.

@@ -36,11 +36,11 @@ def main(
     prune: tuple[LocalPath, ...] = (),
     out: LocalPath = Path("out/filter_models"),
 ) -> None:
-    """Fit the layers, predict their rankings and write OUT/index.html and OUT/results.json.
+    """Fit models to layers, predict rankings, and write OUT/index.html and OUT/results.json.
 
     Args:
       paths: The files of weights, one for each network.
-      prune: The folders of results of scripts/prune.py whose accuracies are compared too.
+      prune: The folders of results of scripts/prune.py whose accuracies are also compared.
       out: The folder for the page and its results.
     """
     from experiments.measures import filter_models

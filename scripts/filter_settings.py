@@ -2,12 +2,12 @@
 
     python scripts/filter_settings.py            # about 10 minutes of a core
 
-Each setting changes one thing: initialization, optimizer, regularization, learning rate, depth,
-width or length of training. Networks are trained on the embedded digits. All networks of a setting
-are trained as one program. OUT/index.html has tests and distances to Gaussian filters, before and
-after training, and OUT/results.json has all values. An interrupted run resumes after its last
-setting. Before training, filters from Kaiming's or Xavier's normal initialization should pass all
-tests.
+Each setting changes one part of the training: initialization, optimizer, regularization, learning
+rate, depth, width or length of training. Networks are trained on the embedded digits. All networks
+of a setting are trained as one program. OUT/index.html has tests and distances to Gaussian filters,
+before and after training, and OUT/results.json has all values. An interrupted run resumes after its
+last setting. Before training, filters from Kaiming's or Xavier's normal initialization should pass
+all tests.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

@@ -1,16 +1,16 @@
-"""Does an odd point form?
+"""Computes in which networks an odd point forms.
 
-Odd states of recentering and eight activations at infinite width, on one page.
+The page shows the odd states of recentering and eight activations at infinite width.
 
     python scripts/odd_states.py            # about 8 minutes of a busy core
 
 For each activation, the command computes the map of angles, its fixed point and its depth scale.
 For batches of 6, 7, 10 and 30 samples, the command computes the odd state, the symmetric state, and
-how fast all deviations from both states grow. If a closed form or a single integral exists, it
-confirms the growth with 50 digits. The command also draws networks of finite width for batches of
-10 samples. OUT/index.html is the page, and OUT/results.json has every value. An interrupted run
-resumes after its last activation. The odd state of ReLU and 10 samples has norm ratio 7.41 and
-spectral radius 0.927.
+how fast deviations from both states grow. If the growth has a closed form or is a single integral,
+the command confirms the growth with 50 digits. The command also draws networks of finite width for
+batches of 10 samples. OUT/index.html is the page, and OUT/results.json has every value. An
+interrupted run resumes after its last activation. The odd state of ReLU and 10 samples has norm
+ratio 7.41 and spectral radius 0.927.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

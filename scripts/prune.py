@@ -11,11 +11,11 @@
 All criteria start from the same trained weights, as in Table 4 of the pruning paper. RUN is the
 folder of a run of scripts/train.py with batch norm. Unitized layers cannot lose channels, because
 their norm couples all channels of a layer. RUN may also be a weight file of a residual network for
-small images with PyTorch's names, conv1, bn1, layer1.0.conv1, ..., that was trained with ImageNet's
-means and deviations of pixels. Without RUN, residual networks are trained first, in OUT/run.
-OUT/index.html shows accuracies and costs, and OUT/results.json has all values. OUT/networks has the
-small networks, which `pruning.load_pruned` reads. An interrupted run resumes from its last
-checkpoint.
+small images, with PyTorch's names conv1, bn1, layer1.0.conv1, .... The training must have
+standardized pixels by ImageNet's means and standard deviations. Without RUN, residual networks are
+trained first, in OUT/run. OUT/index.html shows accuracies and costs, and OUT/results.json has all
+values. OUT/networks has the small networks, which `pruning.load_pruned` reads. An interrupted run
+resumes from its last checkpoint.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -42,7 +42,7 @@ class Options:
     """The networks to prune, and how to prune them.
 
     Attributes:
-      run: The folder of a run of scripts/train.py, whose settings replace the training options; or
+      run: The folder of a run of scripts/train.py, whose settings replace the training options, or
         a weight file (.safetensors) of a network for the data set.
       dataset: digits, mnist, fashion_mnist, cifar10 or cifar100.
       data_dir: The folder that holds the data set in tensorflow-datasets' format; digits need none.
@@ -53,8 +53,8 @@ class Options:
       images: The largest number of training images.
       plan: How the networks are pruned.
       batch_sizes: The batch sizes at which networks are timed.
-      sensitivity: Whether the accuracy is also measured after removing channels of one layer at a
-        time, chosen by l2.
+      sensitivity: Whether the accuracy is also measured after channels of one layer at a time,
+        chosen by l2, are removed.
       out: The folder for the page, its results and the small networks.
     """
 

@@ -8,8 +8,8 @@
 
 Every layer loses the same number of key-value heads with their queries, intermediate units, experts
 and channels of the residual stream. Therefore the smaller model in OUT has the same class. Norms
-are adapted to the new width. A text is used to choose the units that remain and to compute their
-kernels. The last tenth of the text is held out. Only one layer is in memory at a time.
+are adapted to the new width. A text is used to choose the units that remain and to fit the
+remaining kernels. The last tenth of the text is held out. Only one layer is in memory at a time.
 OUT/index.html shows what was removed, and the perplexity of held-out text before and after each
 stage. A model with 0.6 billion parameters takes some minutes on two cores.
 """
@@ -37,7 +37,7 @@ class Amounts:
     """How much of each kind of units remains.
 
     Attributes:
-      keep: The share of the parameters that remain.
+      keep: The share of the model's parameters that remains.
       parameters: The number of parameters that remain, such as 500M or 0.5B.
       gigabytes: The gigabytes that pass through the memory of --target when a pass over --length
         tokens is computed in bfloat16.

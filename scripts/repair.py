@@ -7,10 +7,10 @@
 The experiment digits repairs perceptrons and networks of convolutions on the embedded digits
 (OUT/digits.json). The experiment resnet20 repairs a trained ResNet-20 on CIFAR-10 from weights with
 PyTorch's names (OUT/resnet20.json; each draw takes 13 minutes of a core). The experiment
-recalibration recomputes the statistics of the unpruned network from images that are unlike its
+recalibration recomputes the statistics of the unpruned network from images that differ from the
 training images (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both
-results. A perceptron without half of its channels, repaired by least squares, keeps an accuracy of
-97 %. An interrupted run of resnet20 resumes after its last row.
+results. After half of its channels are removed and least squares repairs it, a perceptron has an
+accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds
@@ -38,11 +38,11 @@ class Options:
         other images).
       weights: The file with the ResNet-20's weights.
       data_dir: The folder with CIFAR-10 in tensorflow-datasets' format.
-      images: The number of training images that repair the ResNet-20, a multiple of `batch` and of
-        25.
+      images: The number of training images for the repair of the ResNet-20, a multiple of `batch`
+        and of 25.
       test: The number of test images.
-      batch: The batch size of the training images that repair networks.
-      draws: The number of draws of training images.
+      batch: The number of images in a batch for the repair.
+      draws: The number of draws of training images; each draw has other images.
       ratios: The shares of the channels that are removed.
       out: The folder for the results and their page.
     """

@@ -3,12 +3,13 @@
     python scripts/shift_estimators.py           # about ten minutes on 2 cores
 
 The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
-the unitization paper whose distance has no bound. For the outputs of a real layer (before and after
-an epoch of training on the digits), the exact distance of the test samples serves as the known
-distance. Each estimate uses 2,000 training samples and 500 test samples, which are new for every
-seed. The command writes OUT and prints a table of relative errors, (estimate − distance) /
-distance, as mean ± standard deviation over seeds. Algorithm 3 is too small by orders of magnitude,
-so for it the table shows the ratio estimate / distance.
+the unitization paper whose distance has no bound. The outputs of a real layer before and after an
+epoch on the digits are also compared. For these outputs, the exact distance of the test samples
+replaces the known distance. Each estimate uses 2,000 training samples and 500 test samples, which
+differ for every seed. The command writes OUT and prints a table of relative errors, (estimate −
+distance) / distance, as mean ± standard deviation over seeds. The estimates of Algorithm 3 are too
+small by orders of magnitude. Therefore the table shows the ratio estimate / distance for Algorithm
+3.
 """
 
 if __name__ == "__main__":  # imported here: these imports take seconds

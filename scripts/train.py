@@ -32,7 +32,7 @@ from experiments.training import checks
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a recipe; no option changes the results of the recipe by more than rounding.
+    """How to run a recipe; only fake_data and init_from change results by more than rounding.
 
     Attributes:
       data_dir: The folder of the data set in tensorflow-datasets' format, also gs:// or s3://;
@@ -40,18 +40,18 @@ class Options:
       fake_data: Whether to train on 20 batches of noise with the data set's shape, to measure the
         speed.
       seeds: The number of networks, which are trained from seeds 0, 1, …
-      vmap_seeds: Whether all seeds are trained as one program; auto means only for the mlp, where
-        this is faster.
+      vmap_seeds: Whether all seeds are trained as one program. With auto, only seeds of the mlp are
+        trained as one program, because only the mlp then trains faster.
       devices: The number of devices of the mesh; by default all devices.
       shard_state: Whether parameters and optimizer state are sharded over the devices.
-      remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time;
-        XLA ignores this on a CPU.
+      remat: Whether blocks are recomputed in the backward pass, which saves memory and takes time.
+        On a CPU, XLA ignores this option.
       microbatches: The number of parts in which a step is computed, with statistics of the whole
         batch. More parts need less memory and more time.
       evaluations: How networks for ImageNet are evaluated after the last epoch: crops takes 42
         crops at five scales, and whole takes whole images.
       workers: The number of processes that read and crop ImageNet; by default one for each core.
-      coordinator: HOST:PORT of process 0 of several processes; auto on TPU pods and under Slurm.
+      coordinator: HOST:PORT of process 0 in a run of several; auto on TPU pods and under Slurm.
       processes: The number of processes; auto finds this number.
       process: The number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.
@@ -62,7 +62,7 @@ class Options:
         that run.
       evaluate_only: Whether to train nothing, and only evaluate the newest checkpoints of OUT and
         print the accuracies.
-      log_every: The number of steps after which the loss is logged again, in seed-0/steps.jsonl.
+      log_every: The number of steps between two lines with the loss in seed-0/steps.jsonl.
       profile: Whether to write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: The folder of the run, local or in a bucket (gs://BUCKET/RUN).
     """
@@ -133,7 +133,7 @@ def main(recipe: Recipe, options: Options) -> None:
 
 
 def check(recipe: Recipe, options: Options) -> None:
-    """Refuse a recipe or options that are out of range; the error names them."""
+    """Refuse a recipe or options that are out of range; the error names the option."""
     recipes.check(recipe)
     check_ranges(options)
     checks.check_processes(options.coordinator, options.processes, options.process)

@@ -1,4 +1,4 @@
-"""Train a small language model of bytes on Python's own library, in Hugging Face's format.
+"""Train a small language model of bytes on Python's standard library, in Hugging Face's format.
 
     python scripts/train_lm.py                   # about an hour of a core that does nothing else
     python scripts/train_lm.py --steps 50 --batch-size 4

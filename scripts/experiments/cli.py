@@ -40,7 +40,7 @@ class StoppedError(Exception):
         self.signum = signum
 
 
-# what must hold for a path, for each system error of a read or a write
+# for each system error of a read or a write: what must hold for the path
 NEEDS = {
     errno.ENOSPC: "on a disk that has room",
     errno.EDQUOT: "within the quota of a disk",
@@ -56,7 +56,7 @@ NEEDS = {
 
 
 def sentence(error: OSError) -> str:
-    """A sentence with what must hold for a path, and the system's message."""
+    """A sentence that says what must hold for a path, and ends in the system's message."""
     path = error.filename or "a file of the run"
     return f"{path} must be {NEEDS.get(error.errno or 0, 'usable')}; {error.strerror or error}"
 

@@ -1,4 +1,4 @@
-"""Writes whole files or none, checks JSON, and locks folders for one run at a time.
+"""Writes a file completely or not at all, checks JSON, and locks folders for one run at a time.
 
 The files of a run survive a kill, a full disk and a power failure at any moment. Therefore a file
 is written under a temporary name, synchronized with the disk, and then renamed. In a bucket, a file
@@ -24,13 +24,13 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # maximum length of a line that holds more than one record, in characters
-CURVE = 9  # shortest length of a list of numbers that is drawn as a curve and not quoted
+CURVE = 9  # minimum length of a list of numbers that is a curve, whose values pages do not quote
 # errors that some network file systems raise when a file is locked
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file in an existing folder; readers see the whole old file or the whole new file.
+    """Write a file in an existing folder; readers see either the old file or the complete new file.
 
     Raises:
       InputError: `path` is in a bucket that cannot be written.
@@ -68,7 +68,7 @@ def append(path: Path, text: str) -> None:
 
 @contextmanager
 def name_path(path: Path) -> Iterator[None]:
-    """Name `path` in errors of the system, because the system's error of a write names no file."""
+    """Add `path` to errors of the operating system, because the error of a write names no file."""
     try:
         yield
     except OSError as error:
@@ -81,7 +81,7 @@ def name_path(path: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until the contents of a file, or the names in a folder, are written to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -125,9 +125,9 @@ def in_use(folder: Path) -> AbstractContextManager[Callable[[], None]]:
     """Make a folder and lock it for this process.
 
     The value of the context is a function that checks the folder. Every command with `--out` enters
-    the context `in_use` before the command computes anything. The kernel releases the lock when the
-    process ends, for any reason. A folder of a bucket cannot be locked. In a bucket, the check can
-    only detect afterwards that another process has begun to use the folder.
+    the context `in_use` before the command computes anything. The operating system releases the
+    lock when the process ends, for any reason. A folder of a bucket cannot be locked. In a bucket,
+    the check only detects afterwards that another process has used the folder.
 
     Raises:
       InputError: Another process uses the folder, or the folder cannot be written. The check raises
@@ -206,7 +206,7 @@ def is_in_use(folder: Path) -> bool:
 
 
 def write_results(path: Path, results: Mapping[str, object]) -> None:
-    """Write measured results as `results_text` formats them."""
+    """Write measured results in the format of `results_text`."""
     write(path, results_text(results))
 
 

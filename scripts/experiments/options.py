@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
     """The type of a finite number in a range.
 
-    The function `holds` checks the number, and messages quote `limits`.
+    The function `holds` returns whether a number is in the range. Messages quote `limits`.
     """
     return Spec(
         nargs=1,
@@ -36,9 +36,9 @@ def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:
 
 
 def is_number(value: Any, kind: type) -> bool:
-    """Whether a value is a number of this kind.
+    """Whether a value is a number of type `kind`.
 
-    An integer also counts as a float, and a boolean counts as neither.
+    An integer counts as a float. A boolean counts neither as an integer nor as a float.
     """
     return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
 
@@ -48,7 +48,7 @@ def at_least(minimum: int) -> Spec:
     return number(int, f"at least {minimum}", lambda x: x >= minimum)
 
 
-MAX_SEEDS = 10_000  # a larger number would fill the memory before training starts
+MAX_SEEDS = 10_000  # more seeds would fill the memory before training starts
 Natural = Annotated[int, at_least(0)]
 Positive = Annotated[int, at_least(1)]
 Seeds = Annotated[int, number(int, f"in [1, {MAX_SEEDS}]", lambda x: 1 <= x <= MAX_SEEDS)]

@@ -37,7 +37,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Show the description of a stage while it runs, measure its time, and print the time."""
+        """Show the description of a stage while the stage runs, and then print the stage's time."""
         self.describe(name)
         if not self.progress.console.is_terminal:
             self.log(f"{name} ...")
@@ -54,7 +54,7 @@ class Stages:
         self.progress.advance(self.task, units)
 
     def reach(self, units: float) -> None:
-        """Move the bar to the position of `units` finished units of work."""
+        """Move the bar to the position at which `units` units of work are finished."""
         self.progress.update(self.task, completed=units)
 
     def log(self, line: str) -> None:
@@ -63,9 +63,9 @@ class Stages:
 
 
 class TrainingView:
-    """Shows the progress of `loop.train` on a bar of stages.
+    """Shows the progress of `loop.train` on a bar of `Stages`.
 
-    The bar already shows `earlier` epochs of other networks.
+    The `earlier` epochs of other networks, which are already finished, count as progress.
     """
 
     def __init__(self, stages: Stages, steps_per_epoch: int, earlier: int = 0):
@@ -73,7 +73,7 @@ class TrainingView:
         self.log = stages.log
 
     def update(self, steps: int, description: str, numbers: str) -> None:
-        """Move the bar by the number of steps that were finished."""
+        """Move the bar to the position after `steps` steps of this network."""
         self.stages.reach(self.earlier + steps / self.steps_per_epoch)
 
 

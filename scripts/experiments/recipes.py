@@ -1,6 +1,6 @@
 """Recipes for training, with the papers' experiments as presets.
 
-This module imports no JAX, because command lines are made from these recipes.
+This module does not import JAX, because command lines are made from these recipes.
 """
 
 import difflib
@@ -47,18 +47,18 @@ class Recipe:
         where the bounds hold.
       epochs: The number of passes over the training images.
       batch_size: The number of images per step, on all devices together.
-      learning_rate: The learning rate after the warm-up, before it falls.
-      schedule: How the learning rate falls: by `drops`, or to 0 along a cosine or a line.
-      warmup: The share of the run, at its start, in which the learning rate rises from 0, step by
-        step.
+      learning_rate: The learning rate after the warm-up and before it decreases.
+      schedule: How the learning rate decreases: by `drops`, or to 0 along a cosine or a line.
+      warmup: The share of the run, at its start, in which the learning rate increases linearly from
+        0.
       drops: The shares of the run after which the learning rate is divided by `drop_factor`, from
         the next epoch on. For a run of 200 epochs, 0.3 0.6 0.8 means after epochs 60, 120 and 160.
-        Without numbers, the learning rate is constant.
+        If no numbers are given, the learning rate is constant.
       drop_factor: The number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
-      momentum: The momentum of nesterov and of those optimizers of Optax that have one; 0 is plain
-        gradient descent.
+      momentum: The momentum of nesterov and of the optimizers of Optax that have a momentum; 0 is
+        plain gradient descent.
       weight_decay: The weight decay of the kernels w. If the optimizer has no option for weight
         decay, weight_decay · w is added to the gradient.
       label_smoothing: The share of the target that is spread evenly over all classes.
@@ -71,8 +71,8 @@ class Recipe:
       norm_groups: The number of channel groups in group norm; with 0, `norm_channels` decides.
       norm_channels: The number of channels in each group of group norm, if `norm_groups` is 0.
       accumulate: The number of parts of a batch whose gradients are averaged before a step.
-      crop: The side of the training crops in pixels; like `scales` and `test_scales`, it is only
-        for streamed data sets.
+      crop: The side of the training crops in pixels. The options `crop`, `scales` and `test_scales`
+        are only for streamed data sets.
       scales: The range from which the length of an image's shorter side is drawn before a crop is
         cut.
       test_scales: The lengths of the shorter side to which a test image is resized, by
@@ -116,8 +116,8 @@ _CIFAR = Recipe(
     running_momentum=0.99,
 )
 _CIFAR100 = replace(_CIFAR, dataset="cifar100")
-# As in published speed runs, but without new kinds of layers: a triangular rate, a large batch,
-# smoothed labels.
+# As in published speed runs: a learning rate that rises and falls, a large batch and smoothed
+# labels. There are no new kinds of layers.
 _SPEED = replace(
     _CIFAR,
     epochs=20,
@@ -135,7 +135,7 @@ _DEEPEST = {"model": "preact164", "batch_size": 64}
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
-# For pruning: He et al. (2016a), and Simonyan and Zisserman (2015) with batch norm.
+# For pruning: networks of He et al. (2016a), and of Simonyan and Zisserman (2015) with batch norm.
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
 # In section 4.3, the only augmentation is scale augmentation, and blocks are pre-activation blocks.
@@ -154,8 +154,7 @@ _IMAGENET = replace(
 _LARGE = replace(
     _IMAGENET, epochs=90, batch_size=256, learning_rate=0.1, drops=(1 / 3, 2 / 3), drop_factor=10.0
 )
-# The recipe with which ResNet-50s are often compared: Goyal et al. (2017), with a cosine and
-# smoothing.
+# A common baseline for ResNet-50: Goyal et al. (2017), with a cosine schedule and label smoothing.
 _COMPARED = replace(
     _LARGE,
     model="resnet50",
@@ -216,7 +215,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
 
 
 def check_preset(arguments: Sequence[str]) -> None:
-    """Refuse a command line whose first word is no preset; the error names similar presets.
+    """Refuse a command line whose first word is not a preset; the error names similar presets.
 
     Raises:
       InputError: The preset does not exist.
@@ -241,7 +240,7 @@ def drop_epochs(recipe: Recipe) -> list[int]:
 
 
 def is_constant(recipe: Recipe) -> bool:
-    """Whether the learning rate is the same at every step, whatever the number of epochs."""
+    """Whether the learning rate is the same at every step, for any number of epochs."""
     return recipe.schedule == "drops" and not recipe.drops and not recipe.warmup
 
 
@@ -271,7 +270,7 @@ def has_residual_depth(depth: int) -> bool:
 def family_and_depth(model: str) -> tuple[str, int]:
     """The family of a model, such as preact, and the depth; 0 if the name has no depth."""
     family = model.rstrip("0123456789")
-    digits = model[len(family) :][:9]  # no depth of a network has more digits
+    digits = model[len(family) :][:9]  # more digits are never a valid depth
     return family, int(digits or 0)
 
 

@@ -16,9 +16,9 @@ def end_at_once(line: str, signum: int = signal.SIGINT) -> NoReturn:
     """End the process after one printed line.
 
     No exception is raised, because an exception could be lost in a callback. The process may end at
-    once, because even a kill loses no saved results.
+    once, because saved results survive even a kill.
     """
-    # the signal arrived while this stream was being written
+    # `flush` raises if the signal arrived during a write to this stream
     with contextlib.suppress(RuntimeError, OSError, ValueError):
         sys.stdout.flush()
     for child in multiprocessing.active_children():
@@ -38,9 +38,9 @@ def _end_imports(signum: int, _: object) -> None:
 
 @contextmanager
 def ctrl_c_ends(line: str) -> Iterator[None]:
-    """Inside this context, Ctrl-C ends the process with a line.
+    """Within this context, Ctrl-C prints `line` and ends the process.
 
-    Afterwards, in a command, Ctrl-C ends the process without a line.
+    After the context, in a command, Ctrl-C ends the process without a printed line.
     """
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:
@@ -53,8 +53,8 @@ class Interruption:
     """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
     An exception from a signal handler could be lost in a callback or interrupt a write. Therefore
-    our handler only sets a flag, which the training loop reads. A second Ctrl-C ends the process.
-    As after a kill, no saved file is lost.
+    our handler only sets a flag, which the training loop reads. A second Ctrl-C ends the process at
+    once. Saved files remain complete.
     """
 
     received: int | None = None

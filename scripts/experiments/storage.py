@@ -1,9 +1,9 @@
 """Folders on this machine and in object storage, `gs://` and `s3://`.
 
 A remote folder is an `etils.epath.Path`, which reads and writes through fsspec (gcsfs, s3fs). A
-remote path has all methods of `pathlib.Path` that this project uses. An object appears completely
-or not at all, and can only be replaced as a whole. Object storage cannot append, has no locks and
-no empty folders, and renames a file by copying it.
+remote path has all methods of `pathlib.Path` that this project uses. In object storage, a file is
+one object, which appears completely or not at all, and can only be replaced as a whole. Object
+storage cannot append, has no locks and no empty folders, and renames a file by copying it.
 """
 
 import logging
@@ -22,7 +22,7 @@ CLIENTS = ("gcsfs", "s3fs")
 
 
 def location(text: str) -> Path:
-    """A folder or file of this machine (`file://` is allowed) or of a bucket.
+    """The path of a folder or file on this machine (`file://` is allowed) or in a bucket.
 
     Raises:
       InputError: The scheme is not supported, or the bucket is missing.
@@ -44,7 +44,7 @@ def location(text: str) -> Path:
 
 
 def local(text: str) -> Path:
-    """A folder or a file of this machine.
+    """The path of a folder or file on this machine.
 
     Raises:
       InputError: The path is in a bucket, or the scheme is unknown.
@@ -61,16 +61,16 @@ def is_remote(path: Path) -> bool:
 
 
 def absolute(path: Path) -> Path:
-    """The path without symbolic links; in a bucket there are none."""
+    """The absolute path without symbolic links; a path in a bucket is returned unchanged."""
     return path if is_remote(path) else path.resolve()
 
 
 def make_folder(path: Path) -> None:
     """Make a folder and its parents.
 
-    In a bucket, the function does nothing, because the names of objects imply folders. To make a
-    folder in a bucket could do harm: if the name of the bucket is mistyped, clients would make a
-    new bucket.
+    In a bucket, the function does nothing, because the names of objects imply folders. A request
+    for a folder could do harm: if the name of the bucket is mistyped, clients would make a new
+    bucket.
     """
     if not is_remote(path):
         path.mkdir(parents=True, exist_ok=True)

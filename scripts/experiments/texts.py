@@ -1,4 +1,4 @@
-"""Escapes texts for a terminal or a page, so that a name from a file cannot control them.
+"""Escapes texts, so that a name from a file cannot control a terminal or a page.
 
 Only this module escapes texts. Commands print by `say`, `show_table` and `console` of
 `experiments.cli`, and by the bars of `experiments.progress`; pages use `html`.
@@ -20,7 +20,7 @@ def printable(text: str) -> str:
 
 
 def shorten(name: str, length: int = 36) -> str:
-    """A name of at most `length` characters; from a longer name, the middle is cut out."""
+    """A name of at most `length` characters; the middle of a longer name is left out."""
     if len(name) <= length:
         return name
     head = (length - 1) // 2

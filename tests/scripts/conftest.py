@@ -1,4 +1,4 @@
-"""What tests of training share: JAX as users have it, and a tiny run."""
+"""Fixtures of the tests of scripts: JAX with its default settings, and small networks."""
 
 from functools import cache, partial
 
@@ -13,20 +13,23 @@ from tests.support.small_runs import SMALL, compiled, random_images, with_steps_
 
 
 def pytest_collection_modifyitems(items):
-    """The main job, in a process of its own, comes first: no worker ends with its minute."""
+    """Run first the tests of the fixture `smallest`, which takes a minute in its own process.
+
+    If these tests ran last, all other workers would wait for them.
+    """
     items.sort(key=lambda item: "smallest" not in getattr(item, "fixturenames", ()))
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """The recipes' mlp has two hidden layers in place of eleven: they are a third of the time."""
+    """Give the recipes' mlp two hidden layers instead of eleven, to save two thirds of the time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 8)))
         yield
 
 
 class UnfittedFigure(Figure):
-    """A figure drawn once, with matplotlib's own margins."""
+    """A figure that is drawn only once, with matplotlib's default margins."""
 
     def __init__(self, *, figsize, layout):
         assert layout == "constrained"
@@ -39,7 +42,7 @@ class UnfittedFigure(Figure):
 
 @pytest.fixture(scope="module", autouse=True)
 def unfitted_figures(request):
-    """Figures have no fitted margins, half of their time, but where a browser shows them."""
+    """Do not fit margins, which takes half of a figure's time, except in browser tests."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("fitted_figures") is None:
             patch.setattr(plots, "Figure", UnfittedFigure)
@@ -48,7 +51,7 @@ def unfitted_figures(request):
 
 @pytest.fixture(scope="module")
 def users_jax():
-    """JAX as users have it: Optax mixes dtypes, and scripts run in float32."""
+    """Use JAX's default settings, because Optax mixes dtypes, and scripts run in float32."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -65,5 +68,5 @@ def trainer_of_one():
 
 @pytest.fixture(scope="module")
 def one(users_jax):
-    """The trainer of one seed, the same in all modules: it is compiled once."""
+    """The trainer of one seed, which all modules share, so that it is compiled only once."""
     return trainer_of_one()

@@ -1,4 +1,4 @@
-"""What is measured of layers, beside SciPy and by hand."""
+"""Measurements of layers, compared with SciPy and with values computed by hand."""
 
 import json
 from functools import partial
@@ -64,7 +64,7 @@ def committed():
 
 
 def test_a_test_fails_where_holm_s_correction_over_layers_rejects_it(committed):
-    """Of a trained ResNet-20, by the step-down procedure of Holm (1979)."""
+    """For a trained ResNet-20, compared with the step-down procedure of Holm (1979)."""
     layers = [dict(layer) for layer in committed["layers"]]
     analysis.judge(layers)
     for i, layer in enumerate(layers):
@@ -87,7 +87,8 @@ def test_what_has_no_p_value_fails_no_test():
 
     layers = [layer(np.nan, 0.01), layer(0.02, LEVEL), layer(0.9, 0.049)]
     analysis.judge(layers)
-    assert [layer["fails"] for layer in layers] == [[], ["mean"], []]  # 0.02 three times is 0.06
+    # Holm's correction multiplies the p-value 0.02 by three tests, and 0.06 is above the level.
+    assert [layer["fails"] for layer in layers] == [[], ["mean"], []]
     layers[1] = layer(0.016, 0.01)
     analysis.judge(layers)
     assert [layer["fails"] for layer in layers] == [[], [*TESTS], []]
@@ -120,18 +121,18 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     kernel = drawn(3, 3, 8, 5)
     found = analysis.correlations("stem", kernel)
     v = np.moveaxis(kernel, -1, 0).reshape(5, -1)[:3].astype(float)
-    expected = v @ v.T / 72  # filters have mean 0
+    expected = v @ v.T / 72  # without subtracting filters' means, which are near 0
     assert (found["layer"], found["dims"]) == ("stem", 72)
     np.testing.assert_allclose(np.mean(np.diag(found["covariance"])), 1, atol=1e-4)
     np.testing.assert_allclose(
         found["covariance"], expected / np.diag(expected).mean(), atol=0.06
-    )  # by the filters' own means
+    )  # the code subtracts filters' means
     assert np.shape(found["covariance"]) == (3, 3)
 
 
 @pytest.fixture(scope="module")
 def ranked():
-    """Two layers of one shape, of which one has a dead and a small filter; one is left out."""
+    """Three layers: b has a zero filter and a small filter, and c has too few filters."""
     kernels = {"a": drawn(3, 3, 8, 16), "b": drawn(3, 3, 8, 16, seed=1), "c": drawn(3, 3, 4, 2)}
     kernels["b"][..., 5] = 0
     kernels["b"][..., 6] *= 1e-4
@@ -174,7 +175,7 @@ def test_a_layer_is_described_by_its_rankings(ranked):
             one, other = (scores[name] for name in pair.split("-"))
             rho = np.asarray(scipy.stats.spearmanr(one, other))[0]
             np.testing.assert_allclose(layer["spearman"][pair], rho, rtol=1e-5)
-            lowest = [set(np.argsort(s)[:8]) for s in (one, other)]  # half of them
+            lowest = [set(np.argsort(s)[:8]) for s in (one, other)]  # the lower half of 16 filters
             np.testing.assert_allclose(layer["overlap"][pair], len(lowest[0] & lowest[1]) / 8)
         z = layer["spearman_z"]["l1-l2"]
         p_value = 2 * scipy.stats.norm.sf(abs(z))
@@ -191,7 +192,7 @@ def test_a_layer_s_sizes_go_with_its_tests(ranked):
     np.testing.assert_allclose(layer["std_spread"], stds.std(ddof=1) / stds.mean(), rtol=0.05)
     reference = scipy.stats.kstest(v.ravel() / layer["sigma"], "norm")
     np.testing.assert_allclose(layer["ks"], reference.statistic, rtol=1e-4)
-    # The inequality of Dvoretzky, Kiefer and Wolfowitz at 5 %.
+    # the bound of Dvoretzky, Kiefer and Wolfowitz at the level of 5 %
     beyond = np.sqrt(np.log(2 / 0.05) / (2 * v.size))
     np.testing.assert_allclose(layer["ks_bound"], layer["ks"] + beyond, rtol=1e-5)
     assert layer["p_values"].keys() == TESTS.keys()

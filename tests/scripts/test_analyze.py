@@ -1,4 +1,4 @@
-"""The analysis of a network: one tiny run, and what it refuses."""
+"""The command that analyzes a network: one tiny run, and the input that the command refuses."""
 
 import json
 import re
@@ -17,7 +17,7 @@ from tests.support.recorded import assert_as_recorded, condense
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory):
-    """Four layers of one shape: Gaussian, of unequal scales, of zeros, with a weight missing."""
+    """A file with four convolutions: Gaussian, with unequal scales, all zero, and with a NaN."""
     rng = np.random.default_rng(1)
     drawn = rng.normal(size=(3, 3, 8, 16)).astype(np.float32)
     broken = drawn.copy()
@@ -44,7 +44,8 @@ def test_a_run_writes_a_page_and_its_numbers(network, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert_as_recorded("runs/analyze", condense(results), rtol=1e-3, atol=1e-5)
     normal, scaled = results["layers"]
-    assert set(normal["fails"]) <= {"mean"}  # too few weights to support a mean near 0
+    # the layer has too few weights to show that its mean is near 0
+    assert set(normal["fails"]) <= {"mean"}
     assert {"homogeneity", "spherical"} <= set(scaled["fails"])
     assert set(results["left_out"]) == {"c", "d"}
     assert "holds nothing but zeros" in page
@@ -151,7 +152,7 @@ def test_the_table_has_a_row_for_each_layer_and_what_was_left_out(committed, cap
         (row,) = (line for line in lines if layer["name"] in line.replace("│", " ").split())
         cells = [cell.strip() for cell in row.strip("│").split("│")]
         assert cells == [columns[name][i] for name in columns if name != "dead"]
-    below = lines.index(analysis_page.LEGEND) + 1  # what the columns mean, then what they say
+    below = lines.index(analysis_page.LEGEND) + 1  # the conclusions follow the legend
     sentences = list(analysis_page.conclusion(results))
     assert lines[below : below + len(sentences)] == sentences
     assert "stem holds nothing but zeros" in lines

@@ -1,4 +1,4 @@
-"""The atlas of normalizers: what it measures, what it concludes, its page and its command."""
+"""The atlas of normalizers: its measurements, its conclusions, its page and its command."""
 
 import itertools
 import json
@@ -42,7 +42,7 @@ def measured(normalizer, name=atlas.TASKS[0]):
 
 @pytest.fixture(autouse=True)
 def float32():
-    """As a command runs: without the types and the strictness of tests."""
+    """Use JAX's settings of a command: float32, and standard promotion of dtypes."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -77,7 +77,10 @@ def test_images_and_texts_have_certificates_of_their_vectors(name, normalizer):
 
 
 def test_the_certificate_of_an_image_is_that_of_all_its_vectors():
-    """RMS norm: a vector of c channels is at most max |scale| √c long, and P of them √P times."""
+    """With RMS norm, a vector of c channels has at most the length max |scale| √c.
+
+    P vectors together have at most √P times this length.
+    """
     before, after = ({"scale": jnp.array(scale)} for scale in ([1.0, -3.0], [2.0, 0.5]))
     for shape, pixels in (((8, 2), 1), ((8, 3, 4, 2), 12)):
         found = atlas.certificate("RMS norm", shape, before, after)
@@ -161,7 +164,8 @@ def test_an_interrupted_comparison_does_not_count():
     runs = list(made_up_runs(1.0))
     found = atlas_findings.findings(runs[:-1])
     assert found["comparisons"] == 3
-    assert atlas_findings.findings(runs[:3])["comparisons"] == 1  # of the three that there are
+    # Three of the eight normalizers are complete, and no run has another normalizer.
+    assert atlas_findings.findings(runs[:3])["comparisons"] == 1
 
 
 def test_a_row_has_the_mean_and_the_standard_error_of_its_seeds():

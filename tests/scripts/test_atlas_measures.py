@@ -1,4 +1,4 @@
-"""The atlas of normalizers: its training and its measurements, by numbers that are made by hand."""
+"""The training and the measurements of the atlas, compared with numbers computed by hand."""
 
 import itertools
 from pathlib import Path
@@ -19,9 +19,10 @@ pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
 
 def made_up_program(seen):
-    """Of one weight w, from 0 to 2w + 1 in a step, and an average r that grows by w in a step.
+    """A program with a weight w and a running average r, which are 0 at first.
 
-    All outputs are at w + r, so that a distance is a difference; the whole set has r = 0.
+    A step changes w to 2w + 1 and r to r + w. All outputs are at distance w + r from 0, so
+    distances are differences. With statistics of the whole set, r is 0.
     """
 
     def state_of(w, r):
@@ -56,9 +57,9 @@ def epochs_of(seed, seen, monkeypatch):
 
 
 def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
-    """After five steps w = 31 and r = 26, and after ten w = 1023 and r = 1013."""
+    """After five steps, w = 31 and r = 26. After ten steps, w = 1023 and r = 1013."""
     first, second = epochs_of(0, [], monkeypatch)
-    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of each quarter of 0, 1, 3, 7, 15
+    assert first["loss"] == [0.5, 3, 7, 15]  # means of parts of 0, 1, 3, 7, 15
     assert second["loss"] == [47, 127, 255, 511]
     assert [line["test_loss"] for line in (first, second)] == [31 + 26, 1023 + 1013]
     assert [line["accuracy"] for line in (first, second)] == [0.25, 0.25]
@@ -66,9 +67,9 @@ def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     expected = {
         "epoch": [31, 1023 - 31],
         "step": [63 - 31, 2047 - 1023],
-        "floor": [2 * 31, 2 * 1023],  # two more batches move r twice by a weight that stays
-        "moment_bound": [31, 1023 - 31],  # the distance of the means where nothing spreads
-        "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],  # of the first and last weights
+        "floor": [2 * 31, 2 * 1023],  # with frozen weights, two batches add w to r twice
+        "moment_bound": [31, 1023 - 31],  # for variance 0, the distance of means
+        "certificate": [2**0.5 * 31, 2**0.5 * (31 + 1023)],  # before and after the epoch
         "spread": [0, 0],
         "baseline": [0, 0],
     }
@@ -82,7 +83,8 @@ def test_an_epoch_has_whole_batches_in_an_order_of_its_own(monkeypatch):
     for seed in (0, 1, 0):
         seen: list[list[int]] = []
         epochs_of(seed, seen, monkeypatch)
-        # in an epoch five batches train, one makes a further step and two see frozen weights
+        # in each epoch, five batches train, one takes the further step, and two update averages for
+        # frozen weights
         assert len(seen) == 2 * 8
         for epoch in (seen[:8], seen[8:]):
             rows = [*itertools.chain(*epoch[:5])]
@@ -99,9 +101,9 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     y = np.array([0, 0, 0, 5, 5, 5, 100.0])[:, None] * [[0.6, 0.8]]
     parts = [jnp.asarray(y + 7), jnp.asarray(y), *[jnp.asarray(y - 1)] * 3]
     found: Any = atlas._measured("batch norm", parts, [{}, {}])
-    spread = np.sqrt(y.var(0).sum())  # of all features, around means that are not zero
+    spread = np.sqrt(y.var(0).sum())  # over all features, around means that are not zero
     np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
-    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # the last of seven is left out
+    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # without the last of seven samples
     np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
     np.testing.assert_allclose(found["step"], 2**0.5, rtol=1e-5)
     assert found["certificate"] is None
@@ -111,7 +113,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
 
 @pytest.mark.parametrize(
     ("normalizer", "radii"),
-    [  # by hand, of four vectors of two channels
+    [  # computed by hand for images of four vectors of two channels
         ("unitized, bounded", (2**0.5 * 3 / 0.5, 2**0.5 * 2 / 1)),
         ("RMS norm", (2**0.5 * 3, 2**0.5 * 2)),
         ("DyT", (10**0.5, 5**0.5)),  # tanh is at most 1
@@ -146,7 +148,7 @@ def small(monkeypatch):
     monkeypatch.setattr(atlas, "PROBE", 3)
     rng = np.random.default_rng(0)
     x = rng.normal(3, 2, (1220, 3)).astype(np.float32)
-    x[1000:] += 4  # a thousand samples have other moments than all of them
+    x[1000:] += 4  # the first thousand samples have other moments than all samples
     y = rng.integers(0, 4, 1220)
     return atlas.Task(Small, x[:1200], y[:1200], x[1200:], y[1200:], ("norms.0",), epochs=1)
 
@@ -175,7 +177,7 @@ def test_a_network_of_the_atlas_is_trained_by_adam_and_measured_with_running_ave
         (value, _), g = jax.value_and_grad(loss_by_hand, has_aux=True)(w, x, y)
         state, found = ours.step(state, jnp.asarray(rows))
         np.testing.assert_allclose(found, value, rtol=1e-4)
-        for name in w:  # Kingma and Ba's Algorithm 1
+        for name in w:  # Adam, Algorithm 1 of Kingma and Ba (2015)
             first[name] = 0.9 * first[name] + 0.1 * g[name]
             second[name] = 0.999 * second[name] + 0.001 * g[name] ** 2
             m, v = first[name] / (1 - 0.9**t), second[name] / (1 - 0.999**t)
@@ -215,14 +217,14 @@ def test_held_out_texts_are_no_texts_of_the_training():
         np.testing.assert_array_equal(x[:, 1:], y[:, :-1])  # the target is the next character
         assert (x[:, 0] != y[:, 0]).any()
     fewer = atlas.texts(20)
-    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # the same for every size
+    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # for every number of texts
     np.testing.assert_array_equal(fewer.x_train, own.x_train[:20])
     both = {row.tobytes() for row in own.x_train} & {row.tobytes() for row in own.x_test}
     assert len(both) < 10  # some texts of the manual repeat, such as the spaces of tables
 
 
 def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key):
-    """As many pixels as channels; alpha 9 is clipped to 1, where a sample has one length."""
+    """`pixels` is the number of channels; at alpha 9, clipped to 1, all samples have one length."""
     x = 3 + 2 * jax.random.normal(key, (6, 2, 4, 5), jnp.float32)
     for per_pixel, axes, pixels in ((True, (3,), 1), (False, (1, 2, 3), 8)):
         layer = atlas.norms(per_pixel=per_pixel)["unitized, bounded"](5, rngs=nnx.Rngs(0))
@@ -232,7 +234,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
         np.testing.assert_allclose(lengths, 5 * pixels, rtol=1e-3)
         assert layer.momentum == 0.9
         outputs = []
-        for alpha in (0.2, 0.1, 0.03, -2.0):  # those below 0.1 are clipped to it
+        for alpha in (0.2, 0.1, 0.03, -2.0):  # values below 0.1 are clipped to 0.1
             layer.alpha[...] = jnp.full_like(layer.alpha[...], alpha)
             outputs.append(np.asarray(layer(x)))
         assert np.abs(outputs[0] - outputs[1]).max() > 0.01
@@ -240,7 +242,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
 
 
 def test_a_task_has_its_share_of_the_data(monkeypatch):
-    """The first images for training and two thousand for the test, or a quarter as many texts."""
+    """Images: the first 36 for training and 2,000 for testing. Texts: a quarter of this number."""
     x, y = np.arange(2100.0), np.arange(2100)
     seen: list[Any] = []
     images = Images("made", "", 10, x, y, -x, y + 5)
@@ -277,12 +279,12 @@ def test_convolutions_start_with_the_variance_of_he():
     norm = atlas.norms(per_pixel=True)["RMS norm"]
     for conv in atlas.ConvNet(norm=norm, rngs=nnx.Rngs(0)).convs:
         kernel = np.asarray(conv.kernel[...])
-        error = (2 / kernel.size) ** 0.5  # relative, of a variance of Gaussian numbers
+        error = (2 / kernel.size) ** 0.5  # relative error of a Gaussian sample's variance
         np.testing.assert_allclose(kernel.var(), 2 / len(kernel), rtol=4 * error)
 
 
 def run(epochs):
-    """A run whose epochs have layers of (spread, epoch, step), and these losses."""
+    """A run whose epochs have the given losses and layers; a layer is (spread, epoch, step)."""
     return {
         "task": "t",
         "normalizer": "n",
@@ -307,7 +309,7 @@ MEASURED = ("spread", "epoch", "step", "baseline", "floor", "moment_bound", "cer
 
 
 def test_findings_of_random_runs_are_as_recorded():
-    """Two tasks, three normalizers and three seeds, and a task without its last normalizer."""
+    """Runs of two tasks, three normalizers and three seeds, and an incomplete third task."""
     rng, runs = np.random.default_rng(0), []
     whole = itertools.product("tu", range(3), "abc")
     for task, seed, name in [*whole, ("v", 0, "a"), ("v", 0, "b")]:
@@ -330,18 +332,18 @@ def test_findings_of_random_runs_are_as_recorded():
 
 def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     found = run([(((2, 2, 4), (1, 8, 2)), [3.0, 1.0]), (((4, 8, 1), (1, 1, 2)), [5.0, 7.0])])
-    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # 1, 8, 2, 1
-    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # 2, 2, ¼, 2
+    assert atlas_findings.shift_of(found, "epoch") == pytest.approx(16**0.25)  # ratios 1, 8, 2, 1
+    assert atlas_findings.shift_of(found, "step") == pytest.approx(2**0.25)  # ratios 2, 2, ¼ and 2
     (row,) = atlas_findings.rows([found])
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(
         {
-            "accuracy": 5 / 8,  # after the last epoch, as the test loss
+            "accuracy": 5 / 8,  # after the last epoch, like the test loss
             "test_loss": 3.5,
             "first_epoch_loss": 2.0,
             "epoch_shift": 2.0,
             "step_shift": 2**0.25,
-            "floor": 1 / 4,  # of the last layer, in units of its spread
+            "floor": 1 / 4,  # of the last layer, divided by the layer's spread
             "moment_bound": 6,
             "certificate": None,
         }

@@ -1,4 +1,4 @@
-"""The bench compares what it says, alternately and after warming up."""
+"""The benchmarks time the programs that their tables name, in turn and after warm-up calls."""
 
 import json
 import re
@@ -48,14 +48,15 @@ def small_transformers(monkeypatch):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-4), (jnp.bfloat16, 0.05)])
 def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype, tolerance):
     monkeypatch.setattr(layers, "SHAPES", (shape,))
-    with jax.numpy_dtype_promotion("standard"):  # Flax's layers mix
+    with jax.numpy_dtype_promotion("standard"):  # Flax's layers mix dtypes
         pairs = group(dtype)
     for pair in pairs:
         found, expected = jax.tree.leaves(pair.ours()), jax.tree.leaves(pair.peer())
         assert found[0].dtype == expected[0].dtype == dtype
         assert np.isfinite(pair.memory)
         assert pair.copy().shape == shape
-        # Alpha has no counterpart, and the running variances differ by Bessel's correction.
+        # Gradients of alpha have no counterpart in Flax, and running variances differ by Bessel's
+        # correction, so neither is compared.
         shapes = [leaf.shape for leaf in expected if leaf.shape in (shape, ())]
         assert shapes
         for a, b in zip(kept(found, shape), kept(expected, shape), strict=True):
@@ -63,7 +64,7 @@ def test_both_sides_of_a_layer_compute_the_same(monkeypatch, group, shape, dtype
 
 
 def test_a_layer_in_inference_knows_nothing_of_its_batch(monkeypatch):
-    """With its first running averages, batch norm leaves the mean of the input as it is."""
+    """With initial running averages, batch norm in inference does not change the input's mean."""
     monkeypatch.setattr(layers, "SHAPES", ((16, 3),))
     with jax.numpy_dtype_promotion("standard"):
         inference, training = (
@@ -92,7 +93,7 @@ def test_a_resnet_is_timed_in_inference(monkeypatch):
     for pair in pairs:
         found, expected = np.asarray(pair.ours()), np.asarray(pair.peer())
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-        assert np.abs(found.mean(0)).max() > 0.01  # it knows nothing of its batch
+        assert np.abs(found.mean(0)).max() > 0.01  # not centered by the batch
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance)
     with jax.numpy_dtype_promotion("standard"):
         pairs = layers.mlps(dtype)
     for pair in pairs:
-        for shape in ((16, 10), (16, 4)):  # outputs, gradient of the inputs
+        for shape in ((16, 10), (16, 4)):  # outputs, and gradient of the inputs
             (found,) = kept(jax.tree.leaves(pair.ours()), shape)
             (expected,) = kept(jax.tree.leaves(pair.peer()), shape)
             assert found.dtype == expected.dtype == dtype
@@ -114,7 +115,7 @@ def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance)
 
 @pytest.mark.parametrize(
     ("shape", "most"),
-    # Gradients of vectors by plain differentiation: XLA's CPU back end materializes products.
+    # In the backward pass of layers of vectors, XLA's CPU back end materializes products.
     [((128, 8, 8, 64), 1.1), ((256, 1024), 2.5)],
 )
 def test_gradients_take_the_memory_that_the_docs_say(monkeypatch, shape, most):
@@ -133,7 +134,7 @@ def kept(leaves, shape):
 
 
 class Side:
-    """A program whose result exists some seconds after its call, by a clock that it sets."""
+    """A program that advances a made-up clock by the given seconds when its result is awaited."""
 
     def __init__(self, name, seconds, calls, clock):
         self.name, self.seconds, self.calls, self.clock = name, iter(seconds), calls, clock
@@ -148,10 +149,10 @@ class Side:
 
 
 def test_a_row_holds_medians_ratio_quartiles_copy_and_memory(monkeypatch):
-    """Of sides that are called in turn, and three times before it counts."""
+    """The two programs are called in turn. The first three calls of each program do not count."""
     calls, clock = [], [0.0]
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
-    # The medians have the ratio 2/4; that of neighbours is 2/3 in the middle.
+    # The ratio of the medians is 2/4. The median ratio of neighbouring calls is 2/3.
     seconds = {"ours": 2 * [50, 60, 70, 1, 2, 9], "peer": [90, 80, 70, 4, 3, 4]}
     seconds["copy"] = [30, 20, 10, 1, 1, 2]
     sides = {name: Side(name, s, calls, clock) for name, s in seconds.items()}
@@ -225,7 +226,7 @@ def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     np.testing.assert_allclose(pair.ours(), pair.peer().statistic, atol=1e-7)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of ott-jax's own libraries
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # raised in libraries of ott-jax
 def test_our_distances_are_those_of_their_peers(monkeypatch):
     for name, shape in (("FEATURES", (9, 3)), ("JOINT", (6, 4)), ("LARGE", (8, 4))):
         monkeypatch.setattr(distances, name, shape)
@@ -250,7 +251,10 @@ def test_training_is_timed_at_any_size(monkeypatch, group):
 
 @pytest.mark.slow
 def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
-    """10 times on 2 busy cores: XLA's convolutions of 512 channels are slow beyond their work."""
+    """On 2 busy cores, the half network is even 10 times as fast.
+
+    XLA's convolutions of 512 channels are slower than their work explains.
+    """
     (pair,) = pruning.halved()
     found = re.search(r"ideal (0\.\d+)", pair.name)
     assert found
@@ -260,12 +264,12 @@ def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
 
 
 def parameters(call: Any) -> Any:
-    """The parameters that a bound call is given."""
+    """The parameters that are bound as the first argument of a call."""
     return call.args[0]
 
 
 def arguments_size(call):
-    """How many numbers a bound call is given: fewer are those of the smaller network."""
+    """The number of elements of a call's bound arguments; the smaller network has fewer."""
     return sum(np.size(leaf) for leaf in jax.tree.leaves(call.args))
 
 
@@ -289,7 +293,7 @@ def test_half_the_work_is_timed_of_any_network(monkeypatch):
         kernels = (leaf for leaf in jax.tree.leaves(parameters(pair.ours)) if leaf.ndim == 4)
         widths = {kernel.shape[-1] for kernel in kernels}
         if "every group" in pair.name:
-            assert widths > {16 - 4, 32 - 9, 64 - 18}  # within blocks, without ⌊0.29 n⌋
+            assert widths > {16 - 4, 32 - 9, 64 - 18}  # within blocks, minus ⌊0.29 n⌋
         else:
             assert min(widths) >= 12
             assert all(width % 4 == 0 for width in widths) == ("multiples of 4" in pair.name)
@@ -315,12 +319,13 @@ def test_a_decoder_of_shapes_alone_has_the_groups_of_its_layers(small_transforme
         monkeypatch.setattr(coupling, name, size)
     (group,) = coupling.groups().values()
     unrolled, scanned = group()
-    queries_values_and_perceptrons = 4  # of a layer, with the channels of a head and its values
-    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1  # and the stream
+    # groups of a layer: queries with keys of a head, values of a head, heads, and the perceptron
+    queries_values_and_perceptrons = 4
+    assert len(unrolled.ours()) == 3 * queries_values_and_perceptrons + 1  # plus the stream
     assert len(scanned.ours()) == queries_values_and_perceptrons + 1
     for timed, equations in ((unrolled, 3), (scanned, 1)):
         found = str(timed.peer())
-        assert found.count("name=silu") == equations  # one SwiGLU each
+        assert found.count("name=silu") == equations  # one SwiGLU for each traced layer
 
 
 def test_a_decoder_is_the_same_with_and_without_a_scan(small_transformers, key):
@@ -352,7 +357,7 @@ def test_norms_positions_and_attention_of_a_transformer_are_the_published_ones(s
     found = transformers.rms_norm(jnp.asarray(x), jnp.asarray(scale))
     np.testing.assert_allclose(found, expected, rtol=1e-9)
     q, k, v = rng.normal(size=(3, 1, 7, 3, 8))
-    pairs = q[..., :4] + 1j * q[..., 4:]  # each turned by its position over 10000^(i/4)
+    pairs = q[..., :4] + 1j * q[..., 4:]  # pair i is rotated by position / 10000^(i/4)
     turned = pairs * np.exp(1j * np.arange(7)[:, None, None] / 10000 ** (np.arange(4) / 4))
     found = np.asarray(transformers.rotate(jnp.asarray(q)))
     np.testing.assert_allclose(found[..., :4] + 1j * found[..., 4:], turned, rtol=1e-9)
@@ -419,11 +424,11 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
     np.testing.assert_allclose(series.ours(), series.peer(), rtol=1e-5)
     np.testing.assert_allclose(batch.ours(), batch.peer(), atol=1e-5)
     assert batch.memory is not None
-    assert batch.memory > 10  # each of 64 terms is a matrix
+    assert batch.memory > 10  # each of the 64 terms of the series is a matrix
 
 
 def test_peers_have_the_versions_that_are_imported(tmp_path, monkeypatch):
-    """A folder later on the path may hold another version, which is not imported."""
+    """A later folder of the path may contain another version, which Python does not import."""
     (tmp_path / "flax-99.dist-info").mkdir()
     (tmp_path / "flax-99.dist-info" / "METADATA").write_text("Name: flax\nVersion: 99\n")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
@@ -439,7 +444,7 @@ def test_on_a_gpu_pytorch_is_left_out_and_the_layers_are_larger(monkeypatch, cap
 
 
 def subject_of(file):
-    """The first part of the name; after it come a device and a dtype."""
+    """The first part of a file's name, without the device and the dtype."""
     return file.stem.partition("-")[0]
 
 

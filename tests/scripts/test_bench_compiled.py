@@ -1,4 +1,4 @@
-"""The tables of compiled programs are of the same work, and hold every public function."""
+"""Tables of compiled programs: compared programs do the same work, and no function is missing."""
 
 import importlib
 import inspect
@@ -188,7 +188,7 @@ def test_the_page_has_every_row_and_says_what_is_not_measured():
 
 
 def interpreter() -> str:
-    """One that has libtpu: this one, or that of `make bench-compiled`."""
+    """An interpreter with libtpu: this interpreter, or the interpreter of `make bench-compiled`."""
     environment = ROOT / ".venv-compiled/bin/python"
     return sys.executable if find_spec("libtpu") or not environment.exists() else str(environment)
 
@@ -202,7 +202,7 @@ def interpreter() -> str:
 def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
     command = [interpreter(), "scripts/bench_compiled.py", "--target", "v5e", "--only", "layers"]
     command += ["--shapes", shape, "--dtype", "bfloat16", "--out", str(tmp_path)]
-    ours = ("JAX_", "XLA_")  # this session's own settings of JAX
+    ours = ("JAX_", "XLA_")  # settings of JAX in this process
     environment = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -214,7 +214,7 @@ def test_layers_of_images_move_no_more_than_flax_s_on_a_tpu(tmp_path, shape):
 
 @pytest.fixture
 def made_up_targets(monkeypatch):
-    """What is asked of each target, whose rows are made up; JAX's settings are left alone."""
+    """The requests for each target, with made-up rows; JAX's settings are recorded, not changed."""
     asked = []
 
     def rows(function, target, tables, shapes, dtypes):
@@ -235,7 +235,7 @@ def test_without_options_everything_is_measured_and_written(made_up_targets, tmp
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     everything = [*TABLES], compiled_layers.SHAPES, compiled_layers.DTYPES
     assert made_up_targets == [
-        ("jax_platforms", "cpu"),  # no plugin may look for a device of its own
+        ("jax_platforms", "cpu"),  # no plugin may look for its device
         ("v5e", *everything),
         ("h100", *everything),
     ]

@@ -1,4 +1,4 @@
-"""Both sides of the benches of pruning and training, at tiny sizes or with made-up trainers."""
+"""Compared programs of the pruning and training benchmarks, at tiny sizes or with fake trainers."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +57,7 @@ def test_the_layers_are_those_of_a_vgg16():
 
 @pytest.mark.usefixtures("users_jax")
 def test_half_of_a_network_is_timed_beside_the_whole(monkeypatch):
-    """Of products at each pixel: half of them are left, but more of the parameters."""
+    """Half of the multiply-accumulates remain, but more than half of the parameters."""
 
     class Small(nnx.Module):
         def __init__(self, classes, rngs):
@@ -86,7 +86,7 @@ PLAIN_LAYOUT = training.Layout()
 
 
 class MadeUpTrainer:
-    """Counts the steps that are taken, and remembers what it was made of."""
+    """A fake trainer, which counts steps, and stores its arguments and the requested batches."""
 
     def __init__(self, recipe, images, mesh, layout=PLAIN_LAYOUT):
         assert mesh.size == 1
@@ -121,9 +121,9 @@ def test_a_timed_call_takes_the_next_steps_of_one_epoch(made_up):
     run = training.training_loop(images, training.RECIPE)
     calls = [run().item() for _ in range(4)]
     assert [call[1] for call in calls] == 4 * [(0,)]
-    assert [call[2] for call in calls] == [0, 2, 4, 6]  # two steps each
+    assert [call[2] for call in calls] == [0, 2, 4, 6]  # each call takes two steps
     trainer = calls[0][0]
-    assert trainer.asked == [((0,), 0, step) for step in (0, 2, 1, 0)]  # of three
+    assert trainer.asked == [((0,), 0, step) for step in (0, 2, 1, 0)]  # an epoch has three steps
     assert trainer.images is images
     assert trainer.recipe == training.RECIPE
 
@@ -199,7 +199,7 @@ def test_images_at_random_have_labels_of_all_classes():
 
 @pytest.mark.usefixtures("users_jax")
 def test_what_is_written_by_hand_takes_the_steps_of_the_recipe(monkeypatch):
-    """Softmax regression in place of the ResNet, beside the recipe's optimizer in NumPy."""
+    """Softmax regression replaces the ResNet, and NumPy computes the optimizer's steps."""
 
     class Linear(nnx.Module):
         def __init__(self, depth, *, classes, norm, rngs):
@@ -231,7 +231,7 @@ def test_what_is_written_by_hand_takes_the_steps_of_the_recipe(monkeypatch):
 
 
 def test_steps_in_pytorch_are_those_of_the_recipe(monkeypatch):
-    """A stand-in for PyTorch remembers what is asked of it, in order."""
+    """A fake PyTorch records its calls in order."""
     done: list[Any] = []
 
     class Loss:
@@ -292,7 +292,7 @@ def test_steps_in_pytorch_are_those_of_the_recipe(monkeypatch):
     assert options == expected | {"nesterov": True}
     kinds = [part if isinstance(part, str) else "loss" for part in done[1:]]
     assert kinds == 2 * ["zero", "loss", "backward", "step"]
-    assert loss == 7  # of the second step
+    assert loss == 7  # the loss of the second step
     for start, (x, y) in zip((0, 3), (done[2], done[6]), strict=True):
         np.testing.assert_array_equal(np.moveaxis(x, 1, -1), images.x_train[start : start + 3])
         np.testing.assert_array_equal(y, images.y_train[start : start + 3])

@@ -1,4 +1,4 @@
-"""The command that checks the claims: what it writes, refuses and resumes from."""
+"""The command that checks the claims: its output, its errors and how it resumes."""
 
 import io
 import json
@@ -30,13 +30,13 @@ GAMMA, FACTS = "Definition 1, example", "Facts 1 and 2"
 
 @pytest.fixture
 def few(monkeypatch):
-    """Two claims in place of all: one computed, one sampled."""
+    """Replace all claims by two: one claim is computed, and the other is sampled."""
     chosen = tuple(claim for claim in ALL if claim.name in (GAMMA, FACTS))
     assert len(chosen) == 2
     monkeypatch.setattr(claim_measures, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     monkeypatch.setattr("claims.ALL", chosen)
-    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # which the page does not draw
+    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # the page does not draw this
     return chosen
 
 
@@ -74,7 +74,7 @@ def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
     monkeypatch.setattr("geometry.claims._decide._measure", refuse)
     check_theorems.main(precision=2.0, out=tmp_path)
     assert results_in(tmp_path) == results
-    with pytest.raises(AssertionError):  # another seed is another run
+    with pytest.raises(AssertionError):  # a run with another seed measures again
         check_theorems.main(precision=2.0, seed=1, out=tmp_path)
 
 
@@ -109,7 +109,7 @@ def test_outcomes_that_are_not_recorded_end_with_status_1(few, tmp_path, monkeyp
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(options, sentence, tmp_path):
-    assert len(jax.devices()) == 8  # otherwise the first use of JAX would make 9 devices
+    assert len(jax.devices()) == 8  # JAX is already in use, so the CPU cannot be split into 9
     with pytest.raises(InputError, match=sentence):
         check_theorems.main(**({"out": tmp_path} | options))
     assert claim_measures.first_devices(3) == jax.devices()[:3]
@@ -131,7 +131,7 @@ def test_half_the_precision_takes_a_quarter_of_the_draws(few, tmp_path):
 @pytest.mark.parametrize("broken", ["file", "page"])
 def test_a_full_disk_loses_nothing_that_was_measured(few, tmp_path, monkeypatch, broken, capsys):
     check_theorems.main(precision=2.0, claim=FACTS, out=tmp_path)
-    assert results_in(tmp_path)["curves"] == {}  # of all claims alone
+    assert results_in(tmp_path)["curves"] == {}  # figures are computed only for a run of all claims
     before = (tmp_path / "results.json").read_bytes()
     if broken == "page":
         monkeypatch.setattr("experiments.pages.page.write", full_disk)

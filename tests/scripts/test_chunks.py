@@ -1,4 +1,4 @@
-"""How long steps take, and how long they wait for their batches."""
+"""Chunks of steps: the time that steps take, and the time that steps wait for batches."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture
 def slow_data(one, monkeypatch):
-    """A batch is at hand after 3 seconds, and a step takes 1, by a clock that counts no others."""
+    """By a made-up clock, loading a batch takes 3 seconds, and a step takes 1 second."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
 
     def slowed(function, seconds):
@@ -49,13 +49,13 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
         empty: Any = None
         return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting)
 
-    clock(chunk(8.0, 1.0))  # this chunk compiles, so its time is counted here and not in the speed
+    clock(chunk(8.0, 1.0))  # this chunk compiles: its time counts for the share, not for the speed
     clock(chunk(2.0, 1.0))
     assert clock.end_epoch() == 0.2
     clock(chunk(2.0, 0.0))
     assert clock.end_epoch() == 0.0
     assert clock.speed == 8.0
-    assert clock.end_epoch() == 0.0  # of no steps
+    assert clock.end_epoch() == 0.0  # no steps since the last call
 
 
 def test_nothing_is_shown_where_nothing_is_streamed(one, tmp_path):

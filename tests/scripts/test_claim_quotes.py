@@ -1,4 +1,4 @@
-"""What the errata quote stands in the papers, word for word but for white space and markup."""
+"""Quotations in the errata are in the papers word for word, except for white space and markup."""
 
 import re
 import unicodedata
@@ -19,7 +19,7 @@ MARKUP = r"\\(?:mathrm|mathbf|boldsymbol|operatorname\*?|text|bm|rm|left|right|h
 
 
 def bare(text: str) -> str:
-    """A text without white space, links, fonts of formulas and kinds of quotation marks."""
+    """A text without white space, links and markup of formulas, with plain quotation marks."""
     text = re.sub(r"\[([^\]]*)\]\(#[^)]*\)", r"\1", unicodedata.normalize("NFKC", text))
     text = re.sub(r"[‘’]", "'", re.sub(r"[“”]", '"', text))
     return re.sub(r"[\s$*\\{}^_]", "", re.sub(MARKUP, "", text)).lower().rstrip(".,")

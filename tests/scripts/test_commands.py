@@ -1,4 +1,4 @@
-"""What every command does before and after its own work."""
+"""Behaviour that all commands share: start, output folders, locks and tables."""
 
 import inspect
 import platform
@@ -18,7 +18,7 @@ import train
 from experiments import cli, files, signals
 from experiments.cli import InputError
 
-# train.py has a command line of its own, by presets.
+# train.py is not included, because its command line begins with a preset.
 COMMANDS = sorted({*Path(cli.__file__).parents[1].glob("*.py")} - {Path(train.__file__)})
 
 
@@ -28,7 +28,7 @@ def test_a_command_can_be_interrupted_before_its_imports_and_runs_its_main(path,
     monkeypatch.setattr(signals, "before_imports", lambda: calls.append("signals"))
     monkeypatch.setattr(cli, "run", lambda main, **ending: calls.append((main, ending)))
     runpy.run_path(str(path), run_name=path.stem)
-    assert calls == []  # imported, it does nothing
+    assert calls == []  # an import of the command runs nothing
     names = runpy.run_path(str(path), run_name="__main__")
     assert calls[0] == "signals"
     ((main, ending),) = calls[1:]
@@ -42,13 +42,13 @@ def test_results_are_written_below_out_unless_told_otherwise(path):
     names = runpy.run_path(str(path), run_name=path.stem)
     options = inspect.signature(names.get("Options", names["main"])).parameters
     default = options["out"].default
-    if default is not None:  # benches write nothing unless they are told
+    if default is not None:  # benchmarks write nothing by default
         assert isinstance(default, Path)
         assert default.parts[0] == "out"
 
 
 def with_out(path, out):
-    """Calls a command as its command line does, with `out` for its folder or file."""
+    """Call a command as its command line does, with `out` as the output folder or file."""
     names = runpy.run_path(str(path), run_name=path.stem)
     weights = out.parent / "weights.npz"
     np.savez(weights, conv=np.ones((3, 3, 2, 4), np.float32))
@@ -64,7 +64,7 @@ def with_out(path, out):
 
 @pytest.mark.parametrize("path", [*COMMANDS, Path(train.__file__)], ids=lambda path: path.stem)
 def test_a_command_refuses_an_output_that_another_run_uses(path, tmp_path, monkeypatch):
-    """Each begins with the lock: without it this test would take as long as the command."""
+    """Every command locks its output first, so this test does not wait for the command's work."""
     names = runpy.run_path(str(path), run_name=path.stem)
     assert "out" in inspect.signature(names.get("Options", names["main"])).parameters
     out = tmp_path / "out"
@@ -112,7 +112,7 @@ def test_programs_are_stored_in_the_folder_of_a_variable_if_there_is_one(given, 
         assert seen == {}
         return
     assert seen.pop("jax_compilation_cache_dir") == str(Path("compiled").absolute())
-    assert {*seen.values()} == {0, -1}  # programs of any time and of any size
+    assert {*seen.values()} == {0, -1}  # programs of any compilation time and any size are stored
 
 
 def test_a_table_shows_names_as_they_are_and_numbers_to_the_right(capsys):

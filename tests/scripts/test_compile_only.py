@@ -92,7 +92,7 @@ def test_groups_that_devices_cannot_share_evenly_are_refused(images):
 
 
 def test_gradients_are_added_over_devices_in_float32(images):
-    """XLA's CPU back end promotes sums of bfloat16: only the lowered program shows them."""
+    """The test reads the lowered program, because XLA's CPU back end promotes bfloat16 sums."""
     recipe = replace(SMALL, precision="bfloat16")
     program = trainer.Trainer(recipe, images, trainer.mesh_of(8))
     text = program.lower().as_text()
@@ -106,7 +106,7 @@ def test_the_lowered_step_is_the_one_that_runs(images, monkeypatch):
     monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
     layout = trainer.Layout(shard_state=True)
     program = trainer.Trainer(SMALL, images, trainer.mesh_of(8), layout)
-    compiled = program.lower().compile()  # a warning of unused donations is an error
+    compiled = program.lower().compile()  # warns, and so raises, if donations are unused
     state = program.init_state((0,))
     leaves = jax.tree.leaves(state)
     shardings = jax.tree.leaves(compiled.input_shardings[0][0])
@@ -136,7 +136,8 @@ def test_collectives_are_counted_with_the_bytes_of_whole_arrays():
         ("all-reduce", "f32", 1, 2, 2 * 4 * 4),
         ("reduce-scatter", "bf16", 1, 1, 8 * 128 * 2),
     ]
-    # A ring of 4 sends each byte of an all-reduce 6/4 times, of the others 3/4 times.
+    # In a ring of 4 chips, each byte of an all-reduce is sent 6/4 times, and each byte of the other
+    # collectives 3/4 times.
     assert compiled_step.bytes_sent(found, 4) == 1.5 * 32 + 0.75 * (8192 + 2048)
 
 
@@ -234,7 +235,7 @@ def test_what_cannot_be_compiled_ends_with_a_sentence(topology, options, sentenc
 
 @pytest.fixture
 def topologies(monkeypatch):
-    """The arguments by which devices were asked for, where every plugin is installed."""
+    """The recorded requests for topologies; every plugin counts as installed."""
     asked = []
 
     def describe(name="", platform=None, **options):
@@ -255,7 +256,7 @@ def topologies(monkeypatch):
 def test_devices_are_of_the_topology_that_was_named(topologies, name, platform, topology):
     assert compile_only.compile_only_devices(name) == ["one", "two"]
     setting, (named, asked, options) = topologies
-    assert setting == ("jax_platforms", "cpu")  # no plugin may look for a device of its own
+    assert setting == ("jax_platforms", "cpu")  # no plugin may look for its device
     assert (named, asked) == (name if platform == "tpu" else "h100", platform)
     assert options.get("topology") == topology
     assert options.get("target_config") == (compile_only.H100 if platform == "cuda" else None)
@@ -305,7 +306,7 @@ def test_a_program_is_measured_on_the_devices_of_its_arguments():
     }
     assert {x.sharding for x in arguments.values()} == {sharding}
     found = compile_only.measure(lambda x: x.sum(0), arguments["x"])
-    # On each of the four devices: a quarter of the argument, and the whole sum.
+    # each of the four devices has a quarter of the argument, and the whole sum
     assert found.arguments_and_results == 4 * (2 * 32 + 32)
     ((kind, dtypes, size),) = found.collectives
     assert (kind, list(dtypes), size) == ("all-reduce", ["f32"], 4 * 32)

@@ -48,13 +48,13 @@ def test_a_row_has_what_was_measured_or_the_first_line_of_the_error(monkeypatch)
     ]
     monkeypatch.setattr(compiled_functions, "cases", lambda: table)
     mesh = jax.make_mesh((2,), ("half",), axis_types=(AxisType.Auto,))
-    sharding = NamedSharding(mesh, PartitionSpec("half"))  # the numbers are of one device
+    sharding = NamedSharding(mesh, PartitionSpec("half"))  # rows count the bytes of one device
     row, sort, nothing, wrong, error = compiled_functions.function_rows(sharding)
     assert {each["function"] for each in (row, sort, nothing, wrong, error)} == {
         compiled_functions.qualified_name(doubled)
     }
     assert row["size"] == "4×10"
-    assert row["megabytes"] == 2 * 80e-6  # each of 20 numbers is read and written
+    assert row["megabytes"] == 2 * 80e-6  # 20 float32 on each device are read and written
     assert row["ratio_to_arguments_and_results"] == 1
     assert (row["kernels"], row["notable"], row["unknown_loops"]) == (1, {}, 0)
     assert 0 < row["seconds"] < 60
@@ -68,7 +68,7 @@ def test_a_row_has_what_was_measured_or_the_first_line_of_the_error(monkeypatch)
 
 @pytest.mark.parametrize("target", ["v5e", "h100"])
 def test_the_committed_page_has_the_sizes_of_the_cases(target):
-    """Of the functions that it knows; names of modules and options may be newer."""
+    """Only functions on the committed page are compared; modules and options may have new names."""
     rows = json.loads(PAGE.read_text(encoding="utf-8"))["targets"][target]["functions"]
     committed = {(row["function"].rpartition(".")[2], numbers(row["size"])) for row in rows}
     sizes = {(each.function.__name__, numbers(each.size)) for each in cases()}
@@ -109,12 +109,12 @@ def test_estimates_draw_what_their_note_says(key):
         program: Any = estimate.program
         assert estimate.note == f"samples {program.keywords['samples']}"
     draws = jax.jit(jax.vmap(compiled_functions.max_of_100))(jax.random.split(key, 4000))
-    # E max = ∫ x 100 Φ(x)⁹⁹ φ(x) dx = 2.5076.
+    # The expected maximum is ∫ x 100 Φ(x)⁹⁹ φ(x) dx = 2.5076.
     assert abs(float(draws.mean()) - 2.5076) < 5 * float(draws.std()) / 4000**0.5
 
 
 def test_distances_are_taken_with_weights_and_summed():
-    """Beside SciPy's, feature by feature."""
+    """The distances are compared with SciPy's, feature by feature."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(6, 2)), rng.normal(1, 2, size=(5, 2))
     weights = rng.uniform(size=6), rng.uniform(size=5)

@@ -1,4 +1,4 @@
-"""Rows of the layers and of the block that are compiled ahead of time, from made-up programs."""
+"""Rows of compiled layers and of the compiled block, from made-up measurements."""
 
 import itertools
 import json
@@ -36,7 +36,7 @@ def committed():
 
 @pytest.fixture
 def programs(monkeypatch):
-    """What `measure` is given, traced; what it returns grows from program to program."""
+    """The arguments and traced results of each call of a fake `measure`, whose numbers increase."""
     traced: list[tuple[Any, Any]] = []
 
     def measure(program, *arguments):
@@ -66,7 +66,7 @@ def test_every_layer_is_measured_forward_and_backward_at_every_size(programs):
         assert {leaf.sharding for leaf in jax.tree.leaves(arguments)} == {sharding}
         assert ("alpha" in arguments[0]) == row["layer"].startswith("unitized")
         n = x.size * x.dtype.itemsize
-        first = i - i % len(LAYERS)  # Flax's
+        first = i - i % len(LAYERS)  # index of Flax's layer in the same group of rows
         assert row["traffic"] == 1e6 * (i + 1) / n
         assert row["ratio_to_flax"] == (i + 1) / (first + 1)
         assert row["temporary"] == 500 * (i - first) / n
@@ -82,7 +82,10 @@ def test_every_layer_is_measured_forward_and_backward_at_every_size(programs):
 
 
 def holds_back_the_cotangent(step, *arguments):
-    """In a network the cotangent of an output exists after the output: a barrier of both."""
+    """Check that the output and its cotangent pass one optimization barrier.
+
+    In a network, the cotangent is computed only after the output.
+    """
     (barrier,) = (
         e
         for e in jax.make_jaxpr(step)(*arguments).eqns
@@ -158,7 +161,7 @@ def test_the_batch_of_collectives_is_sharded_and_the_rest_replicated(programs, c
         leaves = jax.tree.leaves((params, running))
         assert all(leaf.sharding.spec == PartitionSpec() for leaf in leaves)
         assert {leaf.shape for leaf in leaves} == {x.shape[-1:]}
-    # The made-up programs have one and two collectives in turn, Flax's one.
+    # The made-up programs have alternately one and two collectives. Flax's layer has one.
     assert [len(row["collectives"]) for row in rows] == 4 * [1, 2]
     assert [row["as_few_as_flax"] for row in rows] == 4 * [True, False]
     assert rows[1]["collectives"][0] == {"op": "all-reduce", "dtypes": ("f32",), "bytes": 8.0}
@@ -186,7 +189,7 @@ def test_a_layer_is_the_public_function_and_its_running_statistics_follow(name, 
 
 def test_rows_of_the_block_are_beside_flax_s(monkeypatch):
     sharding, asked = SingleDeviceSharding(jax.devices()[0]), []
-    n = 2 * math.prod(compiled_block.SHAPE)  # bytes of bfloat16
+    n = 2 * math.prod(compiled_block.SHAPE)  # a bfloat16 has 2 bytes
 
     def measure_step(norm, where):
         asked.append((norm, where))
@@ -206,7 +209,7 @@ def test_rows_of_the_block_are_beside_flax_s(monkeypatch):
 
 
 def test_a_step_of_the_block_is_one_of_sgd(monkeypatch, key):
-    """Of the second bottleneck of a small network in the place of a ResNet-50's."""
+    """The second block of a small network replaces the bottleneck of a ResNet-50."""
     shape, found = (2, 4, 4, 8), {}
 
     class Block(nnx.Module):
@@ -242,7 +245,7 @@ def test_a_step_of_the_block_is_one_of_sgd(monkeypatch, key):
         return jnp.sum(nnx.merge(graph, params, statistics, copy=True)(x) * dy).astype(jnp.float32)
 
     gradient, expected_dx = jax.jit(jax.grad(loss, (0, 1)))(params, x)
-    close = partial(np.testing.assert_allclose, rtol=0.05, atol=0.05)  # bfloat16 adds 32 values
+    close = partial(np.testing.assert_allclose, rtol=0.05, atol=0.05)  # sums of 32 bfloat16 values
     as_float32 = lambda tree: jax.tree.map(lambda a: np.asarray(a, np.float32), tree)  # noqa: E731
     jax.tree.map(
         close,

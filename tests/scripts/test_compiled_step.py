@@ -1,4 +1,4 @@
-"""What a step that is compiled for other chips costs on each, from made-up compiled programs."""
+"""Costs of a training step that is compiled for other chips, from made-up compiled programs."""
 
 import json
 from types import SimpleNamespace
@@ -34,7 +34,7 @@ ENTRY %main (x: f32[100]) -> f32[100] {
 
 
 class Compiled:
-    """A program, lowered or compiled, of made-up cost."""
+    """A lowered and compiled program with made-up cost."""
 
     def __init__(self, flops: float | None = 2e9, error: Exception | None = None):
         self.flops, self.error = flops, error
@@ -57,7 +57,7 @@ class Compiled:
 
 @pytest.fixture
 def show(monkeypatch, capsys):
-    """Lines and JSON of a step on three made-up chips, whose program is the given one."""
+    """A function that shows the cost of a program on three chips, and returns lines and JSON."""
 
     def run(program, *, chip: Chip | None = CHIP, alone: Any = None, **options):
         def trainer(recipe, data, mesh, *, layout):
@@ -91,16 +91,16 @@ def test_a_step_is_bound_by_what_takes_longest(show):
     digits: Any = stand_ins.shapes_of("digits")
     assert data.x_train.shape == digits.x_train.shape
     assert (result["topology"], result["chips"], result["images_per_chip"]) == ("made:3", 3, 4)
-    # Results in the buffers of arguments, 400 of 450 bytes, count once.
+    # 400 of the 450 bytes of results use the buffers of arguments, and count once.
     assert result["memory"] == {
         "arguments": 500, "temporary": 300, "results": 50, "program": 50, "needed": 900,
         "fits": True,
     }  # fmt: skip
     assert result["flops"] == 2e9
-    assert result["hbm_bytes"] == 800  # the argument and the result
+    assert result["hbm_bytes"] == 800  # the traffic of the argument and of the result
     (reduced,) = result["collectives"]
     assert (reduced["kind"], reduced["count"], reduced["bytes"]) == ("all-reduce", 1, 400)
-    sent = 400 * 2 * 2 / 3  # a ring of three
+    sent = 400 * 2 * 2 / 3  # an all-reduce of 400 bytes in a ring of three chips
     assert result["seconds"] == pytest.approx(
         {"compute": 2e-3, "HBM": 8e-7, "interconnect": sent / 2e6}
     )
@@ -118,7 +118,7 @@ def test_a_step_is_bound_by_what_takes_longest(show):
         f"HBM traffic: 800 B in {result['kernels']} kernels",
         "floating-point operations: 2 G",
         "bounds by the chip's published figures: compute 2 ms, HBM 800 ns, "
-        "interconnect 267 µs; compute binds",
+        "interconnect 267 µs; compute is largest",
     ]
 
 
@@ -177,7 +177,10 @@ def test_a_step_without_collectives_says_so(show, monkeypatch):
 
 
 def test_collectives_are_counted_by_kind_and_dtype_with_their_whole_arrays():
-    """Of a reduce-scatter the operand is whole; of an asynchronous one the start counts."""
+    """The whole array of a reduce-scatter is its operand.
+
+    An asynchronous collective counts once, at its start.
+    """
     found = compiled_step.collectives(
         """HloModule made
 
@@ -198,12 +201,12 @@ ENTRY %main (x: f32[100]) -> f32[100] {
         ("collective-permute", "f32", 1, 1, 400),
         ("reduce-scatter", "f32", 1, 1, 400),
     ]
-    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * 400  # rings of four chips
+    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * 400  # the collectives in rings of four chips
     assert compiled_step.bytes_sent(found, 4) == pytest.approx(sent)
 
 
 def test_every_chip_is_published_with_all_its_figures():
-    """Within an order of magnitude of each other, in units of bytes and operations a second."""
+    """All chips have figures of one order of magnitude, in bytes or operations per second."""
     for chip in compiled_step.CHIPS.values():
         assert 1e14 < chip.flops < 1e15
         assert 5e11 < chip.hbm_bandwidth < 5e12

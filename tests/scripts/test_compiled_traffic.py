@@ -1,4 +1,4 @@
-"""Traffic read from the text of compiled programs is what one counts by hand."""
+"""Traffic, read from the text of compiled programs, agrees with counts by hand."""
 
 import re
 from collections import Counter
@@ -24,7 +24,7 @@ from experiments.compiled.text import (
 )
 from experiments.compiled.traffic import collectives, summary
 
-KILOBYTE = 1024  # f32[256], and a row of f32[10,256]
+KILOBYTE = 1024  # bytes of f32[256], or of a row of f32[10,256]
 
 FUSIONS = """
 %read_row (p0: f32[10,256], p1: s32[]) -> f32[1,256] {
@@ -88,10 +88,12 @@ def loop(condition, attributes=""):
         ("f32[]", 4),
         ("bf16[3,5]{1,0}", 30),
         ("f32[3]{0:T(128)}", 128 * 4),
-        ("bf16[128,32,32,16]{3,2,1,0:T(8,128)(2,1)}", 128 * 32 * 32 * 128 * 2),  # 16 lanes of 128
-        ("bf16[128,32,32,16]{0,3,2,1:T(8,128)(2,1)}", 128 * 32 * 32 * 16 * 2),  # channels in rows
+        # 16 channels, padded to 128 lanes
+        ("bf16[128,32,32,16]{3,2,1,0:T(8,128)(2,1)}", 128 * 32 * 32 * 128 * 2),
+        # 128 images fill the lanes
+        ("bf16[128,32,32,16]{0,3,2,1:T(8,128)(2,1)}", 128 * 32 * 32 * 16 * 2),
         ("f32[8]{0:T(128)S(1)}", 0),  # in vector memory
-        ("f32[8]{0:T(128)S(5)}", 0),  # in the memory of the host
+        ("f32[8]{0:T(128)S(5)}", 0),  # in host memory
         ("(f32[3]{0:T(128)}, f32[8]{0:S(1)}, pred[2], token[])", 128 * 4 + 2),
     ],
 )
@@ -138,12 +140,12 @@ def test_copies_from_hbm_to_vector_memory_count_and_vector_memory_does_not():
             "ROOT %y = f32[10,256]{1,0:T(8,128)S(1)} negate(%d)",
         )
     )
-    assert found.bytes == 16 * KILOBYTE  # ten rows in tiles of eight
+    assert found.bytes == 16 * KILOBYTE  # ten rows are padded to two tiles of eight rows
     assert found.kernels == 2
 
 
 def test_a_slice_that_is_moved_counts_once_for_each_side_that_is_in_hbm():
-    slices = {"": 2 * 8 * KILOBYTE, "S(1)": 8 * KILOBYTE}  # a row is a tile of eight
+    slices = {"": 2 * 8 * KILOBYTE, "S(1)": 8 * KILOBYTE}  # a row is padded to a tile of eight rows
     for place, expected in slices.items():
         found = summary(
             entry(
@@ -157,7 +159,8 @@ def test_a_slice_that_is_moved_counts_once_for_each_side_that_is_in_hbm():
         assert found.bytes == expected
 
 
-TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE  # index and row; read, then written
+# for each of two kernels: the index and a row are read, and a row is written
+TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE
 
 
 @pytest.mark.parametrize(
@@ -166,7 +169,7 @@ TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE  # index and row; read,
         (loop(DATA_DEPENDENT, ', backend_config={"known_trip_count":{"n":"5"}}'), 5, 0),
         (loop(COUNTED), 7, 0),
         (loop(DATA_DEPENDENT), 1, 1),
-        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # a counter that falls
+        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # a counter that decreases
         (loop(COUNTED.replace("s32[] constant", "f32[] constant")), 1, 1),
         (loop(COUNTED.replace("%bound = ", "%other = s32[] constant(9)\n  %bound = ")), 1, 1),
     ],
@@ -190,7 +193,7 @@ def test_a_row_written_counts_as_a_row_if_the_whole_is_passed_on_after(op):
 
 
 def test_a_loop_of_unknown_length_inside_another_counts_once_a_trip():
-    """And remains one loop whose length is not known."""
+    """The inner loop counts as only one loop of unknown length."""
     pair = "(s32[], f32[10,256]{1,0})"
     outer = (
         f"%outer (o: (s32[], f32[10,256])) -> (s32[], f32[10,256]) {{\n  %o = {pair} parameter(0)\n"
@@ -300,7 +303,8 @@ def test_a_fusion_within_a_fusion_reads_what_the_inner_one_reads():
             functions=FUSIONS + outer,
         )
     )
-    assert found.bytes == KILOBYTE + 4 + KILOBYTE  # row and index; its negative
+    # the row and the index are read, and the negated row is written
+    assert found.bytes == KILOBYTE + 4 + KILOBYTE
     assert found.kernels == 1
 
 
@@ -373,7 +377,7 @@ def test_xla_s_own_text_is_read():
 @pytest.mark.parametrize("name", BYTES)
 def test_elements_take_the_bytes_of_the_bits_in_their_name(name):
     bits = re.search(r"\d+", name)
-    assert BYTES[name] == (int(bits[0]) / 8 if bits else 1)  # a truth value takes a byte
+    assert BYTES[name] == (int(bits[0]) / 8 if bits else 1)  # a boolean takes one byte
 
 
 def test_bytes_wherever_they_lie_include_vector_memory_and_padding():
@@ -400,7 +404,7 @@ def test_arrays_have_their_dimensions_and_tokens_are_none():
         ([5, 6], "{0,1:T(4,8)}", 8 * 8),
         ([3, 5, 6], "{2,0,1:T(4,8)}", 5 * 4 * 8),
         ([3, 5, 6], "{2,1,0:T(4,8)(2,1)}", 3 * 8 * 8),
-        ([6], "{0:T(4,8)}", 4 * 8),  # a row of one tile
+        ([6], "{0:T(4,8)}", 4 * 8),  # one row, padded to a tile
     ],
 )
 def test_an_array_is_padded_to_the_tiles_of_its_two_fastest_dimensions(dims, layout, expected):
@@ -468,7 +472,8 @@ def test_trips_are_known_of_a_counter_below_one_constant_alone():
     assert trips(COUNTED.replace("s32[] constant", "f32[] constant")) is None
     two = COUNTED.replace("  %bound =", "  %other = s32[] constant(9)\n  %bound =")
     assert trips(two) is None
-    assert trips(two.replace("%other = s32", "%other = s64")) == 7  # counters have 32 bits
+    # an s64 constant does not bound the 32-bit counter
+    assert trips(two.replace("%other = s32", "%other = s64")) == 7
     assert trips(DATA_DEPENDENT) is None
 
 

@@ -1,4 +1,4 @@
-"""Moments and shift through training, measured on small networks."""
+"""Moments and shift during training, measured on small networks."""
 
 import json
 from functools import partial
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """Three hidden layers in place of eleven, of which the second and the last are followed."""
+    """Give the mlp three hidden layers instead of eleven, and measure the last two layers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "MLP", partial(models.MLP, widths=(24, 16, 8)))
         patch.setattr(measures, "LAYERS", ("norms.1", "norms.2"))
@@ -49,7 +49,7 @@ def test_every_epoch_of_every_network_has_shift_moments_and_accuracy(run):
     assert len(results["runs"]) == 8
     for run in results["runs"]:
         assert len(run["accuracy"]) == 3
-        assert 0 < run["loss"][0] < 1.2 * np.log(10)  # a mean over images: chance has log 10
+        assert 0 < run["loss"][0] < 1.2 * np.log(10)  # a mean over images; guesses have log 10
         if run["seed"] == 0:
             assert np.shape(run["moments"]["kurtosis"]) == (8, 3)
         for kind, layers in run["shift"].items():
@@ -79,7 +79,7 @@ def test_the_page_shows_what_was_found(run):
     found, structure = jax.tree.flatten(results["findings"])
     again, same = jax.tree.flatten(json.loads(json.dumps(shift_page.findings(results))))
     assert structure == same
-    for value, expected in zip(found, again, strict=True):  # of numbers with nine digits
+    for value, expected in zip(found, again, strict=True):  # the file has nine digits
         assert value == (pytest.approx(expected, 1e-6) if isinstance(value, float) else expected)
 
 
@@ -104,7 +104,7 @@ def test_an_interrupted_run_resumes_after_the_last_finished_network(run, monkeyp
 
 @pytest.fixture(scope="module", params=list(measures.ORDERS))
 def trained(users_jax, request):
-    """A program and a network whose running averages are not those of the whole set."""
+    """A program and a network whose running averages differ from statistics of the whole set."""
     images = datasets.load("digits", None)
     recipe = measures.dense_recipe("digits", 2, 64)
     own = measures.Run("unitized", request.param, "drops", 0).recipe(recipe)
@@ -115,7 +115,7 @@ def trained(users_jax, request):
 
 
 def forward(network, x, order):
-    """The network's normalizations with statistics of all of `x`, in NumPy; alpha is near 0."""
+    """The outputs of the normalizations, in NumPy, with statistics of the whole `x`."""
     params = {
         ".".join(map(str, k)): np.asarray(v[...], float) for k, v in nnx.to_flat_state(network[0])
     }
@@ -146,7 +146,7 @@ def test_statistics_of_the_whole_set_are_those_of_one_batch_of_all_images(traine
 
 
 def test_with_frozen_weights_only_running_averages_and_batches_move(trained):
-    """The fault of an earlier page: its shift after the first drop was this noise."""
+    """An earlier page had a fault: the shift after the first drop was only this noise."""
     program, network, images = trained
     x, probe = jnp.asarray(images.x_train), jnp.asarray(images.x_test)
     more = program.more_batches(network, x, jax.random.key(1))
@@ -161,7 +161,7 @@ def test_with_frozen_weights_only_running_averages_and_batches_move(trained):
 def test_images_in_batches_are_normalized_by_their_own_batch(trained):
     program, network, images = trained
     found = program.in_batches(network, jnp.asarray(images.x_train[:200]))["norms.1"]
-    assert len(found) == 192  # whole batches of 64
+    assert len(found) == 192  # an incomplete batch of 64 is left out
     bias = np.asarray(network[0]["norms"][1]["bias"][...])
     scale = np.asarray(network[0]["norms"][1]["scale"][...])
     for batch in np.split(np.asarray(found), 3):

@@ -1,4 +1,4 @@
-"""Data sets that are damaged or odd end with a sentence; which data a run had is recorded."""
+"""Damaged or unusual data sets end a command with one sentence; a run records its data."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from experiments.data import datasets
 
 
 def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: x, train=40):
-    """A data set of tensors in tensorflow-datasets' format."""
+    """Write a data set of tensors in tensorflow-datasets' format."""
 
     class Made(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         VERSION = tfds.core.Version("1.0.0")
@@ -34,7 +34,7 @@ def make(folder, name="digits", *, dtype=np.uint8, classes=10, change=lambda x: 
             return {"train": self.rows(train), "test": self.rows(20)}
 
         def _generate_examples(self):
-            """Nothing."""
+            """Do nothing, because `_split_generators` returns the examples."""
 
         def rows(self, count):
             x = np.random.default_rng(0).integers(0, 255, (count, 4, 4, 1)).astype(dtype)
@@ -158,7 +158,7 @@ def test_images_are_standardized_by_given_moments_of_their_channels(tmp_path):
     plain = datasets.load("digits", make(tmp_path))
     moved = datasets.load("digits", tmp_path, ((0.25,), (0.5,)))
     pixels = np.random.default_rng(0).integers(0, 255, (40, 4, 4, 1))
-    read = plain.x_train * pixels.std() + pixels.mean()  # in an order of the library
+    read = plain.x_train * pixels.std() + pixels.mean()  # tensorflow-datasets shuffles images
     np.testing.assert_allclose(np.sort(read, None), np.sort(pixels, None), atol=1e-3)
     np.testing.assert_allclose(moved.x_train, (read - 0.25 * 255) / (0.5 * 255), atol=1e-5)
     assert moved.pixels == plain.pixels
@@ -201,7 +201,7 @@ def test_a_file_is_no_data_folder():
 
 
 def command(*options, **changes):
-    """The command with an environment of which `None` removes a name."""
+    """Run the command with a changed environment; the value None removes a variable."""
     environment: dict[str, str | None] = dict(os.environ)
     environment |= {"PYTHONPATH": os.pathsep.join(sys.path), **changes}
     return subprocess.run(

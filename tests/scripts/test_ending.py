@@ -77,7 +77,7 @@ def test_a_second_ctrl_c_ends_at_once(capfd, monkeypatch):
 
 @pytest.fixture
 def ended(monkeypatch):
-    """The statuses with which the process would have ended."""
+    """The exit statuses that a fake `os._exit` received."""
     statuses = []
     monkeypatch.setattr(signals.os, "_exit", statuses.append)
     return statuses
@@ -92,7 +92,7 @@ def test_ctrl_c_in_a_command_is_one_line(ended, capfd):
 
 
 def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
-    """What a callback of the garbage collection raises is printed, and the run would go on."""
+    """An exception from a callback of the garbage collector would only be printed."""
 
     def interrupt(phase, _):
         if phase == "start":
@@ -107,7 +107,7 @@ def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
 
 
 def test_a_library_that_is_not_installed_is_named_before_a_command_computes(monkeypatch, capsys):
-    """Its version is recorded at the end, after hours of some commands."""
+    """Versions are recorded at the end, which some commands reach only after hours."""
 
     def missing(name):
         raise PackageNotFoundError(name)
@@ -123,12 +123,12 @@ def test_a_library_that_is_not_installed_is_named_before_a_command_computes(monk
 
 COMMANDS = sorted(Path(train.__file__).parent.glob("*.py"))
 REQUIRED = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
-NO_MODEL = ("compare_lm", "prune_lm")  # refuse a missing model before they import anything
+NO_MODEL = ("compare_lm", "prune_lm")  # these refuse a missing model before imports
 commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
 
 
 def run_with_modules(folder, text, names, command, *arguments):
-    """A command for which the modules `names` are files of this text."""
+    """Run a command for which each module of `names` is a file with the given text."""
     for name in names:
         (folder / f"{name}.py").write_text(text)
     return subprocess.run(
@@ -159,7 +159,7 @@ HEAVY = ("jax", "flax", "numpy", "scipy", "matplotlib", "jaxnorm", "pruning", "g
 
 @commands
 def test_options_are_read_before_anything_heavy_is_imported(command, tmp_path):
-    """`--help` and a wrong option take the time of Python and of tyro."""
+    """`--help` and a wrong option import only tyro and small modules."""
     refuse = "raise AssertionError(__name__)"
     required = REQUIRED.get(command.stem, ())
     shown = run_with_modules(tmp_path, refuse, HEAVY, command, *required, "--help")

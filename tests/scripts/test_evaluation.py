@@ -1,4 +1,4 @@
-"""Accuracies on test images: every image once, on its own network, with its own label."""
+"""Accuracies on test images: every image counts once, for its own network and label."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.small_runs import random_images
 pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 
 RNG = np.random.default_rng(0)
-KERNELS = RNG.normal(size=(3, 16, 2)).astype(np.float32)  # of three networks
+KERNELS = RNG.normal(size=(3, 16, 2)).astype(np.float32)  # one kernel for each of three networks
 
 
 def logits(kernel, x):
@@ -29,10 +29,10 @@ def logits(kernel, x):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("chunk", [4, 6, 15, 512])
 def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, devices, monkeypatch):
-    """Fifteen images; a chunk is rounded up to a multiple of the devices."""
+    """There are fifteen images. The size of a chunk is rounded up to a multiple of the devices."""
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     images = random_images()
-    # most of the images of a wrong label come last, where chunks are not full
+    # most images with wrong labels come last, in chunks that are not full
     images = images._replace(y_test=np.where(np.arange(15) < 11, 1, 0).astype(np.int32))
     mesh = trainer.mesh_of(devices)
     x = images.x_test.reshape(15, 16)
@@ -46,7 +46,7 @@ def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, device
 
 
 def test_padding_counts_for_no_class(monkeypatch):
-    """A network that gives every image class 0: three of five images have it."""
+    """The network predicts class 0 for every image, and three of five images have this class."""
     monkeypatch.setattr(evaluation, "CHUNK", 4)
     images = random_images()
     images = images._replace(x_test=images.x_test[:5], y_test=np.array([0, 1, 0, 1, 0], np.int32))
@@ -78,13 +78,13 @@ def seven_records(monkeypatch):
 
 
 def some_views(image):
-    """One or two views, by the colour; the second view is smaller and has half of the colour."""
+    """One or two views, depending on the colour; the second view is smaller and darker."""
     pixels = np.asarray(image)
     return [pixels] if pixels[0, 0, 0] % 2 else [pixels, pixels[:2, :2] // 2]
 
 
 def test_an_image_has_the_mean_of_the_logits_of_its_own_views(seven_records):
-    """Logits are not linear in the pixels, and batches of three are not full at the end."""
+    """Logits are not linear in the pixels, and the last batches of three views are not full."""
     records, colours = seven_records
     kernels = RNG.normal(size=(6, 3, 7)).astype(np.float32)
 
@@ -97,7 +97,7 @@ def test_an_image_has_the_mean_of_the_logits_of_its_own_views(seven_records):
     views = [some_views(Image.fromarray(np.tile(colour, (4, 4, 1)))) for colour in colours]
     assert {len(own) for own in views} == {1, 2}
     labels = np.array([record["label"] for record in records.test])
-    places = []  # of the label among the classes of an image
+    places = []  # ranks of the label among the classes of each image
     for kernel in kernels:
         scores = []
         for own in views:
@@ -124,7 +124,7 @@ def test_a_batch_of_views_has_as_many_pixels_as_a_batch_of_the_training(seven_re
 
 
 def test_each_evaluation_has_its_own_views(monkeypatch):
-    """Of the names of views: the middle, 42 crops at some scales, and whole images."""
+    """The views of each name are the center, 42 crops at several scales, or whole images."""
     asked: list[Any] = []
 
     class Evaluator:
@@ -165,7 +165,7 @@ def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_fir
     ("dataset", "expected"), [("made", (6, 4, 4, 1)), ("imagenet2012", (6, 5, 5, 3))]
 )
 def test_layers_keep_the_number_of_pixels_of_the_training(dataset, expected, monkeypatch):
-    """For other views, too: two images in each of three groups of statistics."""
+    """The layers divide by the pixels of training images, also for other views."""
     shapes: list[Any] = []
     monkeypatch.setattr(
         evaluation.jaxnorm.nnx, "fix_pixels", lambda model, x: shapes.append(x.shape) or model
@@ -186,7 +186,7 @@ def test_layers_keep_the_number_of_pixels_of_the_training(dataset, expected, mon
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_network_is_evaluated_in_the_precision_of_its_training(precision, monkeypatch):
-    """A dense layer after a normalization by running statistics, which are never cast."""
+    """Layers compute in the given precision, but running statistics are never cast."""
     found: list[Any] = []
     monkeypatch.setattr(
         evaluation, "array_evaluator", lambda logits, *_, **__: found.append(logits)
@@ -202,7 +202,7 @@ def test_a_network_is_evaluated_in_the_precision_of_its_training(precision, monk
     dtype = jnp.dtype(precision)
     w: Any = state.params
 
-    def of(array):  # values in the short type, computed in float32
+    def of(array):  # values rounded to `dtype`, as float32
         return np.asarray(jnp.asarray(array).astype(dtype).astype(jnp.float32))
 
     h = of(x).reshape(15, 16)
@@ -213,5 +213,5 @@ def test_a_network_is_evaluated_in_the_precision_of_its_training(precision, monk
     expected = h @ of(w["head"]["kernel"][...])
     exact = precision == "float32"
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-4 if exact else 0.05)
-    if not exact:  # its results have eight binary digits
+    if not exact:  # the scores are bfloat16 values
         np.testing.assert_array_equal(of(scores), scores)

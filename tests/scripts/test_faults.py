@@ -1,6 +1,6 @@
-"""The fault matrix: what a run says and what remains, for each fault and place.
+"""The fault matrix: for each fault and file, what a run prints and which files remain.
 
-`docs/training.md` promises what is held here and in test_run_folder.py.
+This file and test_run_folder.py test the promises of `docs/training.md`.
 """
 
 import json
@@ -27,12 +27,12 @@ from tests.support import full_disk
 from tools import random_kills
 
 pytestmark = pytest.mark.slow
-STRANGER = 1234  # a user who may not read the files of others
+STRANGER = 1234  # a user who may not read files of other users
 
 
 @pytest.fixture(scope="module", autouse=True)
 def users_jax(tmp_path_factory):
-    """JAX as users have it; all runs have the programs of the first."""
+    """Use JAX's default settings, and compile the programs of all runs only once."""
     with (
         jax.enable_x64(False),
         jax.numpy_dtype_promotion("standard"),
@@ -42,14 +42,14 @@ def users_jax(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         for owner, name in full_disk.CACHED:
-            patch.setattr(owner, name, getattr(owner, name))  # to be put back
+            patch.setattr(owner, name, getattr(owner, name))  # the patch restores it at the end
         full_disk.compile_once()
         yield
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Folders of a whole run, and of one that was interrupted with two checkpoints."""
+    """The folder of a finished run, and of a run that was interrupted after two checkpoints."""
     folder = tmp_path_factory.mktemp("runs")
     folder.chmod(0o755)
     assert full_disk.run(folder / "whole")[0] == 0
@@ -89,7 +89,7 @@ def containing(content: bytes):
 
 
 class Fault(NamedTuple):
-    """A fault and where, what is said, the status, and what remains in the folder."""
+    """A fault, the damaged file, the printed words, the exit status, and the remaining files."""
 
     fault: Callable[[Path], None]
     where: str
@@ -98,7 +98,7 @@ class Fault(NamedTuple):
     remains: tuple[str, ...] = ("checkpoints-0/5/files.sha256", "checkpoints-0/10/files.sha256")
 
 
-LINES = "metrics.jsonl was incomplete: it is written again from the checkpoint"
+LINES = "metrics.jsonl was incomplete; the file is written again from the checkpoint"
 MATRIX = [
     *(
         Fault(fault, "seed-0/metrics.jsonl", LINES, 0, ())
@@ -130,7 +130,8 @@ def test_a_fault_is_mended_or_named(row, runs, tmp_path):
         assert full_disk.numbers(out) == full_disk.numbers(runs / "whole")
 
 
-# Orbax changes the first, and does not read the others; the list may be lost.
+# No checksum covers these files. Orbax changes the first file after the list is written, and does
+# not read the other files.
 UNLISTED = ("_CHECKPOINT_METADATA", "commit_success.txt", "files.sha256")
 
 
@@ -183,7 +184,7 @@ def as_stranger():
     ],
 )
 def test_what_another_user_may_not_read_is_named_and_remains(closed, words, runs, tmp_path):
-    for folder in (*tmp_path.parents[:3], tmp_path):  # a worker's folder lies one deeper
+    for folder in (*tmp_path.parents[:3], tmp_path):  # pytest's workers add a level
         if folder.owner() == "root" and folder.name != "tmp":
             folder.chmod(0o755)
     out = shutil.copytree(runs / "half", tmp_path / "run")
@@ -220,7 +221,7 @@ COMMANDS = sorted(path.stem for path in Path(train.__file__).parent.glob("*.py")
 @pytest.mark.parametrize("megabytes", [512, 1024, 2048])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_limit_of_the_address_space_is_named_at_once(command, megabytes, tmp_path):
-    """Libraries would otherwise fail in their imports, or wait for memory and for ever."""
+    """Without this check, libraries would fail in their imports or wait for memory for ever."""
     needed = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
     found = subprocess.run(
         [sys.executable, f"{Path(train.__file__).parent}/{command}.py", *needed.get(command, ())],
@@ -269,7 +270,7 @@ def test_of_two_starts_one_is_refused(tmp_path):
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("process", [0, 1])
 def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, fault, tmp_path):
-    """The other one ends at once, or after the heartbeat, and JAX's own lines come before."""
+    """The other process ends at once or after the heartbeat, and JAX's own lines come first."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -292,14 +293,14 @@ def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, faul
     pair[process].communicate()
     assert time.monotonic() - began < 60
     assert pair[1 - process].returncode == 2
-    sentence = "error: all processes must run to the end, and another one seems to have ended"
+    sentence = "error: all processes must run to the end; another process seems to have ended"
     assert (said.count(sentence), said.count("error: ")) == (1, 1)
     assert sentence in said.splitlines()[-1]
     assert "Traceback" not in said
 
 
 def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
-    """Every seventh write; all of them by the command of full_disk.py."""
+    """The disk is full at every seventh write; `full_disk.py` itself can test every write."""
     library = tmp_path / "full_disk.so"
     source = Path(full_disk.__file__).with_name("full_disk.c")
     if not shutil.which("cc"):

@@ -1,4 +1,4 @@
-"""A disk that becomes read-only in the middle of a command: one sentence, and nothing is lost."""
+"""A disk becomes read-only during a command, which prints one sentence and loses nothing."""
 
 import json
 import os
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def may_mount() -> bool:
-    """Whether this user may mount file systems in a namespace of its own."""
+    """Whether this user may mount file systems in a new namespace."""
     if not shutil.which("unshare"):
         return False
     tried = ["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
@@ -38,7 +38,7 @@ def test_a_disk_that_becomes_read_only_is_named_and_costs_nothing(command, tmp_p
     )
     moment = json.loads(found.stdout.splitlines()[-1])
     assert moment["status"] == 2, moment
-    assert moment["seconds"] < 200, moment  # Orbax's threads wait longer for a folder
+    assert moment["seconds"] < 200, moment  # without our check, Orbax's threads would wait longer
     assert moment["said"].count("error: ") == 1
     assert "Read-only file system" in moment["said"]
     assert "Traceback" not in moment["said"]
@@ -63,7 +63,7 @@ with cli.ending(), Checkpoints(Path(folder)) as checkpoints:
 
 @may_mount_only
 def test_a_command_that_cannot_save_ends_at_once(tmp_path):
-    """Threads of Orbax wait ten minutes for the folder of a step, and the command for them."""
+    """Otherwise, the command would wait ten minutes for Orbax's threads."""
     (tmp_path / "run").mkdir()
     found = subprocess.run(
         ["unshare", "--mount", sys.executable, "-c", SAVE, tmp_path / "run"],

@@ -1,4 +1,4 @@
-"""Models of filters beside trained layers: what the command measures and writes."""
+"""Models of filters, compared with layers: the measurements and output of the command."""
 
 import json
 
@@ -17,7 +17,7 @@ def test_gaussian_filters_of_one_scale_are_predicted_by_all_models():
     kernels = {str(i): rng.standard_normal((3, 3, 16, 64), np.float32) for i in range(4)}
     found = filter_models.network(kernels)
     for model in found["models"].values():
-        assert model["error"] < 0.03  # the standard error of Spearman's ρ of 64 filters is 0.02
+        assert model["error"] < 0.03  # Spearman's ρ of 64 filters has a standard error of 0.02
         assert model["within"] >= 3
     assert all(abs(layer["shape"] - 2) < 0.1 for layer in found["layers"].values())
 
@@ -37,7 +37,8 @@ def test_predicted_intervals_are_those_of_a_normal_pair():
 def test_differences_that_are_those_of_overlaps_are_explained_wholly():
     accuracy = {name: np.zeros(3) for name in ("l1", "l2", "gm")}
     disjoint = filter_models.explain(accuracy | {"l1": np.ones(3)})["disjoint"]
-    whole = {  # |differences| 0.1, 0.1 and 0: of the pairs of l1, which overlap least
+    # the differences are 0.1, 0.1 and 0: the pairs with l1 differ, and overlap least
+    whole = {
         "l1": np.full(3, 0.1),
         "l2": np.zeros(3),
         "gm": np.zeros(3),
@@ -74,9 +75,9 @@ def test_the_command_writes_its_page(tmp_path):
 
 
 def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
-    """Filters are drawn with replacement: for normal pairs, σ is (1 − ρ²) √(1 + ρ²/2) / √n."""
+    """For normal pairs, the standard deviation of Spearman's ρ is (1 − ρ²) √(1 + ρ²/2) / √n."""
     rng = np.random.default_rng(3)
-    sizes = rng.lognormal(0, 0.02, (400, 1))  # the spread of scales is that of the norms
+    sizes = rng.lognormal(0, 0.02, (400, 1))  # filters have different scales
     found = filter_models.layer(
         (sizes * rng.standard_normal((400, 30))).astype(np.float32), np.random.default_rng(4)
     )["measured"]
@@ -88,7 +89,7 @@ def test_the_interval_of_a_layer_is_that_of_a_bootstrap():
 
 
 def test_a_model_is_right_about_a_layer_that_lies_in_its_interval():
-    """Predicted intervals hold the first and third layer, measured ones those of no prediction."""
+    """The predicted intervals include the measured values of the first and the third layer."""
     layers = {
         str(i): {
             "measured": {"spearman": measured, "interval": [0.0, 1.0]},

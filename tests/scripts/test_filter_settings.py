@@ -1,4 +1,4 @@
-"""Settings of Table 3 on a small network: what each is, and what their filters are tested for."""
+"""Settings of Table 3 on a small network: their parts, and the tests of their filters."""
 
 import json
 import time
@@ -79,7 +79,8 @@ def test_a_random_relu_divides_negative_values_by_3_to_8(key):
 
 
 @pytest.mark.parametrize(
-    ("name", "variance"),  # 3·3·64 inputs of a filter, 3·3·32 outputs of a channel
+    # a filter has 3·3·64 inputs, and a channel has 3·3·32 outputs
+    ("name", "variance"),
     [
         ("base", 2 / 576),
         ("Kaiming uniform", 2 / 576),
@@ -108,7 +109,7 @@ def test_penalties_are_of_the_strength_that_is_named():
         np.testing.assert_allclose(found, 6 * strength, rtol=1e-6)
     ratio = settings["L2 0.01"].penalty(kernels) / settings["L2 0.001"].penalty(kernels)
     np.testing.assert_allclose(ratio, 10, rtol=1e-6)
-    # The gradient of ½ λ‖w‖² is λ w.
+    # The penalty is ½ λ‖w‖², whose gradient is λ w.
     gradient = jax.grad(lambda w: settings["L2 0.01"].penalty([w]))(kernels[0])
     np.testing.assert_allclose(gradient, 0.01 * kernels[0], rtol=1e-6)
     assert settings["L2 0"].penalty(kernels) == 0
@@ -163,7 +164,7 @@ def test_only_scaled_filters_have_small_p_values_of_the_rank_correlation():
         ("AdamW", 3e-3),
         ("RMSprop", 1e-3 / 0.1**0.5),
         ("Lion", 5e-4),
-        ("Adadelta", (1e-6 / 0.1) ** 0.5),  # the root of eps over the mean square of gradients
+        ("Adadelta", (1e-6 / 0.1) ** 0.5),  # √(eps / mean square of gradients)
     ],
 )
 def test_the_first_step_of_an_optimizer_has_its_rate(name, step):
@@ -190,7 +191,7 @@ def test_adamw_decays_a_weight_by_a_tenth_of_its_rate():
     ],
 )
 def test_rates_fall_after_the_steps_of_their_name(name, steps, ends):
-    """Gradients are 1, so the velocity of momentum 0.9 is 10 (1 − 0.9ᵗ) at step t."""
+    """All gradients are 1, so with momentum 0.9 the velocity is 10 (1 − 0.9ᵗ) at step t."""
     optimizer = filter_settings.settings()[name].optimizer(steps)
     w = jnp.zeros((), jnp.float32)
 
@@ -254,7 +255,7 @@ def test_gaussian_filters_fail_nothing_and_others_what_they_are_made_to(monkeypa
     assert filter_tests.measure(settings, digits(), 2, **options) == found
     assert runs == ["g", "u", "s"]  # the second call reads the file
     filter_tests.measure({"g": settings["g"]}, digits(), 3, **options)
-    assert runs == ["g", "u", "s", "g"]  # other numbers of networks are other results
+    assert runs == ["g", "u", "s", "g"]  # another number of networks needs a new run
 
 
 def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, capsys):
@@ -282,7 +283,7 @@ def test_the_command_writes_a_page_of_small_networks(monkeypatch, tmp_path, caps
     assert_as_recorded("runs/filter_settings", condense(results), rtol=5e-3, atol=1e-4)
     assert results["base"] == {"depth": 3, "width": 32, "steps": 300, "batch": 32}
     seconds = [part["seconds"] for part in results["settings"].values()]
-    assert results["seconds"] == pytest.approx(sum(seconds), 1e-8)  # of numbers with nine digits
+    assert results["seconds"] == pytest.approx(sum(seconds), 1e-8)  # the file has nine digits
     assert elapsed > results["seconds"] > min(seconds) > 0
     assert "Of 3 settings" in capsys.readouterr().out
     text = (tmp_path / "index.html").read_text()

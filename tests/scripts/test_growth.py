@@ -1,4 +1,4 @@
-"""Long runs need no more memory than short ones: training, and pruning again and again."""
+"""Memory does not grow during long training runs and repeated pruning."""
 
 import gc
 import os
@@ -16,11 +16,11 @@ from tests.support.small_runs import SMALL, View, compiled, random_images, train
 pytestmark = pytest.mark.slow
 PAGE, MEGABYTE = os.sysconf("SC_PAGE_SIZE"), 2**20
 STEPS, PRUNINGS = 3000, 200
-ALLOWED = 24 * MEGABYTE  # 8 kB for each step
+ALLOWED = 24 * MEGABYTE  # 8 kB for each of 3000 steps
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """The bytes of memory that this process uses."""
     gc.collect()
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
@@ -44,7 +44,7 @@ class Watch(View):
 
 @pytest.mark.usefixtures("users_jax")
 def test_memory_does_not_grow_over_three_thousand_steps(tmp_path, monkeypatch):
-    """The second and third thousand steps, with hundreds of epochs and of checkpoints."""
+    """Memory is compared after 1000 and after 3000 steps, between hundreds of checkpoints."""
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0.2)
     program = compiled(replace(SMALL, epochs=STEPS // 4), random_images())
     program.steps_per_call = 1
@@ -56,7 +56,7 @@ def test_memory_does_not_grow_over_three_thousand_steps(tmp_path, monkeypatch):
 
 @pytest.fixture
 def programs():
-    """The programs that are compiled, or read from the cache, while a test runs."""
+    """A list with an entry for each program that is compiled or read from the cache in a test."""
     found = []
 
     def listen(event, *_, **__):
@@ -70,7 +70,7 @@ def programs():
 
 @pytest.mark.parametrize("name", ["resnet, identity", "vgg"])
 def test_neither_memory_nor_programs_grow_over_two_hundred_prunings(name, programs):
-    """The last 150: batch norms are folded, and channels are scored and removed in two steps."""
+    """Memory and programs are compared over the last 150 prunings, each in two steps."""
     apply, params, x = prunable.model(name)
     memory = []
     for i in range(PRUNINGS):

@@ -1,4 +1,4 @@
-"""Streamed images: views as in the paper, batches that depend on their number."""
+"""Streamed images: the views of the paper, and batches that depend only on their number."""
 
 import contextlib
 import gc
@@ -62,7 +62,8 @@ def test_crops_are_42_and_the_same_of_the_mirror_image():
     views = imagenet.multi_scale_crops(picture, crop=224, scales=scales)
     assert len(views) == 42
     assert {view.shape for view in views} == {(224, 224, 3)}
-    # Resizing a mirror image mirrors it but for the rounding of a few bytes, so one scale is left.
+    # Only one scale is compared, without resizing, because resizing rounds a few bytes of a mirror
+    # image differently.
     mirror_crops = imagenet.ten_crops(mirrored(picture), crop=200)
     assert as_set(mirror_crops) == as_set(imagenet.ten_crops(picture, crop=200))
 
@@ -76,7 +77,8 @@ def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
 
 def test_whole_images_keep_their_shape_to_a_stride():
     (nearly_square,) = imagenet.whole_images(image(100, 102), scales=(40,))
-    assert nearly_square.shape == (40, 40, 3)  # though 32 is the nearest multiple to 40.8
+    # both sides are equal, although 40.8 is nearest to 32
+    assert nearly_square.shape == (40, 40, 3)
     for height, width in ((300, 400), (400, 300), (375, 500), (64, 640), (500, 500)):
         for shorter, view in zip(
             (224, 256), imagenet.whole_images(image(height, width), scales=(224, 256)), strict=True
@@ -132,7 +134,7 @@ def equal(some, others):
 
 
 def test_batches_depend_on_their_number(records):
-    batches = read_batches(records, 7)  # three an epoch
+    batches = read_batches(records, 7)  # an epoch has three batches
     equal(read_batches(records, 3, start=4), batches[4:])
     equal(read_batches(records, 2, workers=2), batches[:2])
     assert (read_batches(records, 1, seed=1)[0][0] != batches[0][0]).any()
@@ -141,7 +143,7 @@ def test_batches_depend_on_their_number(records):
 
 def test_no_batch_outlives_its_processes(records):
     options = {"batch_size": 8, "crop": CROP, "scales": SCALES, "seed": 0, "start": 0, "stop": 1}
-    gc.disable()  # which would free what only refers to itself, but before the end or not
+    gc.disable()  # the collector would free cycles of references at an unknown moment
     try:
         stream = imagenet.batches(records.train, **options, shard=imagenet.Shard(), workers=1)
         (references,) = [[weakref.ref(array) for array in batch] for batch in stream]
@@ -164,22 +166,23 @@ def test_an_epoch_has_no_image_twice(records):
     drawn = []
     for x, y in read_batches(records, 3):
         for crop, label in zip(x, y, strict=True):
-            assert crop.mean((0, 1)).argmax() == label  # the made images are of one colour
+            assert crop.mean((0, 1)).argmax() == label  # each made-up image has one colour
         drawn += list(y)
     counts = np.bincount(drawn, minlength=CLASSES)
     assert counts.sum() == 24
-    assert counts.max() <= 9  # of 26 images
+    assert counts.max() <= 9  # 24 of 26 images are drawn
 
 
 def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop():
     pixels = np.random.default_rng(0).integers(0, 256, (320, 256, 3), np.uint8)
-    (view,) = imagenet.center(Image.fromarray(pixels), crop=224)  # nothing is resized
+    # the shorter side is already 8/7 of the crop
+    (view,) = imagenet.center(Image.fromarray(pixels), crop=224)
     np.testing.assert_array_equal(view, pixels[48:-48, 16:-16])
-    assert imagenet.resize(Image.new("RGB", (3, 4)), 2).size == (2, 3)  # 8/3 is nearer to 3
+    assert imagenet.resize(Image.new("RGB", (3, 4)), 2).size == (2, 3)  # 8/3 is rounded to 3
 
 
 def test_every_view_of_every_image_counts_once(records):
-    """Logits that are the mean colour: what the loop over images says, whatever the shapes."""
+    """The logits are the mean colour, so a loop over images gives the expected accuracy."""
     mesh = trainer.mesh_of(2)
 
     def logits(network, x):
@@ -208,7 +211,7 @@ def test_every_view_of_every_image_counts_once(records):
 
 def test_the_top_five_are_those_with_fewer_than_five_above(records):
     def logits(network, x):
-        scores = np.arange(8, 0, -1, dtype=np.float32)  # label k has k above it
+        scores = np.arange(8, 0, -1, dtype=np.float32)  # k labels have a larger score than label k
         return x.mean((1, 2, 3))[:, None] * 0 + network * scores[None]
 
     labelled = [dict(record, label=i % 8) for i, record in enumerate(records.test)]
@@ -254,14 +257,14 @@ def encoded(kind, picture=None):
 
 
 def claims(width, height):
-    """A PNG whose header claims these sides."""
+    """A PNG whose header declares the given sides."""
     content = bytearray(encoded("PNG"))
     content[16:24] = struct.pack(">II", width, height)
     content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
     return bytes(content)
 
 
-@pytest.mark.filterwarnings("ignore")  # of Pillow, of large images
+@pytest.mark.filterwarnings("ignore")  # Pillow warns of large images
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP"])
 def test_a_damaged_image_of_any_format_is_decoded_or_refused_in_a_sentence(kind):
     original, rng = encoded(kind), np.random.default_rng(0)
@@ -301,7 +304,7 @@ def test_an_image_that_would_fill_the_memory_is_none(content, said):
 
 
 def test_a_record_that_cannot_be_read_is_named_by_split_and_number():
-    """In training and in validation."""
+    """The test reads bad records in training and in validation."""
     good = {"image": encoded("PNG"), "label": 1}
     for bad in ({"image": b"", "label": 1}, {"image": good["image"], "label": None}):
         records = [good, bad]

@@ -1,4 +1,4 @@
-"""No random key is consumed twice in a training, from its weights to its last crops."""
+"""No random key is used twice during training, from the initial weights to the last crops."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,7 @@ def test_weights_orders_and_crops_of_a_training_have_keys_of_their_own(tmp_path)
         program = compiled(recipe, random_images())
         train_one(program, tmp_path / "run")
     use.assert_once()
-    assert use.count("permutation") == 2  # orders of the images
+    assert use.count("permutation") == 2  # the order of images in two epochs
     assert use.count("bernoulli") == 2 * program.steps * 2
 
 
@@ -41,15 +41,16 @@ def test_networks_of_a_depth_share_only_the_batch_of_their_ranks():
         for key in jax.random.split(jax.random.key(0), 2):
             depth.run(key, x, y, start="default", hl=2, steps=3)
     drawn = [key for name, key in use.keys if name == "randint"]
-    assert len(drawn) == 2 * (3 + 2)  # steps, the batch of the ranks, the images of the accuracy
-    assert len(set(drawn)) == 2 * (3 + 1)  # ranks are of the first batch
+    # three steps, the batch for ranks, and the images for the accuracy
+    assert len(drawn) == 2 * (3 + 2)
+    assert len(set(drawn)) == 2 * (3 + 1)  # ranks are measured on the first batch
     first = {key for key in drawn if drawn.count(key) == 2}
     use.keys = [pair for pair in dict.fromkeys(use.keys) if pair[1] not in first]
     use.assert_once()
 
 
 def test_the_floor_of_every_epoch_is_of_other_batches(monkeypatch):
-    """The keys by which batches are drawn, of the untrained network and after each epoch."""
+    """The keys of further batches differ for the untrained network and after each epoch."""
     keys = []
 
     class Follower:

@@ -1,4 +1,4 @@
-"""Facts of decoders that a configuration leaves out or says in several ways, by hand."""
+"""Properties of decoders that a `config.json` leaves out or can state in several ways."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ def parsed(family, **changes):
 
 
 def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
-    """Of a configuration that is written and parsed again."""
+    """The configuration is also written and parsed again."""
     config = {"model_type": "gemma2", **SIZES, "sliding_window": 5}
     model = parse(config)
     selection = removal.whole(model)._replace(layers=np.array([1, 3, 4]))
@@ -34,7 +34,7 @@ def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
 
 @pytest.mark.parametrize(
     ("family", "changes", "sliding"),
-    [  # which of seven layers have a window of five positions
+    [  # the last value: the layers, of seven, that have a sliding window
         ("llama", {"sliding_window": 5}, []),
         ("mistral", {"sliding_window": 5}, range(7)),
         ("mistral", {"sliding_window": None}, []),
@@ -43,10 +43,12 @@ def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
             {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 4},
             [4, 5, 6],
         ),
-        ("qwen2", {"sliding_window": 5, "use_sliding_window": True}, []),  # from layer 28 on
+        # by default, windows begin at layer 28
+        ("qwen2", {"sliding_window": 5, "use_sliding_window": True}, []),
         ("qwen3", {"sliding_window": 5, "max_window_layers": 0}, []),
         ("gemma2", {"sliding_window": 5}, [0, 2, 4, 6]),
-        ("gemma3_text", {"sliding_window": 5}, [0, 1, 2, 3, 4, 6]),  # every sixth sees all
+        # every sixth layer attends to all positions
+        ("gemma3_text", {"sliding_window": 5}, [0, 1, 2, 3, 4, 6]),
         ("gemma3_text", {"sliding_window": 5, "sliding_window_pattern": 3}, [0, 1, 3, 4, 6]),
         (
             "gemma3_text",
@@ -96,7 +98,7 @@ def test_what_a_configuration_leaves_out_has_the_value_of_its_family():
     ],
 )
 def test_positions_turn_by_powers_of_the_base(family, changes, base):
-    """Pairs of a head of eight turn by 1, b^(−1/4), b^(−1/2) and b^(−3/4)."""
+    """For head width 8 and base b, the four angles are 1, b^(−1/4), b^(−1/2) and b^(−3/4)."""
     found = parsed(family, head_dim=8, **changes).rates
     for rates in found:
         np.testing.assert_allclose(rates, [1, base**-0.25, base**-0.5, base**-0.75], rtol=1e-12)
@@ -122,7 +124,10 @@ def test_sliding_layers_of_gemma_3_have_a_base_of_their_own():
 
 
 def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
-    """Of wavelengths below 32/4 nothing, above 32/1 eight times, and between by their share."""
+    """Rates of wavelengths above 32 are divided by 8, and rates below 32/4 do not change.
+
+    Between 32/4 and 32, the rate is interpolated.
+    """
     rope = {
         "rope_type": "llama3",
         "rope_theta": 10_000.0,
@@ -142,7 +147,7 @@ def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
             smooth = (32 / wave - 1) / (4 - 1)
             expected = (1 - smooth) * plain / 8 + smooth * plain
         assert rate == pytest.approx(expected)
-    rates = np.array(architecture.frequencies(rope | {"rope_theta": 16.0}, 8))  # 1, ½, ¼ and ⅛
+    rates = np.array(architecture.frequencies(rope | {"rope_theta": 16.0}, 8))  # rates 1, ½, ¼, ⅛
     turns = np.array([0.5, 0.25, 0.125]) * 32 / (2 * math.pi)
     share = np.clip((turns - 1) / 3, 0, 1)
     assert 0 < share[0] < 1

@@ -1,4 +1,4 @@
-"""Which units of a language model remain, and the kernels that are solved for the others."""
+"""The units of a language model that remain, and the kernels that are fitted for them."""
 
 import itertools
 from dataclasses import replace
@@ -33,7 +33,7 @@ from tests.support.recorded import assert_as_recorded
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """As the command runs."""
+    """Use JAX's settings of the command."""
 
 
 def model_of(folder, family="qwen3", change=lambda weights: weights, **sizes: Any):
@@ -44,7 +44,7 @@ def model_of(folder, family="qwen3", change=lambda weights: weights, **sizes: An
 
 
 def missed(w, x, j):
-    """Σ ‖W x − W' x'‖² of the best W' without inputs j, by NumPy's least squares."""
+    """The least error Σ ‖W x − W' x'‖² without the inputs j, by NumPy's least squares."""
     rest = np.delete(x, j, 1)
     solution, *_ = np.linalg.lstsq(rest, x @ w.T, rcond=None)
     return np.sum(np.square(rest @ solution - x @ w.T))
@@ -62,7 +62,7 @@ def test_the_rise_of_a_unit_is_what_least_squares_misses_without_it(width):
 def test_a_copy_costs_nothing_and_is_removed_before_all_others():
     rng = np.random.default_rng(0)
     x, w = rng.normal(size=(200, 12)), rng.normal(size=(5, 12))
-    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by size alone, both channels would remain
+    x[:, 8], w[:, [3, 8]] = x[:, 3], 10.0  # by magnitude, both channels would remain
     remaining = scores.reconstruction(w, x.T @ x, 1, 11)
     assert len(set(range(12)) - set(remaining)) == 1
     assert len({3, 8} & set(remaining)) == 1
@@ -70,7 +70,7 @@ def test_a_copy_costs_nothing_and_is_removed_before_all_others():
 
 
 def test_many_units_are_removed_in_rounds_that_see_each_other():
-    """Each of ten pairs is a copy: the greedy choice takes one of every pair, never both."""
+    """The units are ten pairs of copies. The choice removes at most one unit of each pair."""
     rng = np.random.default_rng(1)
     x = np.repeat(rng.normal(size=(400, 10)), 2, axis=1)
     remaining = scores.reconstruction(rng.normal(size=(30, 20)), x.T @ x, 1, 18)
@@ -159,7 +159,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
         kind = "experts" if family == "mixtral" else "intermediate"
         for given in ({}, {"layers": 3}, {"heads": 8, kind: getattr(whole, kind) - 2}):
             if family == "gpt2" and "heads" in given:
-                continue  # nothing is left to remove
+                continue  # for GPT-2, an option has fixed all removable units
             counts = budget.choose(model.architecture, tensors, replace(wanted, **given))
             own = f"{share} {round_to} {given} {' '.join(units)}"
             found[own] = [*counts, removal.parameters(model.architecture, tensors, counts)]
@@ -167,7 +167,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
 
 
 def copies(weights):
-    """The second half of all intermediate units and key-value heads repeat the first."""
+    """The second half of all intermediate units and key-value heads is a copy of the first half."""
     for name, array in weights.items():
         if any(part in name for part in ("up_proj", "gate_proj", "q_proj", "k_proj", "v_proj")):
             array[len(array) // 2 :] = array[: len(array) // 2]
@@ -178,7 +178,7 @@ SIZES = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size"
 
 
 def with_one_large_column(weights):
-    """Layers hardly write to the hidden unit 5, and the embedding does most of all."""
+    """For channel 5, the weights of layers are almost zero, and the embedding is very large."""
     for name, array in weights.items():
         axis = {"o_proj": 0, "down_proj": 0}.get(name.split(".")[-2], -1)
         if array.ndim == 2:
@@ -204,18 +204,19 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
     counts = Counts(3, 1, 8, 24)
     chosen = choice.choose(model, counts, "reconstruction", text, 0, lambda _: None)
     for remaining in chosen.selection.intermediate:
-        assert sorted(remaining % 8) == list(range(8))  # one of each pair
+        assert sorted(remaining % 8) == list(range(8))  # one unit of each pair of copies
     plan = cutting.plan(model, chosen.selection, text, repaired=True)
     found = {}
     assert len(dict(cutting.arrays(plan, found, lambda _: None))) == len(model.tensors)
     assert chosen.perplexity is not None
     whole, cut, repaired = chosen.perplexity.value, found["cut"].value, found["repaired"].value
-    assert abs(repaired / whole - 1) < 2e-3  # the ridge draws towards the cut kernel
+    # not exact, because the ridge pulls towards the cut kernel
+    assert abs(repaired / whole - 1) < 2e-3
     assert abs(cut / whole - 1) > 10 * abs(repaired / whole - 1)
 
 
 def channel_copies(weights):
-    """The last four channels of the stream repeat the first; the logits do not read them."""
+    """The last four channels of the stream are copies of the first, and logits do not read them."""
     for name, array in weights.items():
         if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
             axis = int("embed" in name)
@@ -244,7 +245,7 @@ EXPERTS: dict[str, Any] = {"hidden_size": 12, "num_hidden_layers": 2, "sliding_w
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_an_expert_is_worth_its_weight_times_the_norm_of_its_output(family, tmp_path):
-    """By one token after the other, in float64."""
+    """The expected value comes from a loop over tokens in float64."""
     sizes = EXPERTS | {"num_local_experts": 4} if family == "mixtral" else EXPERTS
     model = model_of(tmp_path / "model", family, num_experts_per_tok=2, **sizes)
     whole = model.architecture
@@ -266,7 +267,7 @@ def test_an_expert_is_worth_its_weight_times_the_norm_of_its_output(family, tmp_
 
 @pytest.mark.parametrize("family", ["mixtral", "qwen3_moe"])
 def test_the_least_experts_are_removed_and_the_others_take_over(family, tmp_path):
-    """The first expert of a layer writes almost nothing, so that it is removed first."""
+    """The output of each layer's first expert is almost zero, so this expert is removed."""
     name = "num_local_experts" if family == "mixtral" else "num_experts"
     sizes = EXPERTS | {name: 4, "num_experts_per_tok": 2}
     model = model_of(tmp_path / "model", family, first_expert_is_weak, **sizes)
@@ -297,7 +298,7 @@ def test_the_least_experts_are_removed_and_the_others_take_over(family, tmp_path
 def test_experts_of_the_largest_weights_remain_by_magnitude_and_the_most_used_on_text(
     score, has_text, expected
 ):
-    """The experts with the largest weights are those that the text uses least."""
+    """The experts with the largest weights are the experts with the least use on the text."""
     name = next(n for n, axes in scores.AXES.items() if "experts" in axes)
     shape = [4 if axis == "experts" else 3 for axis in scores.AXES[name]]
     weight = np.ones(shape)
@@ -317,7 +318,7 @@ def first_expert_is_weak(weights):
 
 
 def test_the_repair_of_experts_is_that_of_least_squares_on_what_the_others_leave(tmp_path):
-    """One expert in all: the down projection of a perceptron, whose weight is 1."""
+    """With a single expert, of weight 1, the repair is a least-squares fit of one projection."""
     sizes = EXPERTS | {"num_local_experts": 1, "num_experts_per_tok": 1, "intermediate_size": 8}
     model = model_of(tmp_path / "model", "mixtral", **sizes)
     p, rng = model.layer(0), np.random.default_rng(0)
@@ -350,7 +351,7 @@ def first_layer_is_weak(weights):
 
 
 def outputs(architecture, params, text):
-    """The logits of held-out sequences."""
+    """The logits of the held-out sequences."""
     return np.asarray(training.forward(architecture, params, jnp.asarray(text.held_out)))
 
 
@@ -423,7 +424,7 @@ def test_a_budget_that_is_the_size_of_a_model_takes_this_model(tmp_path):
 
 
 def test_the_scores_of_the_stream_are_sums_over_its_readers_times_norms():
-    """Norms over tokens, and not their squares; each reader has those of the norm before it."""
+    """Scores use norms over tokens, not squares, and each projection uses its own input's norms."""
     q, up = np.array([[1.0, -2.0], [3.0, 0.0]]), np.array([[0.5, 4.0]])
     p = {"self_attn.q_proj.weight": q, "mlp.up_proj.weight": up}
     squares = {
@@ -465,7 +466,7 @@ def test_a_budget_of_bytes_is_met_by_the_largest_of_the_candidates(tmp_path):
     wanted = Wanted(round_to=1)
     found = compiled_budget.largest(model, wanted, 9e9 + 3, cost)
     assert found == whole._replace(intermediate=9, groups=2)
-    assert len(seen) == len(set(seen)) < 8  # by bisection of some 16
+    assert len(seen) == len(set(seen)) < 8  # bisection tries only a few of about 16 candidates
     with pytest.raises(
         InputError, match=r"got 0\.5 GB, and the model with the fewest .* moves 1 GB$"
     ):
@@ -529,20 +530,20 @@ WIDE_GPT2 = {"n_embd": 256, "n_inner": 1024, "n_head": 4, "n_layer": 2}
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "mixtral"])
 def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
-    pytest.importorskip("libtpu")  # in an environment of `make bench-compiled`
+    pytest.importorskip("libtpu")  # which `make bench-compiled` installs
     folder = tmp_path / "model"
     model = model_of(folder, family, **WIDE_GPT2 if family == "gpt2" else WIDE)
     whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)
     assert compiled_budget.choose(folder, wanted, 16) == whole
     size = removal.parameters(model.architecture, model.tensors, whole)
-    limit = 1.4e-9 * size  # of two bytes each
+    limit = 1.4e-9 * size  # a parameter has two bytes
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
     assert 0.3 * size < smaller < size
 
 
 def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):
-    """The repair aims at the stream of the whole model, which the removed layer has changed."""
+    """The repair fits later layers to the stream of the whole model, with the removed layer."""
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 48}
     model = model_of(tmp_path / "model", "qwen2", **sizes)
     numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)

@@ -1,4 +1,4 @@
-"""Decoders, whole and smaller, beside one written in NumPy for one position after the other."""
+"""Whole and smaller decoders, compared with a decoder in NumPy that loops over positions."""
 
 import dataclasses
 from pathlib import Path
@@ -17,7 +17,7 @@ TOKENS = 11
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """As the command runs."""
+    """Use JAX's settings of the command."""
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -54,7 +54,7 @@ def test_a_smaller_folder_gives_the_logits_of_zeros_at_removed_units(family, see
 
 
 def test_the_width_of_a_norm_moves_into_its_weight_and_epsilon():
-    """Worked out by hand: d = 4, k = 1, so that √(d/k) = 2."""
+    """Computed by hand: the width decreases from d = 4 to k = 1, so √(d/k) = 2."""
     config = language_models.random_config("gemma2", np.random.default_rng(0))
     model = dataclasses.replace(parse(config), hidden=4, eps=0.5)
     weight = np.array([3.0], np.float32)

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face's format: what is read, written and refused."""
+"""Folders in Hugging Face's format: reading, writing, and invalid files."""
 
 import json
 
@@ -47,7 +47,7 @@ def test_the_library_of_the_format_reads_shards_that_are_written_as_they_come(tm
     assert folders.write(tmp_path, iter(arrays.items()), shard_bytes=12) == 16
     index = json.loads((tmp_path / folders.INDEX).read_text(encoding="utf-8"))
     first, second = (f"model-0000{i}-of-00003.safetensors" for i in (1, 2))
-    assert index["weight_map"]["a"] == first  # each shard is at least as large as it should be
+    assert index["weight_map"]["a"] == first  # a shard ends after it exceeds 12 bytes
     assert index["weight_map"]["b"] == index["weight_map"]["c"] == second
     assert index["metadata"] == {"total_parameters": 16, "total_size": 24 + 10 + 8 + 4}
     found = {}
@@ -139,7 +139,7 @@ def test_readers_see_the_configuration_last_and_a_model_may_be_replaced(tmp_path
     [((0, 2), "has 2 experts, with numbers up to 2 and 1 shapes"), ((0, 1), None)],
 )
 def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
-    """Numbers from 0 without a gap, whatever the order in the file."""
+    """Numbers must begin at 0 without a gap, in any order in the file."""
     arrays = {i: np.full((2, 3), i + 1.0, np.float32) for i in reversed(numbers)}
     files = {f"layers.0.block_sparse_moe.experts.{i}.w2.weight": a for i, a in arrays.items()}
     library.save_file({f"model.{name}": a for name, a in files.items()}, tmp_path / folders.SINGLE)
@@ -153,7 +153,10 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
 
 
 def test_a_header_may_be_followed_by_nothing_and_a_folder_name_in_an_index_is_left_out(tmp_path):
-    """The name of a shard in an index is the name of a file beside the index."""
+    """A shard is the file with its name beside the index.
+
+    Folders in the index's path are ignored.
+    """
     library.save_file({"a": np.zeros((0, 3), np.float32)}, tmp_path / "x.safetensors")
     index = {"weight_map": {"a": "elsewhere/x.safetensors"}}
     (tmp_path / folders.INDEX).write_text(json.dumps(index), encoding="utf-8")

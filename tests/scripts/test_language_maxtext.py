@@ -1,4 +1,4 @@
-"""The checkpoint for MaxText: names and shapes of its sources, and what their products give."""
+"""The checkpoint for MaxText: names and shapes as in MaxText's sources, and equal products."""
 
 import json
 from typing import Any
@@ -32,11 +32,11 @@ OF_QWEN3 = [f"decoder-layers-self_attention-{x}_norm-scale" for x in ("key", "qu
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """As the command runs."""
+    """Use JAX's settings of the command."""
 
 
 def written(tmp_path, family, **changes):
-    """The tree on disk, by names joined with hyphens, the configuration and the weights."""
+    """The written tree by hyphenated names, the configuration and the weights."""
     rng = np.random.default_rng(0)
     config = language_models.random_config(family, rng) | PLAIN | changes
     weights = language_models.random_weights(config, rng)
@@ -78,7 +78,7 @@ def test_names_are_those_of_its_sources_and_products_those_of_our_kernels(family
 @pytest.mark.parametrize("newer", [False, True])
 @pytest.mark.parametrize("family", ["qwen2", "qwen3"])
 def test_settings_are_those_of_the_configuration(family, newer, tmp_path):
-    """In release 5, positions have an entry of their own in the configuration."""
+    """In release 5 of `transformers`, the configuration has an entry for rotary positions."""
     changes: dict[str, Any] = {"rope_theta": 300.0, "tie_word_embeddings": newer}
     if newer:
         changes |= {"rope_theta": None, "rope_parameters": {"rope_theta": 700.0}}

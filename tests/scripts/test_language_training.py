@@ -1,4 +1,4 @@
-"""Language models: their optimizer, their text and their measurements, in NumPy."""
+"""Language models: optimizer, text and measurements, compared with NumPy."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +43,7 @@ MODEL = parse(TINY)
 
 
 def test_adam_has_a_clipped_gradient_a_warm_up_and_decays_kernels_alone():
-    """Over 40 steps, two of which warm up; gradients are small, then larger than 1."""
+    """Two of 40 steps are warm-up; norms of gradients are first small, and later larger than 1."""
     steps, rate = 40, 0.3
     optimizer = training.make_optimizer(rate, steps)
     w = {"kernel": np.array([[1.0, -2.0]]), "norm": np.array([3.0])}
@@ -81,7 +81,7 @@ def test_kernels_into_the_stream_start_smaller_and_no_two_alike():
             np.testing.assert_array_equal(p, 1)
     for name, p in kernels.items():
         into = name.endswith(("o_proj.weight", "down_proj.weight"))
-        deviation = 0.02 / 6**0.5 if into else 0.02  # two kernels of three layers
+        deviation = 0.02 / 6**0.5 if into else 0.02  # each of three layers has two such kernels
         assert p.std() == pytest.approx(deviation, rel=0.15), name
     firsts = [float(p.ravel()[0]) / float(p.std()) for p in kernels.values()]
     assert len(set(np.round(firsts, 4))) == len(firsts)
@@ -89,7 +89,7 @@ def test_kernels_into_the_stream_start_smaller_and_no_two_alike():
 
 @pytest.fixture(scope="module")
 def tiny():
-    """Weights of a tiny model whose norms are not 1, and sequences of eleven letters."""
+    """Random weights of a tiny model, also for norms, and sequences of eleven kinds of tokens."""
     rng = np.random.default_rng(0)
     weights = {
         name: (rng.normal(size=shape) * 0.4 + (len(shape) == 1)).astype(np.float32)
@@ -99,7 +99,7 @@ def tiny():
 
 
 def losses_by_hand(weights, sequences):
-    """The mean cross entropy of each sequence, token after token in NumPy."""
+    """The mean cross entropy of each sequence, by a loop over tokens in NumPy."""
     found = []
     for row in sequences:
         logits = language_models.logits(TINY, weights, list(row[:-1]))
@@ -110,7 +110,7 @@ def losses_by_hand(weights, sequences):
 
 def test_perplexity_is_over_all_sequences_of_which_the_last_part_is_smaller(tiny):
     weights, sequences = tiny
-    losses = losses_by_hand(weights, sequences)  # eight at a time, and three
+    losses = losses_by_hand(weights, sequences)  # eleven sequences: eight, and then three
     found = training.perplexity(MODEL, weights, sequences)
     assert found == pytest.approx(np.exp(losses.mean()), rel=1e-4)
     loss = training.loss(MODEL, weights, jnp.asarray(sequences[:3]))
@@ -131,7 +131,7 @@ def test_a_step_has_the_loss_before_it_and_moves_every_array(tiny):
 
 
 def test_a_perplexity_has_the_error_of_its_sequences():
-    """Of a model without layers: the stream is normalized, and multiplied by the head."""
+    """After the layers, the stream is normalized and multiplied by the kernel of the head."""
     rng = np.random.default_rng(1)
     x, head = rng.normal(3, 2, (3, 5, 16)), rng.normal(size=(11, 16))
     norm, tokens = rng.normal(2, 1, 16), rng.integers(0, 11, (3, 5))
@@ -142,7 +142,7 @@ def test_a_perplexity_has_the_error_of_its_sequences():
     picked = np.take_along_axis(logits, tokens[..., None], 2)[..., 0]
     losses = (logsumexp(logits, axis=2) - picked).mean(1)
     assert found.value == pytest.approx(np.exp(losses.mean()), rel=1e-4)
-    # the derivative of exp is exp: the error of the mean loss, times the perplexity
+    # the standard error of exp(loss) is the error of the mean loss times the perplexity
     stderr = np.exp(losses.mean()) * losses.std(ddof=1) / 3**0.5
     assert found.stderr == pytest.approx(stderr, rel=1e-3)
     assert np.isnan(streams.perplexity(MODEL, ends, x[:1].astype(np.float32), tokens[:1]).stderr)
@@ -213,7 +213,8 @@ def test_text_of_a_comparison_depends_on_the_seed_and_held_out_text_does_not(mon
     assert first.calibration.max() < 200 <= first.held_out.min()
     parts = [comparison.part_of_epoch(given, seed) for seed in (0, 1)]
     assert (parts[0] != parts[1]).any()
-    assert [len(np.unique(part[:, 0])) for part in parts] == [20, 20]  # half of 40 pieces
+    # half of 40 pieces, each once
+    assert [len(np.unique(part[:, 0])) for part in parts] == [20, 20]
 
 
 def test_batches_are_of_four_in_an_order_of_the_seed():
@@ -235,7 +236,7 @@ def test_values_of_seeds_have_their_error():
 
 
 def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkeypatch):
-    """Perplexities are made up of seeds and sizes; the whole model is measured once."""
+    """The made-up perplexities depend on seed and size. The whole model is measured once."""
     rng = np.random.default_rng(2)
     config = language_models.random_config("qwen3", rng) | TINY
     weights = language_models.random_weights(config, rng)
@@ -273,7 +274,7 @@ def test_a_comparison_has_a_row_for_each_share_score_and_repair(tmp_path, monkey
 
 
 def test_a_budget_of_bytes_takes_the_largest_candidate_within_it(tmp_path):
-    """By looking at all candidates, at a cost that is made up."""
+    """The expected candidate comes from a search over all candidates, with a made-up cost."""
     rng = np.random.default_rng(2)
     config = language_models.random_config("qwen3", rng) | TINY | {"intermediate_size": 96}
     folder = language_models.write(
@@ -323,7 +324,10 @@ def test_an_influence_is_one_minus_the_mean_cosine_over_tokens():
 
 
 def test_by_magnitude_every_layer_keeps_its_own_largest_units(tmp_path):
-    """Sums of squares over all weights of a unit, by hand; hidden units are one for all layers."""
+    """The expected units have the largest sums of squared weights, computed by hand.
+
+    The channels of the stream that remain are the same in all layers.
+    """
     rng = np.random.default_rng(2)
     config = language_models.random_config("qwen3", rng) | TINY
     weights = language_models.random_weights(config, rng)
@@ -382,7 +386,10 @@ def test_random_units_depend_on_the_seed_and_differ_between_layers(tmp_path):
 
 
 def test_the_ridge_is_the_one_with_the_least_error_on_held_out_sequences():
-    """For several noises, by augmented rows and NumPy's least squares; all ridges are chosen."""
+    """NumPy's least squares with additional rows gives the expected fit, for several noises.
+
+    In some case, each ridge is chosen.
+    """
     rng, chosen = np.random.default_rng(4), set()
     for noise in (0.0, 0.5, 1.0, 3.0):
         for _ in range(6):

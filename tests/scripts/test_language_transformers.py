@@ -1,4 +1,4 @@
-"""Folders of smaller language models as stock `transformers` loads them.
+"""Unchanged `transformers` loads folders of smaller language models.
 
 pip install -e '.[language]'
 python -m pytest -m slow tests/scripts/test_language_transformers.py
@@ -23,7 +23,7 @@ CONFIGS = 50
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """As the command runs."""
+    """Use JAX's settings of the command."""
 
 
 def theirs(folder, sequence, removed=()):
@@ -31,7 +31,7 @@ def theirs(folder, sequence, removed=()):
         folder,
         dtype=torch.float32,
         attn_implementation="eager",
-        experts_implementation="eager",  # torch's grouped products demand multiples of 16 bytes
+        experts_implementation="eager",  # torch's grouped products require multiples of 16 bytes
     )
     for layer, experts in enumerate(removed):
         gate = model.model.layers[layer].mlp.gate
@@ -41,7 +41,7 @@ def theirs(folder, sequence, removed=()):
 
 
 def without_experts(removed, gate, _, output):
-    """What a router gives if no token is sent to some experts."""
+    """The result of a router that sends no token to the experts `removed`."""
     logits = output[0].clone()
     logits[:, removed] = -torch.inf
     count = min(gate.top_k, logits.shape[-1] - len(removed))
@@ -52,7 +52,7 @@ def without_experts(removed, gate, _, output):
 
 
 def check(found, theirs, exact):
-    """1e-5, or a few times what `transformers` itself is off by in float32."""
+    """Check `found`, up to 1e-5 or four times the float32 error of `transformers` itself."""
     rounding = np.abs(theirs - exact).max()
     assert rounding < 1e-3
     np.testing.assert_allclose(found, exact, rtol=0, atol=max(1e-5, 4 * rounding))
@@ -72,13 +72,13 @@ def test_transformers_gives_a_smaller_folder_the_logits_of_zeros(family, seed, t
     zeros = smaller_language_models.masked(config, weights, model.architecture, selection)
     masked = language_models.write(tmp_path / "zeros", *zeros)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside these libraries are not ours
+        warnings.simplefilter("ignore")  # deprecations inside these libraries
         whole, small = (theirs(path, sequence) for path in (folder, out))
         expected = theirs(masked, sequence, zeros[0].get("removed_experts", ()))
     ours = smaller_language_models.ours(folder, sequence)
     check(ours, whole, language_models.logits(config, weights, list(sequence)))
     exact = language_models.logits(*zeros, list(sequence))
-    assert np.ptp(exact, axis=-1).min() > 0.1  # a wrong program would be seen
+    assert np.ptp(exact, axis=-1).min() > 0.1  # logits differ enough to show a wrong program
     check(small, expected, exact)
 
 

@@ -1,4 +1,4 @@
-"""Loaders: which batch a step has, and when worker processes begin and end."""
+"""Loaders: the batch of each step, and the start and end of worker processes."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +25,7 @@ def mesh():
 
 @pytest.fixture
 def streaming(mesh, monkeypatch):
-    """A loader of 11 records in batches of 4, and the streams that it has begun."""
+    """A loader of 11 records in batches of 4, and a list of the streams that the loader opens."""
     begun: list[Any] = []
 
     def batches(records, *, seed, start, **options):
@@ -46,7 +46,7 @@ def streaming(mesh, monkeypatch):
 
 
 def numbers(loader, stream, count):
-    """The numbers of the next batches."""
+    """The numbers of the next `count` batches."""
     return [int(loader.device_batch(stream)[0][0, 0, 0, 0]) for _ in range(count)]
 
 
@@ -65,7 +65,7 @@ def test_a_stream_continues_while_batches_follow_each_other(streaming):
     assert (loader.count, loader.classes, loader.shape) == (11, 5, (6, 6, 3))
     stream = loader.epoch(jnp.int32(7), 0, 0)
     assert numbers(loader, stream, 2) == [0, 1]
-    again = loader.epoch(jnp.int32(7), 1, 0)  # the next epoch; an epoch has two steps
+    again = loader.epoch(jnp.int32(7), 1, 0)  # the next epoch, because an epoch has two steps
     assert again is stream
     assert numbers(loader, again, 1) == [2]
     ((stream,),) = [begun]
@@ -177,7 +177,7 @@ def test_crops_are_where_they_were_drawn_and_flips_mirror_columns():
     x = np.asarray(x)
     np.testing.assert_array_equal(found[0], x[0, :, ::-1])  # offset 4 is the middle
     expected = np.zeros((3, 5, 1))
-    expected[1:, :3] = x[1, :2, 2:]  # a row down, two columns to the left
+    expected[1:, :3] = x[1, :2, 2:]  # moved one row down and two columns left
     np.testing.assert_array_equal(found[1], expected)
 
 

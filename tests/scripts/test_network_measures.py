@@ -1,4 +1,4 @@
-"""What the report's results are made of."""
+"""The measurements in the results of the report."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -51,7 +51,8 @@ def test_a_report_has_the_rates_of_its_recipe_and_the_range_of_alpha():
     recipe = Recipe(epochs=4, learning_rate=0.1, drops=(0.25, 0.75), drop_factor=5.0)
 
     def history(accuracy):
-        accuracies = np.array([0.1, 0.2, 0.9, accuracy])  # the last epoch counts, not the best
+        # the last epoch counts, not the best epoch
+        accuracies = np.array([0.1, 0.2, 0.9, accuracy])
         return paired_runs.History(np.arange(4.0), accuracies, np.zeros(0), np.zeros(0))
 
     alpha = nnx.State({"norm": nnx.State({"alpha": nnx.Param(jnp.array([0.2, 1.5, -0.5, 0.9]))})})
@@ -79,7 +80,8 @@ def test_a_masked_channel_of_a_block_is_absent(network):
     state, logits = network
     keep = ~np.isin(np.arange(32), [3, 17])
     masked = networks.mask_filters(state, {"blocks.1.conv1": keep})
-    # Absent for the only layer that reads the channel: as if its kernel did not see it.
+    # The masked channel has no effect, like a zero in the kernel of the only layer that reads the
+    # channel.
     flat = [
         (path, leaf.replace(leaf[...].at[:, :, ~keep].set(0)))
         if path == ("blocks", 1, "conv2", "kernel")
@@ -110,7 +112,7 @@ def test_masking_nothing_changes_nothing_and_masking_keeps_the_original(network)
 @jax.enable_x64(False)
 @jax.numpy_dtype_promotion("standard")
 def test_all_networks_of_a_report_are_as_recorded(monkeypatch):
-    """Two untrained networks of each normalization, with histories of random numbers."""
+    """The networks are two untrained networks of each normalization, with random histories."""
     monkeypatch.setattr(paired_runs, "PROBE", 9)
     rng, names = np.random.default_rng(0), ("batch_norm", "unitized")
     recipe = Recipe(model="preact8", epochs=5, learning_rate=0.2, drops=(0.3, 0.7))
@@ -123,7 +125,7 @@ def test_all_networks_of_a_report_are_as_recorded(monkeypatch):
         for path, leaf in nnx.to_flat_state(state.params):
             if path[-1] == "alpha":
                 leaf[...] += jnp.float32(rng.uniform(0.7 * i - 0.1, 0.7 * i + 0.6))
-    shapes = (5,), (5,), (6, 4, 3), (5, 3)  # losses, accuracies, moments and distances of epochs
+    shapes = (5,), (5,), (6, 4, 3), (5, 3)  # losses, accuracies, moments, distances
     histories = {
         name: [paired_runs.History(*(rng.normal(i, 1, s) for s in shapes)) for i in range(2)]
         for name in names
@@ -139,7 +141,7 @@ def test_all_networks_of_a_report_are_as_recorded(monkeypatch):
 
 
 def test_every_pair_of_criteria_and_every_masked_network_of_a_report_is_measured(network):
-    """The accuracy is made up: the share of the filters of all convolutions that are left."""
+    """The made-up accuracy is the share of the filters of all convolutions that remain."""
     states, done = [network[0]] * 2, []
 
     def share(state):
@@ -168,7 +170,7 @@ def test_every_pair_of_criteria_and_every_masked_network_of_a_report_is_measured
 
 
 def test_the_plane_of_the_odd_point_is_that_of_the_largest_variance():
-    """Spreads 5, 2 and ½ along three axes, far from the origin."""
+    """Points with spreads 5, 2 and ½ along three axes, around a center far from the origin."""
     rng = np.random.default_rng(0)
     axes, _ = np.linalg.qr(rng.normal(size=(7, 7)))
     spread = rng.normal(size=(40, 3))
@@ -198,7 +200,7 @@ def test_odd_points_are_as_recorded(monkeypatch):
 def test_a_point_is_odd_at_half_its_limit_at_a_right_angle_to_a_cluster(
     norm_ratio, angle, spread, is_odd, monkeypatch, key
 ):
-    """The limit of the ratio of norms is n − 1, here 7; the cluster is narrow."""
+    """For n = 8 samples, the limit of the ratio of norms is n − 1 = 7."""
     for name, size in (("POINTS", 8), ("WIDTH", 6), ("DEPTH", 2)):
         monkeypatch.setattr(odd_point, name, size)
 
@@ -219,21 +221,21 @@ def test_moments_are_quartiles_over_channels_and_seeds():
     in_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
     assert moments["unitized"]["var"]["median"][2] == np.median(in_epoch)
     assert moments["unitized"]["var"]["low"][2] == np.quantile(in_epoch, 0.25)
-    # After a quarter of the epochs, every entry still changes by 12 in an epoch.
+    # also after the first quarter of the epochs, every entry changes by 12 in an epoch
     assert moments["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
     assert moments["change"]["kurtosis"]["difference"]["mean"] == 0
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_change_of_a_moment_counts_the_last_epoch_of_a_short_training(epochs):
-    """From entry to entry 1, then 4: of two epochs the second alone is after the first quarter."""
+    """The changes are 1 and 4. With two epochs, only the second is after the first quarter."""
     values = np.array([0.0, 1.0, 5.0])[: epochs + 1, None, None] * np.ones((epochs + 1, 4, 3))
     runs = [paired_runs.History(np.zeros(epochs), np.zeros(epochs), values, np.zeros((epochs, 3)))]
     change = networks.moments({"batch_norm": runs, "unitized": runs})["change"]
     assert change["kurtosis"]["unitized"]["values"] == [{1: 1, 2: 4}[epochs]]
     down = [run._replace(moments=-values) for run in runs]
     fallen = networks.moments({"batch_norm": runs, "unitized": down})["change"]
-    assert fallen == change  # of either sign
+    assert fallen == change  # a change counts without its sign
 
 
 def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypatch, tmp_path):
@@ -267,7 +269,7 @@ def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypa
 
 
 def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
-    """Stages advance by what `units` expects; training, left out here, by its epochs."""
+    """All stages advance by `units` in total; the epochs of training, left out here, are added."""
     moved, seeds = [], 3
 
     class Stages:
@@ -303,7 +305,7 @@ def test_every_field_of_a_recipe_decides_the_folder_of_a_report_s_checkpoints(tm
 
 
 def test_a_channel_without_a_moment_is_left_out_of_the_quartiles():
-    """Of seeds and channels together: here 5 of 6 numbers of each moment."""
+    """Quartiles are over seeds and channels, here over 5 of 6 values of each moment."""
     runs = 3 + np.arange(24.0).reshape(2, 1, 4, 3) ** 2
     runs[1, 0, :, 1] = np.nan
     found = networks._quartiles(runs)

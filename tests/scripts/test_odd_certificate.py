@@ -1,4 +1,4 @@
-"""Certificates of odd states beside double precision, which shares nothing with them."""
+"""Certificates of odd states, compared with results in double precision by independent code."""
 
 import math
 
@@ -77,7 +77,7 @@ def test_functions_are_those_of_jax_with_their_derivatives(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_trapezoidal_rule_has_fifty_digits(sign):
-    """Of the widest variable that 30 samples have, beside adaptive quadrature."""
+    """The integral over the widest variable for 30 samples is compared with adaptive quadrature."""
     with mpmath.workdps(DIGITS):
         value, slope, curvature = smooth_functions()["softplus"]
         odd = mpmath.sqrt(29)

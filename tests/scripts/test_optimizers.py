@@ -117,7 +117,7 @@ def test_optimizers_are_found_by_what_they_need():
     assert not known & {"lbfgs", "rprop", "sm3", "scale_by_learning_rate"}
 
 
-# `noisy_sgd` steps at random.
+# `noisy_sgd` is left out, because its steps are random.
 @pytest.mark.parametrize("name", ["nesterov", *sorted({*known_optimizers()} - {"noisy_sgd"})])
 def test_every_optimizer_takes_a_step_downwards_and_decays_kernels_alone(name):
     recipe = replace(WARM, optimizer=name, warmup=0, learning_rate=1e-3, weight_decay=0.0)

@@ -1,4 +1,4 @@
-"""Numbers on the command line have ranges, which `--help` shows and the commands hold."""
+"""Numeric options have ranges, which `--help` shows and commands enforce."""
 
 import contextlib
 import dataclasses
@@ -39,7 +39,7 @@ def default(command) -> dict[str, Any]:
 
 
 def numbers(hint, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each number in a type: the names that lead to it, and its type."""
+    """For each number inside a type: the path of names, and the number's type."""
     inner = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if inner in (int, float):
         yield path, hint
@@ -99,7 +99,7 @@ def test_a_range_has_the_ends_that_it_shows(name):
 
 
 def run(command, *args):
-    """A command with these arguments, up to what would take time."""
+    """Run a command with the given arguments, but only its checks."""
     arguments = tyro.cli(
         entry(command), args=[*args, *REQUIRED.get(command, ())], **default(command)
     )

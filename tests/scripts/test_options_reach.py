@@ -27,11 +27,11 @@ DATA = Path(__file__).parent
 
 
 class ReachedError(Exception):
-    """A command called the function that is looked at, with these arguments."""
+    """A command called the watched function; the error has the call's arguments."""
 
 
 def named(arguments):
-    """The arguments by name; in place of settings their fields."""
+    """The arguments by name; settings are replaced by their fields."""
     found: dict[str, Any] = {}
     for name, value in arguments.items():
         match value:

@@ -1,4 +1,4 @@
-"""The layers of the project's own claims, beside NumPy."""
+"""The layers of the project's own claims, compared with NumPy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Numbers, errors, units and curves on the pages, worked out by hand."""
+"""Numbers, errors, units and curves on the pages, compared with values computed by hand."""
 
 import re
 from typing import Any
@@ -99,7 +99,7 @@ def test_an_average_is_of_the_values_that_are_known():
 
 @pytest.mark.parametrize(
     ("ratio", "seeds", "said"),
-    [  # Student's t at 97.5 %: 4.303 of two degrees of freedom, 2.262 of nine, 12.7 of one
+    [  # Student's t at 97.5 % is 4.303 for two degrees of freedom, 2.262 for nine, 12.7 for one
         (4.2, 3, "less, but not significantly (t test at 5 %, 3 seeds)"),
         (4.4, 3, "significantly less (t test at 5 %, 3 seeds)"),
         (2.2, 10, "less, but not significantly (t test at 5 %, 10 seeds)"),
@@ -117,7 +117,7 @@ def test_a_difference_is_judged_by_student_s_t(ratio, seeds, said):
 
 
 def band_of(axes):
-    """The lower and the upper ends of a band, by their places."""
+    """The lower and the upper end of a band, for each x."""
     (band,) = axes.collections
     corners = np.asarray(band.get_paths()[0].vertices)
     return {x: (corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max())
@@ -125,7 +125,7 @@ def band_of(axes):
 
 
 RUNS = np.array([[1.0, 8.0, 3.0], [2.0, 4.0, 3.0], [6.0, 3.0, 3.0]])
-STDERR = np.array([7.0, 7.0, 0.0]) ** 0.5 / 3**0.5  # variances 7, 7 and 0 of three seeds
+STDERR = np.array([7.0, 7.0, 0.0]) ** 0.5 / 3**0.5  # variances 7, 7, 0 over three seeds
 
 
 def test_the_band_of_a_curve_is_one_standard_error_of_the_mean_over_seeds():
@@ -183,7 +183,7 @@ def shift_run(seed, scale, **group):
 
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
-    """Means over layers are 2 and 6, and over seeds 4 times (1, 2, 3, 4)."""
+    """Means over layers are 2 and 6 times (1, 2, 3, 4); their mean over seeds is 4 times."""
     drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
@@ -193,7 +193,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
         "learning_rate": [0.1] * 4,
     }
     shift_page._bound_panels(results)
-    (axes,) = drawn.values()  # at a rate that drops
+    (axes,) = drawn.values()  # only runs whose rate drops
     base, exact = (y_of(line) for line in axes.get_lines())
     np.testing.assert_allclose(exact, [4, 8, 12, 16])
     np.testing.assert_allclose(base, [1] * 4)
@@ -203,7 +203,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
 
 
 def of_repairs():
-    """Two ratios of one network, on three networks as blocks; the control is far away."""
+    """Results at two ratios, with three networks as blocks; the control has other accuracies."""
     rows = {
         "l1": [0.5, 0.7, 0.6],
         "l2": [0.6, 0.9, 0.6],
@@ -228,12 +228,12 @@ def test_a_line_of_repairs_is_averaged_over_criteria_without_the_control():
     assert first[4] == "0.15"
     assert first[6:] == ["1,234", "12"]
     assert second[:4] == ["digits, 50%", "recalibrated", "30.0 ± 5.0", "10.0 ± 2.9"]
-    # of one choice without a criterion there is nothing to compare
+    # a choice without a criterion has no criteria to compare
     assert third == ["digits, 50%", "merged, clusters", "50.0 ± 14.4", "–", "–", "–", "2", "–"]
 
 
 def test_a_margin_in_a_line_is_in_points():
-    """Of two criteria: half a point apart ± 0.5 over three networks, t = 2.920 at 95 %."""
+    """Two criteria differ by 0.5 ± 0.5 points over three networks, and t is 2.920 at 95 %."""
     values = np.array([[0.010, 0.0, 0.005]])
     cells = {"l1": 0.5 + values, "l2": 0.5 + 0 * values, "random": 0 * values}
     (line,) = repair_page.lines({("x", 0.1, "folded"): cells}, {("x", "folded"): [1.0, 2.0]})
@@ -261,7 +261,7 @@ def test_accuracies_of_whole_networks_are_means_over_seeds_and_draws():
             for name, seed, value in (("a", 0, 0.5), ("b", 0, 0.9), ("a", 1, 0.7))
         ]
     }
-    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # 111, 100 and 101 of three
+    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # in bits: 111, 100 and 101
     found = repair_page.whole(digits, {"settings": {"test": 3}, **texts})
     expected = {"digits, a": 0.6, "digits, b": 0.9}
     expected |= {"ResNet-20": 1.0, "ResNet-20, recalibrated": 0.5}
@@ -287,8 +287,8 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
 def test_the_answer_is_of_the_largest_ratio():
     table = of_repairs()
     cells = table["digits", 0.5, "recalibrated"]
-    said = repair_page.answer(table)  # of a run whose least squares are not measured yet
-    # the farthest pair is l2 and gm, 0.1 apart; of pairs, the differences have their own errors
+    said = repair_page.answer(table)  # of a run without results of least squares
+    # the margin is the largest over pairs, and each pair's difference has its own standard error
     limits = []
     for a, b in (("l1", "l2"), ("l1", "gm"), ("l2", "gm")):
         d = (cells[a] - cells[b])[0]
@@ -301,7 +301,7 @@ def test_the_answer_is_of_the_largest_ratio():
 
 
 def test_the_degrees_of_freedom_are_by_welch_and_satterthwaite():
-    """Two draws of three blocks: variances 4 and 8 of means over draws and over blocks."""
+    """For two draws and three blocks, the variance of means over draws is 4, and over blocks 8."""
     values = np.array([[0.0, 2.0, 4.0], [4.0, 6.0, 8.0]])
     found = mean_of(values)
     a, b = 4 / 3, 8 / 2
@@ -345,7 +345,7 @@ def test_the_page_of_a_training_has_means_over_seeds_in_percent(monkeypatch):
     np.testing.assert_allclose(band_of(drawn["accuracy"])[3], [60, 90])
     assert "one standard error" in text
     train._curves(results | {"recipe": {"schedule": "cosine"}})
-    assert len(drawn["loss"].get_lines()) == 1  # such a rate falls at every step
+    assert len(drawn["loss"].get_lines()) == 1  # a cosine has no drops
 
 
 def test_the_table_of_seeds_has_the_last_epoch_of_each():
@@ -373,7 +373,7 @@ VIEWS = {"whole": {"accuracy": 0.25}}
 
 
 def training_results(accuracies, **changes) -> dict[str, Any]:
-    """A training of a seed for each accuracy, on four devices."""
+    """Results of training, with a seed for each accuracy, on four devices."""
     accuracy = {**over_seeds(accuracies), "median": 0.625}
     return {
         "seeds": [lines_of((0.2, 0.4, a), (3, 2, 1)) for a in accuracies],
@@ -482,7 +482,7 @@ def test_cells_of_a_table_of_floors_are_of_their_own_network_and_phase():
 
 
 def test_a_drop_early_in_a_run_has_the_epochs_that_there_are_before_it():
-    """Distances 2, 4, 12, 12, 12: of a drop before the third epoch the mean of 2 and 4 is left."""
+    """Before a drop at the third epoch, only the distances 2 and 4 are averaged."""
     layer = {"exact": [2.0, 4.0, 12.0, 12.0, 12.0]}
     run = {"shift": {"running": {"a": layer, "b": layer}}}
     assert shift_page._ratio([run], "running", 2)["mean"] == pytest.approx(4)
@@ -505,6 +505,7 @@ def test_movements_are_means_over_settled_epochs_by_normalization_and_seed():
     assert record["batch_norm"]["values"] == [2, 4]
     assert record["unitized"]["values"] == [2, 6]
     assert record["difference"]["values"] == [0, 2]
-    # Student's t of 0 and 2 is 1 of one degree of freedom: the two tails of Cauchy's law beyond 1
+    # for 0 and 2, Student's t is 1 with one degree of freedom; p is the probability that a Cauchy
+    # variable is beyond ±1
     assert record["p"] == pytest.approx(0.5)
     assert record["holm"] == 1.0

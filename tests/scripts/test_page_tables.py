@@ -1,4 +1,4 @@
-"""Tables, sentences and curves of the pages of experiments, from numbers that are made by hand."""
+"""Tables, sentences and curves of the pages of experiments, from made-up numbers."""
 
 import re
 from typing import Any
@@ -24,7 +24,7 @@ NBSP = "\N{NO-BREAK SPACE}"
 
 
 def cells_of(text) -> list[list[str]]:
-    """The rows of all tables of a page's part, as text."""
+    """The cells of all tables in a part of a page, row by row, as text."""
     rows = re.findall(r"<tr[^>]*>(.*?)</tr>", text.replace(NBSP, " "), flags=re.DOTALL)
     found = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row, flags=re.DOTALL) for row in rows]
     return [[re.sub(r"<[^>]*>", "", cell) for cell in row] for row in found]
@@ -32,7 +32,7 @@ def cells_of(text) -> list[list[str]]:
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The axes of all panels by their key."""
+    """The axes of all panels, by the key of the panel."""
     return record_panels(
         monkeypatch,
         *(atlas_page, models_page, settings_page, geometry_plots, criteria_page, training_page),
@@ -48,7 +48,7 @@ def y_of(line) -> Any:
 
 
 def ends_of(band) -> Any:
-    """The lower and the upper ends of a band at each place, rising."""
+    """The lower and the upper end of a band at each x, in ascending order of x."""
     corners = np.asarray(band.get_paths()[0].vertices)
     return [
         (corners[corners[:, 0] == x, 1].min(), corners[corners[:, 0] == x, 1].max())
@@ -276,7 +276,7 @@ def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():
     }
     means = criteria_page.pair_means(pruning, "spearman", "batch_norm")
     assert means[pairs[0]]["values"] == pytest.approx([0.6, 0.8])
-    assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])  # of the layers that have a rank
+    assert means[pairs[2]]["values"] == pytest.approx([0.4, 0.8])  # over layers with a rank
     said = criteria_page.spearman_sentence(pruning).replace(NBSP, " ")
     labels = [criteria_page.pair_label(pair) for pair in pairs]
     assert f"{labels[1]} agree least (0.2000 ± <0.0001)" in said
@@ -289,7 +289,7 @@ def test_pairs_of_criteria_are_averaged_over_layers_and_then_over_seeds():
 
 
 def test_distances_around_a_drop_are_of_three_epochs_on_either_side():
-    """Of two seeds; an epoch without a number does not count."""
+    """The test averages over two seeds. An epoch without a distance does not count."""
     runs = [[9.0, 2.0, 4.0, 6.0, 1.0, 1.0, 4.0, 99.0], [9.0, 4.0, None, 4.0, 2.0, 2.0, 2.0, 99.0]]
     assert training_page._share_left(runs, 5) == pytest.approx((12 / 6) / (20 / 5))
     assert training_page._share_left([run[1:] for run in runs], 2) == pytest.approx(
@@ -315,7 +315,7 @@ def test_distances_that_do_not_follow_a_drop_are_said():
     unknown = {"batch_norm": halved, "unitized": [[None] * 6]}
     said = training_page.distances_sentence({"training": rates, "distances": unknown})
     assert said.startswith("The distances around the first drop of the learning rate are not fini")
-    for drops in ([], [1], [7]):  # at the start of a run or after its end, no rate falls
+    for drops in ([], [1], [7]):  # drops at a run's start or after its end do not count
         results = {"training": rates | {"drops": drops}, "distances": {}}
         assert training_page.distances_sentence(results).startswith("The learning rate never fell")
 

@@ -1,4 +1,4 @@
-"""Data are read and never downloaded; an interrupted run ends as one that was not."""
+"""Data are read and never downloaded, and an interrupted run ends with the same results."""
 
 import shutil
 from pathlib import Path
@@ -21,7 +21,7 @@ RECIPE = recipes.Recipe(model="preact8", normalization="unitized", epochs=3)
 
 @pytest.fixture(scope="module", autouse=True)
 def users_jax(tmp_path_factory):
-    """JAX as users have it, and a cache folder of the tests' own."""
+    """Use JAX's default settings, and a separate cache folder."""
     strict = {
         "jax_enable_x64": False,
         "jax_numpy_dtype_promotion": "standard",
@@ -30,7 +30,7 @@ def users_jax(tmp_path_factory):
     before = {name: getattr(jax.config, name) for name in strict}
     for name, value in strict.items():
         jax.config.update(name, value)
-    # Without optimizations convolutions would take longer than compiling them.
+    # Without optimizations, running the convolutions would take longer than compiling them.
     jax.config.update("jax_disable_most_optimizations", False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -53,7 +53,7 @@ def unitized(digits):
 
 @pytest.fixture(scope="module")
 def trained(unitized, tmp_path_factory):
-    """The folder of a run that has finished, its state and history."""
+    """The folder of a finished run, and the state and history of the run."""
     folder = tmp_path_factory.mktemp("trained")
     return folder, train(unitized, folder)
 
@@ -71,7 +71,7 @@ def test_digits_are_prepared_once_and_standardized():
     assert len(first.x_train) + len(first.x_test) == 1797
     assert first.x_train.shape[1:] == (8, 8, 1)
     np.testing.assert_allclose([first.x_train.mean(), first.x_train.std()], [0, 1], atol=1e-5)
-    assert np.bincount(first.y_test).min() >= 34  # a fifth of every class
+    assert np.bincount(first.y_test).min() >= 34  # about a fifth of every class
     for a, b in zip(first[3:], again[3:], strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -112,7 +112,7 @@ def test_the_rate_drops_at_30_60_and_80_percent():
 
 
 def test_distances_are_from_one_epoch_to_the_next():
-    """A network is a number that it adds to all outputs."""
+    """A network is a number, by which all outputs are multiplied."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(3, 2, (6, 2, 2, 3)).astype(np.float32), []
     program: Any = SimpleNamespace(outputs=lambda state: jax.numpy.asarray(x * state))
@@ -120,7 +120,7 @@ def test_distances_are_from_one_epoch_to_the_next():
     measure = paired_runs._measure(program, state)
     for state in (4.0, 6.0, 7.0):
         y.append(measure(state))
-    size = np.abs(x).mean((0, 1, 2))  # outputs grow, so that their order is the same
+    size = np.abs(x).mean((0, 1, 2))  # outputs are scaled, so their order is the same
     for found, step, state in zip(y, (3, 2, 1), (4, 6, 7), strict=True):
         np.testing.assert_allclose(found["distances"], step * size, rtol=1e-5)
         np.testing.assert_allclose(found["moments"][0], state * x.mean((0, 1, 2)), rtol=1e-5)
@@ -131,7 +131,8 @@ def test_distances_are_from_one_epoch_to_the_next():
 def test_an_untrained_network_has_the_statistics_of_a_sample(unitized, digits):
     state = unitized.init_state(0)
     outputs = np.asarray(unitized.outputs(state))
-    # The last normalization standardizes what it was calibrated on, and test images nearly.
+    # the outputs are standardized for the calibration images, and nearly standardized for test
+    # images
     assert np.abs(outputs.mean((0, 1, 2))).max() < 0.5
     np.testing.assert_allclose(outputs.var((0, 1, 2)).mean(), 1, atol=0.3)
 
@@ -153,7 +154,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(unitized, trained, tmp_path,
         train(unitized, tmp_path, Interrupted())
     view = View()
     resumed = train(unitized, tmp_path, view)
-    assert steps < view.steps[0] <= 2 * steps  # interrupted before the second epoch was saved
+    assert steps < view.steps[0] <= 2 * steps  # the second epoch was not saved
     assert view.steps[-1] == 3 * steps
     for a, b in zip(leaves(whole), leaves(resumed), strict=True):
         np.testing.assert_array_equal(a, b)

@@ -1,4 +1,4 @@
-"""What panels and tables of pages show, worked out by hand from numbers that were made up."""
+"""The contents of panels and tables of pages, computed by hand from made-up numbers."""
 
 import re
 from typing import Any
@@ -19,7 +19,7 @@ from tests.support.made_up_results import PRUNED, made_up_accuracies, pruned_net
 
 @pytest.fixture
 def panels(monkeypatch):
-    """The axes of every panel that a function draws, by title."""
+    """The axes of all panels that are drawn in a test, by title."""
     found: dict[str, Any] = {}
 
     def draw(paint, *, title, **_):
@@ -35,7 +35,7 @@ def panels(monkeypatch):
 
 
 def heights(axes):
-    """The values of each curve, without lines across the panel."""
+    """The values of each curve; horizontal and vertical lines are left out."""
     curves = [np.asarray(line.get_ydata()) for line in axes.get_lines()]
     return [curve for curve in curves if len(set(curve)) > 1 or len(curve) != 2]
 
@@ -45,7 +45,7 @@ def test_bars_of_costs_are_what_is_left_of_them(panels):
     axes = panels["pruned / trained"]
     names = [label.get_text() for label in axes.get_yticklabels()]
     shares = dict(zip(names, (bar.get_width() for bar in axes.patches), strict=True))
-    # 800 multiply-accumulates become 200, 1 millisecond 0.5; parameters are the same.
+    # 800 multiply-accumulates become 200, 1 ms becomes 0.5 ms, and parameters remain the same
     assert shares["multiply-accumulates"] == 25
     assert shares["ms, batch 1"] == 50
     assert shares["parameters"] == 100
@@ -56,7 +56,7 @@ def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
     page = prune_page._summary(pruned_networks())
     assert "4.0 times fewer" in page
     assert "0.50 of before" in page
-    # Means over networks of l1, l2, Fermat and GM: 0.51, 0.597, 0.55 and 0.42.
+    # the means over networks for l1, l2, Fermat and GM are 0.51, 0.597, 0.55 and 0.42
     assert "42.0 to 59.7 %" in page
 
 
@@ -71,14 +71,14 @@ def test_a_run_of_one_network_with_a_budget_is_described_in_words():
     run["accuracy"]["by criterion"]["gm"]["pruned"]["mean"] = None
     run["settings"] = {"seeds": 1}
     run["environment"] = {"device": "cpu", "cores": 1}
-    run["ratios"] = []  # a budget has no steps
+    run["ratios"] = []  # with a budget, there are no ratios
     run["options"] = {"budget": 250_000.0, "unit": "bytes", "ratio": 0.5, "scope": "globally"}
     run["options"] |= {"repair": "least_squares", "repair_images": 1500}
     summary = prune_page._summary(run)
     cards = dict(zip(*[iter(_cells(summary))] * 2, strict=False))
-    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # one criterion is unknown
+    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # GM's is unknown
     assert cards["Pruned"] == f"{low:.1f} to {high:.1f} %"
-    assert cards["Time of a batch"] == "0.80 of before"  # of the largest batch
+    assert cards["Time of a batch"] == "0.80 of before"  # for the largest batch
     assert "measured, 128 images" in summary
     assert "a budget of 250,000 bytes" in summary
     title, _, rows = prune_page.accuracy_table(run)
@@ -119,7 +119,7 @@ def test_stages_are_means_over_networks_and_differences_are_from_the_criteria(pa
 
 
 def pruning():
-    """Two criteria, two shares masked and two seeds of both normalizations; two layers."""
+    """Results of both normalizations, for two criteria, masked shares, seeds and layers."""
     values = {"l1": ([0.9, 0.8], [0.5, 0.3]), "l2": ([0.7, 0.8], [0.1, 0.1])}
     masked = {
         name: {
@@ -141,7 +141,8 @@ def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
         for part in ("test accuracy", "differences")
     )
     np.testing.assert_allclose(heights(accuracy), [[85, 40], [75, 10]])
-    # Half of the distance between the two criteria, to either side: seeds 90 - 70 and 80 - 80, ...
+    # Both criteria are half of their distance from their mean. At the first share, the distances of
+    # two seeds are 90 - 70 and 80 - 80.
     np.testing.assert_allclose(heights(difference), [[5, 15], [-5, -15]])
 
 
@@ -154,7 +155,8 @@ def test_the_table_by_layer_has_a_row_of_each_layer_s_own_mean():
 
 @pytest.mark.parametrize(("ks", "count"), [(0.0130, 0), (0.0137, 1)])
 def test_layers_are_counted_that_depart_from_gaussian_at_5_percent(ks, count):
-    # Kolmogorov's 5 % point of 10,000 weights is 0.0136, its 10 % point 0.0122.
+    # For 10,000 weights, the critical value of Kolmogorov's test is 0.0136 at 5 %, and 0.0122 at 10
+    # %.
     layer: Any = {"layer": "conv", "ks": ks, "weights": 10_000}
     assert f"{count} of 1 layers lie farther" in criteria_page.histograms_sentence([layer])
 
@@ -181,14 +183,14 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     results: Any = {"layers": layers, "kind": "convolutions", "file": "x", "left_out": {}}
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
-    assert len(cards) == len(list(_cells(page))) / 2  # pairs of one count have one card
-    assert cards["Farthest from Gaussian"] == "0.200"  # sorted by the distance, not by its bound
+    assert len(cards) == len(list(_cells(page))) / 2  # pairs with equal counts share a card
+    assert cards["Farthest from Gaussian"] == "0.200"  # by distance, not by bound
     assert cards["Nearest to Gaussian"] == "0.100"
 
 
 @pytest.mark.parametrize(
     ("rhos", "fails", "alike", "gaussian"),
-    [  # criteria agree if their pair with the fewest agrees in four of five layers
+    [  # criteria agree if every pair agrees in at least four of five layers
         ([0.95] * 4 + [0.5], [], True, True),
         ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # above 0.9, not at 0.9
         ([0.5] + [0.95] * 4, ["mean"], True, True),
@@ -225,7 +227,7 @@ def test_conclusions_follow_the_layers(rhos, fails, alike, gaussian):
 
 
 def test_compiled_programs_are_counted_by_their_limits():
-    """Rows without a limit count for nothing, functions that do not compile are shown with why."""
+    """Rows without a limit do not count; functions that do not compile are shown with the error."""
     functions = [{"function": "f", "size": "8", "error": "Error: no"}, {"function": "g"}]
     targets = {
         "v5e": {"layers": [{"holds": True}, {"holds": False}, {"holds": None}, {"holds": True}]},
@@ -245,7 +247,7 @@ def test_compiled_programs_are_counted_by_their_limits():
 
 
 def _cells(page):
-    """Names and values of the cards."""
+    """The names and values of the cards on a page."""
     for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page):
         yield from (name, value)
 

@@ -1,4 +1,4 @@
-"""Bars of commands: whole at 80 columns, and lines where nobody sees a bar."""
+"""Progress bars of commands, which fit 80 columns; without a terminal, commands print lines."""
 
 import io
 from types import SimpleNamespace
@@ -47,7 +47,7 @@ def test_a_file_has_a_line_at_every_stage_and_every_minute(capsys, monkeypatch):
 
 
 def test_a_training_moves_the_bar_from_where_the_training_of_others_ended():
-    """Of two networks of three epochs of four steps: half of the second epoch of the second."""
+    """Two networks train for three epochs of four steps; the second is in its second epoch."""
     with progress_bar(disable=True) as bar:
         stages = Stages(bar, 6)
         view = progress.TrainingView(stages, 4, earlier=3)

@@ -1,4 +1,4 @@
-"""The tables of pruned networks, one tiny run, and what the script refuses."""
+"""The command that prunes networks: its tables, one tiny run, and its errors."""
 
 import dataclasses
 import json
@@ -38,7 +38,8 @@ def test_spread_and_friedman_s_test_are_over_networks():
     expected = scipy.stats.friedmanchisquare(*VALUES.T)
     for test in accuracy["friedman"].values():
         np.testing.assert_allclose([test["statistic"], test["p"]], [*expected])
-    # By hand, of ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1: 12 Σ R²/(n k (k + 1)) - 3 n (k + 1).
+    # By hand, for the ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1, with sums R: 12 Σ R²/(n k (k + 1)) - 3 n
+    # (k + 1).
     ranks = np.array([7, 12, 8, 3])
     by_hand = 12 * (ranks**2).sum() / (3 * 4 * 5) - 3 * 3 * 5
     np.testing.assert_allclose(accuracy["friedman"]["pruned"]["statistic"], by_hand)
@@ -74,7 +75,7 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
     assert "multiply-accumulates" in page
     assert "&lt;scikit-learn&gt;" in page
     assert "--x &lt;y&gt;" in page
-    # The table has each stage minus the mean of the criteria, the costs, and each step.
+    # the panels show each stage, each stage minus the criteria's mean, the costs, and the steps
     assert len(re.findall("<svg role", page)) == 3 + len(STAGES)
     assert "minus the criteria&#x27;s mean, points" in page
     assert "pruned / trained; horizontal: %" in page
@@ -111,7 +112,7 @@ def test_a_repair_sees_batches_of_one_size():
 
 
 def two_layers() -> Any:
-    """A network of which each channel costs 12 multiply-accumulates."""
+    """A network in which each channel costs 12 multiply-accumulates."""
     return SimpleNamespace(
         apply=lambda tree, x: jax.nn.relu(x @ tree["a"]) @ tree["b"],
         tree={"a": np.ones((8, 16)), "b": np.ones((16, 4))},
@@ -120,7 +121,7 @@ def two_layers() -> Any:
 
 
 def width(**plan):
-    """The channels that a plan leaves of it."""
+    """The number of channels of `two_layers` that remain after pruning by a plan."""
     network = two_layers()
     removed = pruned.removal_options(Plan(**plan))
     x = network.images.x_test[:1]
@@ -153,7 +154,7 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
 
 
 def made_up_networks(images, seeds, **functions: Any):
-    """Networks of two dense layers, whose functions of trees are made up."""
+    """Networks of two dense layers with given, made-up functions of trees."""
     rng = np.random.default_rng(0)
     for seed in range(seeds):
         kernels = rng.normal(size=(4, 6)), rng.normal(size=(6, 2))
@@ -169,7 +170,7 @@ def made_up_networks(images, seeds, **functions: Any):
 def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
     tmp_path, monkeypatch
 ):
-    """An accuracy is the norm of all weights; recalibration and fine-tuning change all weights."""
+    """The made-up accuracy is the sum of all squared weights, which every stage changes."""
     functions = {
         "accuracy": lambda tree: sum(float((w["kernel"] ** 2).sum()) for w in tree.values()),
         "recalibrated": lambda tree: jax.tree.map(lambda w: 1.1 * w, tree),
@@ -191,7 +192,7 @@ def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
 
 
 def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_path, monkeypatch):
-    """Networks of two dense layers; the accuracy is made up of how many channels are left."""
+    """Networks have two dense layers, and the accuracy is the number of remaining channels."""
 
     def trained_networks(images, recipe, epochs, seeds, run, stages):
         asked.append((recipe, epochs, seeds, run))
@@ -251,13 +252,13 @@ def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
     assert "One layer at a time" not in prune_page.render(run)
     run["sensitivity"] = {"ratios": [0.5, 0.9], "accuracy": {"a": [0.9, 0.5], "b": [0.8, 0.123]}}
     page = prune_page.render(run)
-    assert page.count("One layer at a time") == 2  # once in the contents and once above the section
+    assert page.count("One layer at a time") == 2  # in the contents and as a heading
     assert "12.3" in page
 
 
 @pytest.fixture
 def made_up_run(monkeypatch):
-    """A run of ten random images whose networks are made up, and what it was made with."""
+    """A fake run with ten random images, and the list of arguments of its functions."""
     asked: list[dict[str, Any]] = []
 
     def measure(images, recipe, plan, **options):
@@ -324,7 +325,7 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
     asked.clear()
     prune.main(Options(file, dataset="cifar10", seeds=7, images=15, out=tmp_path / "file"))
     assert loaded == [("cifar10", None, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))]
-    (measured,) = asked  # nothing is trained in it
+    (measured,) = asked  # no training folder is prepared
     assert (measured["run"], measured["seeds"]) == (file, 1)
     assert measured["recipe"] == replace(residual_recipe("cifar10", 8, 15, 64), model="resnet20")
     assert len(measured["images"].x_train) == 15
@@ -332,7 +333,7 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
 
 @pytest.fixture
 def users_jax():
-    """JAX as a person has it."""
+    """Use JAX's default settings."""
     users = {"jax_enable_x64": False, "jax_numpy_dtype_promotion": "standard"}
     users |= {"jax_numpy_rank_promotion": "allow"}
     before = {name: getattr(jax.config, name) for name in users}
@@ -352,7 +353,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     prune.main(options)
     run = tmp_path / "run"
     first = json.loads((tmp_path / "results.json").read_text())
-    prune.main(dataclasses.replace(options, run=run))  # nothing is left to do but timing
+    prune.main(dataclasses.replace(options, run=run))  # resumes, and only measures times
     again = json.loads((tmp_path / "results.json").read_text())
     assert again["accuracy"] == first["accuracy"]
     with pytest.raises(InputError, match="'pear' matches none"):
@@ -360,7 +361,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     assert set(first["widths"]["pruned"].values()) >= {8, 16, 32}
     assert first["cost"]["pruned"]["macs"] < 0.3 * first["cost"]["trained"]["macs"]
     for by_stage in first["accuracy"]["by criterion"].values():
-        assert by_stage["fine-tuned"]["mean"] > 0.5  # there are ten digits, so chance is a tenth
+        assert by_stage["fine-tuned"]["mean"] > 0.5  # random guesses have 0.1
     networks = sorted(path for path in (tmp_path / "networks").glob("*/*") if path.is_dir())
     assert [path.name for path in networks] == sorted(
         f"{criterion}-{seed}" for criterion in pruning.CRITERIA for seed in range(2)
@@ -396,7 +397,7 @@ def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
 
 
 def test_every_setting_decides_the_folder_of_the_small_networks(tmp_path):
-    """Another plan, recipe, number of seeds or images, or other weights are not resumed."""
+    """A change of the plan, the recipe, the seeds, the images or the weights gives a new folder."""
     plan, weights = Plan(), tmp_path / "net.safetensors"
     settings = {**dataclasses.asdict(Recipe()), "seeds": 2, "training images": 100}
     folders = [pruned.digest(settings, plan, tmp_path)]

@@ -1,4 +1,4 @@
-"""The command that prunes a language model's folder: what it writes, and what it refuses."""
+"""The command that prunes a language model's folder: its output and its errors."""
 
 import json
 import os

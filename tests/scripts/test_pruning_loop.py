@@ -1,4 +1,4 @@
-"""The loop that prunes, recalibrates and fine-tunes: which network each accuracy is of."""
+"""The loop that prunes, recalibrates and fine-tunes, with the accuracies of each stage."""
 
 import os
 from pathlib import Path
@@ -21,9 +21,10 @@ from tests.support.small_runs import random_images
 
 
 def network_of(seed=0, done=None):
-    """Two dense layers and a mark: recalibration makes it 2 m + 1, and fine-tuning m + 10.
+    """A network of two dense layers, with a bias m as a mark of finished stages.
 
-    The accuracy is the mark, and a thousandth for every hidden channel.
+    Recalibration changes m to 2 m + 1, and fine-tuning changes m to m + 10. The accuracy is m plus
+    a thousandth for every hidden channel.
     """
     rng = np.random.default_rng(seed)
     done = [] if done is None else done
@@ -51,7 +52,7 @@ def network_of(seed=0, done=None):
 
 
 def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
-    """Marks: 0, then 1 and 11; the second step starts there: 11, 23 and 33."""
+    """The marks are 0, 1 and 11 in the first step, and 11, 23 and 33 in the second step."""
     network: Any = network_of()
     plan = Plan(ratio=0.5, steps=2, curve="linear")
     found = pruned.prune_by(network, "l2", plan, tmp_path / "l2-0")
@@ -62,7 +63,7 @@ def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
     done: list[str] = []
     again: Any = network_of(done=done)
     assert pruned.prune_by(again, "l2", plan, tmp_path / "l2-0") == found
-    assert not done  # read from the folder
+    assert not done  # results are read from the folder
 
 
 def test_an_interrupted_step_is_made_again_and_earlier_steps_are_not(tmp_path):
@@ -92,12 +93,13 @@ def test_the_channels_with_the_lowest_scores_are_removed(criterion, tmp_path):
     network: Any = network_of(3)
     pruned.prune_by(network, criterion, Plan(ratio=0.5), tmp_path / "x")
     small = pruning.load_pruned(tmp_path / "x", like=network.tree).params
-    kernel = network.tree["a"]["kernel"].T  # filters of four weights
+    kernel = network.tree["a"]["kernel"].T  # rows are filters of four weights
     if criterion in ("l1", "l2"):
         scores = np.linalg.norm(kernel, int(criterion[1]), axis=1)
     elif criterion == "gm":  # the sum of the distances to all filters
         scores = np.linalg.norm(kernel[:, None] - kernel[None], axis=2).sum(1)
-    else:  # the distance to the point with the least sum of distances, by Weiszfeld's steps
+    # Fermat: the distance to the point with the least sum of distances, by Weiszfeld's iteration
+    else:
         point = kernel.mean(0)
         for _ in range(2000):
             weights = 1 / np.linalg.norm(kernel - point, axis=1)
@@ -109,7 +111,10 @@ def test_the_channels_with_the_lowest_scores_are_removed(criterion, tmp_path):
 
 
 def three_layers():
-    """Of the norms 1 to 1.06 and 9 of eight filters of `a`, and from 1 to 1.07 of `b`."""
+    """A network of three layers with chosen norms of filters.
+
+    The norms are 1 to 1.06 and 9 for the eight filters of `a`, and 1 to 1.07 for `b`.
+    """
     rng = np.random.default_rng(1)
     kernels = [rng.normal(size=shape) for shape in ((4, 8), (8, 8), (8, 2))]
     norms = (np.r_[1 + np.arange(7) / 100, 9], 1 + np.arange(8) / 100, np.ones(2))
@@ -135,7 +140,7 @@ def three_layers():
         ({}, (4, 4)),
         ({"exclude": ("b",)}, (4, 8)),
         ({"exclude": ("a",)}, (8, 4)),
-        ({"scope": "globally"}, (1, 7)),  # seven of `a` have half of its mean norm
+        ({"scope": "globally"}, (1, 7)),  # seven filters of `a` have half of the layer's mean norm
         ({"scope": "globally", "min_channels": 3}, (3, 7)),
         ({"scope": "globally", "round_to": 2}, (2, 8)),
         ({"round_to": 3}, (6, 6)),
@@ -182,7 +187,7 @@ def test_the_table_has_the_accuracies_after_the_last_step():
     last = len(criteria) - 1
     assert found["spread"]["pruned"]["values"] == pytest.approx([0.1 * last, 0.2 * last])
     assert found["spread"]["fine-tuned"]["values"] == pytest.approx([0.1 * last] * 2)
-    # if both networks rank the criteria equally, χ² has its largest value, n (k − 1)
+    # if both networks rank the criteria equally, Friedman's χ² is largest, n (k − 1)
     n, k = 2, len(criteria)
     assert found["friedman"]["pruned"]["statistic"] == pytest.approx(n * (k - 1))
     assert found["friedman"]["fine-tuned"]["statistic"] == pytest.approx(0, abs=1e-9)
@@ -209,7 +214,7 @@ def test_batches_of_a_repair_are_the_first_images_in_order():
 
 
 def made_state(seed):
-    """Two convolutions of ten and fourteen filters, whose norms are in no order."""
+    """The state of two convolutions with ten and fourteen random filters, and their kernels."""
     rng = np.random.default_rng(seed)
     kernels = {"a": rng.normal(size=(3, 3, 2, 10)), "b": rng.standard_cauchy((3, 3, 1, 14))}
     params = nnx.State(
@@ -222,7 +227,7 @@ def made_state(seed):
 
 
 def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
-    """The accuracy is made up: the sum of the squares of what is left, by its own program."""
+    """The made-up accuracy is a factor of the program times the sum of squared weights."""
     made = {
         "batch_norm": [made_state(0), made_state(1)],
         "unitized": [made_state(2), made_state(3)],
@@ -265,7 +270,7 @@ def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_constants_are_folded_only_if_the_plan_says_so(fold, tmp_path):
-    """A channel that is always 1 is removed: its constant is in the next bias, or lost."""
+    """The removed channels have the constant output 1, which is added to the next bias, or lost."""
     network: Any = network_of()
     network.apply = lambda p, x: (
         jax.nn.relu(x @ p["a"]["kernel"] + p["a"]["bias"][None]) @ p["b"]["kernel"]

@@ -1,4 +1,4 @@
-"""The networks that recipes name, by their parts and not by their numbers."""
+"""The constructors and options of the networks that recipes name."""
 
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture
 def built(monkeypatch):
-    """A function of a model's name that says which network is built, with which options."""
+    """A function from a model's name to the constructor and options of the network."""
 
     def build(model, *, shape=(32, 32, 3), streamed=False):
         networks.network(
@@ -85,7 +85,7 @@ def test_layers_normalize_as_the_recipe_says():
     x = jnp.arange(16.0).reshape(2, 8)
     np.testing.assert_array_equal(norms(normalization="none")(x), x)
     given: Any = networks._norm(Recipe(statistics_groups=4), {"groups": 2})(8, rngs=nnx.Rngs(0))
-    assert given.groups == 2  # of one of several devices
+    assert given.groups == 2  # the groups of one device, if there are several
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,8 @@ def test_group_norm_has_groups_or_channels_of_a_group(changes, groups, key):
     x = 3e-3 * jax.random.normal(key, (2, 5, 8), jnp.float32)
     parts = np.asarray(x, float).reshape(2, 5, groups, 8 // groups)
     centered = parts - parts.mean((1, 3), keepdims=True)
-    # By 1e-5 beside a variance about as large: PyTorch's and the papers' epsilon.
+    # PyTorch and the papers have an epsilon of 1e-5, which matters here, because the variance is
+    # about as small.
     expected = centered / np.sqrt(parts.var((1, 3), keepdims=True) + 1e-5)
     np.testing.assert_allclose(layer(x), expected.reshape(2, 5, 8), rtol=1e-3, atol=1e-5)
 

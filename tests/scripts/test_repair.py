@@ -1,4 +1,4 @@
-"""The errors of repaired networks, and how a run continues."""
+"""Standard errors of repaired networks, and how an interrupted run resumes."""
 
 import json
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from tests.support.recorded import assert_as_recorded, condense
 def test_the_error_is_that_over_images_and_over_draws():
     rng = np.random.default_rng(0)
     errors, means = [], []
-    for _ in range(400):  # both are drawn: images that are hard, draws that are good
+    for _ in range(400):  # both images and draws have random effects
         images, draws = rng.normal(size=300), 0.1 * rng.normal(size=(5, 1))
         found = mean_of(images + draws + rng.normal(size=(5, 300)))
         errors.append(found.stderr)
@@ -41,7 +41,8 @@ def test_the_error_is_that_over_images_and_over_draws():
     alone = mean_of(np.array([[2.0]]))
     assert alone.mean == 2
     assert np.isnan([alone.stderr, alone.dof]).all()
-    alike = mean_of(np.full((3, 4), 2.0))  # no spread: the fewest degrees of freedom of both
+    # without variance, the degrees of freedom are the smaller of two numbers
+    alike = mean_of(np.full((3, 4), 2.0))
     assert alike == (2.0, 0.0, 2.0)
 
 
@@ -53,7 +54,7 @@ def test_of_one_draw_the_tests_are_scipy_s():
     limit = margin(cells)
     assert limit is not None
     ttest: Any = scipy.stats.ttest_1samp
-    # At the margin the one-sided test of the pair that is furthest apart has p = 5 %.
+    # At the margin, the one-sided test of the pair with the largest difference has p = 5 %.
     p = [
         max(
             ttest(d, limit, alternative="less")[1],
@@ -81,7 +82,7 @@ def test_what_is_found_is_packed_by_draw_and_criterion():
 
 
 def test_criteria_are_compared_on_the_draws_that_all_have():
-    """The control, of which fewer draws are measured, does not count."""
+    """The control, which has fewer draws, does not count."""
     first, second = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[0.5, 0.25]])
     cells = {"l1": first, "l2": second, "gm": first[:, ::-1], "random": second[:0]}
     found = values_of_criteria(cells)
@@ -112,7 +113,7 @@ def test_a_trained_network_needs_its_weights_and_images():
 
 
 class Block(nnx.Module):
-    """Two products of pixels, each with batch norm, beside the residual stream."""
+    """A residual block: two dense layers at each pixel, each with batch norm."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.conv1, self.conv2 = nnx.Linear(5, 9, rngs=rngs), nnx.Linear(9, 5, rngs=rngs)
@@ -124,7 +125,7 @@ class Block(nnx.Module):
 
 
 class Small(nnx.Module):
-    """A network with the names of a ResNet-20's parts."""
+    """A small network whose parts have the names of a ResNet-20's parts."""
 
     def __init__(self, rngs: nnx.Rngs):
         self.stem, self.stem_norm = nnx.Linear(3, 5, rngs=rngs), jaxnorm.nnx.BatchNorm(5, rngs=rngs)
@@ -140,7 +141,7 @@ class Small(nnx.Module):
 
 @pytest.fixture
 def small_network(users_jax, monkeypatch):
-    """A network with random weights and statistics; logits of labels stand for correct images."""
+    """A network with random weights and statistics; "correct" is replaced by the labels' logits."""
     graph, tree = nnx.split(nnx.view(Small(nnx.Rngs(0)), use_running_average=True))
     rng = np.random.default_rng(0)
     tree = jax.tree.map(lambda a: a + 0.5 * rng.uniform(size=a.shape).astype(np.float32), tree)
@@ -163,7 +164,7 @@ def small_network(users_jax, monkeypatch):
 
 
 def test_repairs_of_a_small_network_are_as_recorded(small_network, monkeypatch):
-    """Two draws of images, by a criterion, at random and by the greedy choice."""
+    """Two draws are measured for a criterion, for the random choice and for the greedy choice."""
     monkeypatch.setattr(repair_images, "CHOICES", ("gm", "random", "greedy"))
     settings = repair_images.Settings(images=50, test=40, batch=25, draws=2, ratios=(0.4,))
     saved: list[Any] = []

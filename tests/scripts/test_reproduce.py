@@ -1,4 +1,4 @@
-"""The main job from the command line: its page, its results, its errors, its resumption."""
+"""The command `reproduce.py`: its page, its results, its errors, and how it resumes."""
 
 import json
 import os
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
-    """Environment with a cache folder of the tests' own."""
+    """The environment variables with a separate cache folder."""
     return os.environ | {"XDG_CACHE_HOME": str(tmp_path_factory.getbasetemp() / "cache")}
 
 
@@ -31,7 +31,7 @@ def command(*options):
 
 @pytest.fixture(scope="module")
 def smallest(tmp_path_factory, cache):
-    """The output folder of one epoch with one seed and few layers."""
+    """The output folder of a run of one epoch with one seed and few layers."""
     out = tmp_path_factory.mktemp("smallest")
     finished = subprocess.run(
         command("--epochs", 1, "--seeds", 1, "--depth", 8, "--out", out),
@@ -48,7 +48,7 @@ def without_times(path):
     results = json.loads(path.read_text())
     for changing in ("seconds", "date", "command"):
         del results[changing]
-    del results["environment"]["commit"]  # which may change while the test runs
+    del results["environment"]["commit"]  # the commit may change during the test
     return results
 
 
@@ -64,7 +64,7 @@ def test_results_hold_every_value(smallest):
         for pair in results["pruning"]["pairs"]:
             assert np.shape(results["pruning"][name]["spearman"][pair]) == (1, layers)
         assert set(results["pruning"][name]["masked"]) == {"l1", "l2", "fermat", "gm"}
-    assert layers == 9  # stem, 6 in blocks, 2 shortcuts
+    assert layers == 9  # the stem, 6 in blocks, 2 shortcuts
     assert results["odd_point"]["network"]["is_odd"]
     assert len({claim["paper"] for claim in results["claims"]}) == 3
     assert all(claim["as_recorded"] for claim in results["claims"])
@@ -81,7 +81,8 @@ def test_the_last_epoch_of_every_network_is_kept(smallest, name):
 
 
 def test_both_normalizations_start_as_the_same_network(smallest):
-    # Untrained, with the same weights and alpha 0, their last layers compute the same.
+    # Before training, both networks have the same weights and alpha is 0, so their outputs are
+    # equal.
     moments = json.loads((smallest / "report" / "results.json").read_text())["moments"]
     for moment in ("mean", "var", "skewness", "kurtosis"):
         for part in ("low", "median", "high"):
@@ -98,7 +99,7 @@ def test_every_claim_is_decided_for_the_corrected_form(smallest):
 
 
 def test_random_filters_rank_as_gaussian_theory_predicts(smallest):
-    # One epoch leaves the weights close to their Gaussian start.
+    # After one epoch, weights are still close to their Gaussian initial values.
     pruned = json.loads((smallest / "report" / "results.json").read_text())["pruning"]
     measured = np.array(pruned["batch_norm"]["spearman"]["l1-l2"][0], float)
     expected = np.array(pruned["expected_spearman"]["l1-l2"])

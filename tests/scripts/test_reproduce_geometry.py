@@ -27,7 +27,7 @@ pytestmark = pytest.mark.fitted_figures
 
 @pytest.fixture
 def small(monkeypatch):
-    """Sizes at which everything takes seconds."""
+    """Use sizes at which all figures take only seconds."""
     sizes = {
         "ODD_POINTS": 8,
         "ODD_WIDTH": 10,
@@ -49,7 +49,7 @@ def small(monkeypatch):
 
 @pytest.fixture
 def as_users_have_it():
-    """Optax mixes dtypes, and scripts run in float32."""
+    """Use JAX's default settings, because Optax mixes dtypes, and scripts run in float32."""
     with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
         yield
 
@@ -106,12 +106,14 @@ def test_figure_2_resumes_after_its_last_network(as_users_have_it, monkeypatch, 
     with pytest.raises(KeyboardInterrupt):
         depth.measure(images, **options, path=path)
     resumed = depth.measure(images, **options, path=path)
-    assert started[4:7] == [("batch_norm", 0), *[("batch_norm", 2)] * 2]  # one was interrupted
+    # the interrupted network runs again
+    assert started[4:7] == [("batch_norm", 0), *[("batch_norm", 2)] * 2]
     assert len(started) == 16 + 1
     assert resumed == depth.measure(images, **options)
     assert resumed["he"]["rank"] == [[0, 0], [2, 2]]
     started[:] = started[:6]
-    depth.measure(images, **{**options, "steps": 2}, path=path)  # other networks: all of them
+    # with other options, all networks run again
+    depth.measure(images, **{**options, "steps": 2}, path=path)
     assert len(started) == 6 + 16
 
 
@@ -185,11 +187,11 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
     assert seen == [(5, part, 6, 10, (30,)) for part in ("rescale_rms", "standardize")]
     for part in ("rescale_rms", "standardize"):
         ours = found["parts"][part]
-        assert ours["median"] == 0.75  # neurons answer to two, three and four of four inputs
+        assert ours["median"] == 0.75  # two, three or four of four inputs activate a neuron
         assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.75, 1], 0.95))
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 6 / 16
-    assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]  # its mean over its spread
+    assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]  # the largest mean / spread
     assert found["parts"]["standardize"]["neuron"] == [10, 1.1, 0.9, 0]
     assert (found["points"], found["width"], found["layer"]) == (6, 10, 30)
 
@@ -219,7 +221,8 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     y = jax.random.randint(jax.random.key(1), (64,), 0, 10)
     x = jax.nn.one_hot(y, 10) + 0.1 * jax.random.normal(key, (64, 10))
     traced: Any = depth.run
-    run = jax.jit(traced.__wrapped__, static_argnames=("start", "hl", "steps"))  # at these sizes
+    # traced with the small sizes
+    run = jax.jit(traced.__wrapped__, static_argnames=("start", "hl", "steps"))
     accuracy, rank, effective = run(key, x, y, start=start, hl=1, steps=300)
     weights, batches, _ = jax.random.split(key, 3)
     first = jax.random.randint(jax.random.split(batches, 300)[0], (9,), 0, 64)
@@ -229,7 +232,7 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     least = {"batch_norm": 0.9, "batch_norm_sgd": 0.5, "he": 0.2, "default": 0.12}
     assert accuracy > least[start]
     untrained, _, _ = run(key, x, y, start=start, hl=1, steps=1)
-    assert untrained < accuracy or start == "default"  # which stays at chance
+    assert untrained < accuracy or start == "default"  # "default" remains at chance
 
 
 def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):
@@ -242,7 +245,7 @@ def test_the_loss_of_figure_2_is_the_mean_cross_entropy(key):
 
 
 def test_angles_before_and_after_and_the_projection_are_of_one_network(monkeypatch):
-    """Networks whose numbers tell which they are, and of which layer."""
+    """The made-up values depend on the network and on the layer."""
     layers = len(geometry_figures.ODD_LAYERS)
     pairs = geometry_figures.ODD_POINTS * (geometry_figures.ODD_POINTS - 1) // 2
 

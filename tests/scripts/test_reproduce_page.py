@@ -1,4 +1,4 @@
-"""The report: what it says follows the results, and an earlier one is never lost."""
+"""The report: its sentences follow from the results, and an earlier report is never lost."""
 
 import copy
 import json
@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "img", "hr", "input"}
 
 
 class Outline(HTMLParser):
-    """Checks that tags close in the order in which they open; collects ids and links."""
+    """Checks that tags are nested correctly, and collects ids and links."""
 
     def __init__(self, page):
         super().__init__()
@@ -49,7 +49,7 @@ class Outline(HTMLParser):
 
 
 def render(results):
-    """The page of results as their file has them."""
+    """The page of the results in the form that their JSON file has."""
     return reproduce_page.render(files.plain(results))
 
 
@@ -72,7 +72,7 @@ def page(results):
 
 @pytest.fixture
 def pruning_alone(monkeypatch):
-    """The page without the sections that know nothing of pruning: figures take a second each."""
+    """Keep only the sections on pruning of the page, because each figure takes a second."""
     sections = [s for s in reproduce_page.SECTIONS if s[0] in ("criteria", "filters")]
     monkeypatch.setattr(reproduce_page, "SECTIONS", sections)
 
@@ -89,7 +89,7 @@ def test_the_page_asks_nothing_of_anyone(page):
     outside = [link for link in Outline(page).links if not link.startswith("#")]
     cited = [paper.url for paper in papers()]
     assert sorted(outside) == sorted(["data:,", "results.json", *cited])
-    assert page.count("http") == len(cited)  # only links that a click follows
+    assert page.count("http") == len(cited)  # only links to click on
     assert "@import" not in page
     assert "<script" not in page
 
@@ -276,7 +276,7 @@ def test_a_standard_error_sets_the_decimals(value, stderr, text):
 
 
 def quick(results):
-    """A page that takes no time to make, where only the files matter."""
+    """A fake page, for tests of the files only."""
     return str(results["settings"])
 
 

@@ -1,4 +1,4 @@
-"""A browser shows all of the report, on a phone and on a desk, in light and in dark."""
+"""A browser shows the whole report on phones and desktops, in light and dark themes."""
 
 import pytest
 
@@ -22,13 +22,13 @@ def test_a_browser_shows_every_figure(page, tmp_path, width, height, dark):
     seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
     assert seen["console"] == []
     assert (seen["width"], seen["dark"]) == (width, dark)
-    assert seen["content"] <= width  # nothing runs over the side
+    assert seen["content"] <= width  # nothing is wider than the window
     assert len(seen["figures"]) == 35
     for figure in seen["figures"]:
         assert 0 <= figure["left"] < figure["right"] <= width, figure
         assert figure["height"] > 100, figure
         assert figure["marks"] > 10, figure
-        assert figure["text"] >= 9.5, figure  # a person can read it
+        assert figure["text"] >= 9.5, figure  # large enough to read
     colours = {seen["paper"], *(figure["colour"] for figure in seen["figures"])}
     assert len(colours) == 2
 

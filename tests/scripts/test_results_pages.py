@@ -1,4 +1,4 @@
-"""The pages of docs/results: drawn from their numbers, and complete."""
+"""The pages of docs/results are complete, and are drawn from the stored numbers."""
 
 import hashlib
 import re
@@ -13,19 +13,19 @@ from tests.support.recorded import assert_as_recorded
 
 CELL = re.compile(r"(?s)<(?:td|th|dd|dt)[^>]*>(.*?)</(?:td|th|dd|dt)>")
 LETTERS = str.maketrans("0123456789", "ghijklmnop")
-FIGURES = []  # what the figures of the page being drawn show
+FIGURES = []  # the contents of the figures of the current page
 
 
 @pytest.fixture(scope="module")
 def drawn():
-    """A page by its name, drawn once, and what its figures show."""
+    """A function from a page's name to the page and its figures' contents, each drawn once."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(plots, "Figure", RecordedFigure)
         yield cache(draw)
 
 
 class RecordedFigure(Figure):
-    """A figure that notes what its axes show when it is written."""
+    """A figure that records the contents of its axes when the figure is written."""
 
     def savefig(self, *args, **kwargs):
         FIGURES.extend(map(shown, self.axes))
@@ -38,7 +38,7 @@ def draw(name):
 
 
 def shown(axes):
-    """The title, scales, colours, texts and data of the lines, bars, points and bands of axes."""
+    """The title, scales, colours, texts and data of the lines, bars, points and bands in `axes`."""
     data = [np.asarray(line.get_xydata(), float) for line in axes.lines]
     data += [bar.get_patch_transform().transform(bar.get_path().vertices) for bar in axes.patches]
     data += [np.asarray(points.get_offsets(), float) for points in axes.collections]
@@ -50,13 +50,13 @@ def shown(axes):
 
 
 def numbers(text):
-    """The cells of tables in a part of a page, and the words with a digit."""
+    """The cells of the tables in a part of a page, and all words with a digit."""
     words = re.sub(r"<[^>]*>", " ", text).split()
     return f"{CELL.findall(text)}{[word for word in words if re.search('[0-9]', word)]}"
 
 
 def digest(text):
-    """Letters that another text would hardly have."""
+    """A hash of the text, in letters."""
     return hashlib.sha256(text.encode()).hexdigest().translate(LETTERS)[:10]
 
 

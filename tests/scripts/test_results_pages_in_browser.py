@@ -1,4 +1,4 @@
-"""The pages of docs/results as a browser shows them: at home on a phone and on a desk."""
+"""The pages of docs/results fit the windows of phones and desktops in a browser."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def page(request, tmp_path):
 
 @pytest.mark.parametrize("page", ["compiled", "geometry"], indirect=True)
 def test_no_table_is_much_wider_than_a_desk(page):
-    """Cells of words wrap: the frame has the width of a window, and no table scrolls far in it."""
+    """The cells of tables wrap, so tables are not wider than a desktop window."""
     text = page.read_text()
     page.write_text(text.replace("</style>", ".scroll { overflow: visible !important; }</style>"))
     seen = open_page(page, 1280, 900, scratch=page.parent / "browser")

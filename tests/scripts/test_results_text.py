@@ -1,4 +1,4 @@
-"""The text of measured results: whole, short, and the same when it is written again."""
+"""The text of measured results is complete and short, and does not change when written again."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a run has written is neither deleted nor mixed with another run's."""
+"""The files of a run are neither deleted nor mixed with files of another run."""
 
 import errno
 import json
@@ -87,7 +87,7 @@ def test_a_checkpoint_that_only_cannot_be_read_is_not_touched(one, run, monkeypa
 
 @pytest.mark.parametrize("change", [{"normalization": "unitized"}, {"optimizer": "adam"}])
 def test_a_checkpoint_of_another_state_is_not_touched(change, images, run):
-    """Another network, or another optimizer, as another version of a library may make it."""
+    """The state has another network or another optimizer state, as after an update of a library."""
     before = steps(run)
     other = compiled(replace(SMALL, **change), images)
     with pytest.raises(InputError, match="checkpoints-0/10 must be read"):
@@ -97,7 +97,7 @@ def test_a_checkpoint_of_another_state_is_not_touched(change, images, run):
 
 @pytest.mark.parametrize("array", [0, -1])
 def test_a_checkpoint_whose_arrays_changed_in_memory_is_renamed(array, one, run):
-    """Its files are those that were written, the arrays are not those of the checksum."""
+    """The files agree with their list, but an array does not agree with its checksum."""
     newest = run / "checkpoints-0" / "10"
     written = json.loads((newest / "checksums" / "metadata").read_text())
     written["mixed"][array] ^= 1
@@ -151,7 +151,7 @@ def test_lines_of_metrics_that_are_lost_come_from_the_checkpoint(damage, one, ha
     assert without_times(train_one(one, run, view)) == without_times(half[1])
     assert without_times(run_folder.read_lines(path)) == without_times(half[1])
     (line,) = view.lines
-    assert "metrics.jsonl was incomplete: it is written again from the checkpoint" in line
+    assert "metrics.jsonl was incomplete; the file is written again from the checkpoint" in line
 
 
 def test_a_finished_run_gets_its_metrics_back(one, half, tmp_path):
@@ -312,7 +312,7 @@ def test_json_that_is_none_is_one_sentence(content, sentence, tmp_path):
 
 
 def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
-    """However late they are written, which is in the background."""
+    """The notes are written in the background, possibly after later notes are added."""
     going_on = threading.Event()
     dumps = json.dumps
     monkeypatch.setattr(json, "dumps", lambda x: going_on.wait(60) and dumps(x))
@@ -327,7 +327,7 @@ def test_a_checkpoint_has_the_notes_of_its_step(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_shares_no_buffer_with_the_state(tmp_path, monkeypatch):
-    """The next step writes into the state's buffers while the checkpoint is being written."""
+    """The next step may change the state's buffers before the checkpoint is written."""
     state, written = [jnp.arange(5.0), jnp.zeros((2, 3))], []
     with checkpoints.Checkpoints(tmp_path) as saved:
         monkeypatch.setattr(saved.manager, "save", lambda _, args: written.extend(args.state.item))
@@ -343,7 +343,7 @@ def test_a_collective_that_fails_in_a_save_is_one_sentence(several, tmp_path, mo
         raise ValueError("Gloo AllGather failed: [external/gloo/pair.cc:538] Read error: closed\nx")
 
     monkeypatch.setattr(jax.distributed, "is_initialized", lambda: several)
-    ended = "all processes must run to the end, and another one seems to have ended"
+    ended = "all processes must run to the end; another process seems to have ended"
     failed = f"the checkpoint {tmp_path} must be written" + r"; ValueError"
     with checkpoints.Checkpoints(tmp_path) as saved:
         monkeypatch.setattr(saved.manager, "save", save)

@@ -1,4 +1,4 @@
-"""What the options of a run decide: groups of seeds and devices, and the lines that say them."""
+"""Options of a run: groups of seeds, devices and statistics, and the first printed lines."""
 
 import itertools
 import json
@@ -55,7 +55,7 @@ def test_groups_that_do_not_fit_the_devices_are_refused():
         ((512, 32), True, P("data", None)),
         ((4098, 64), True, P(None, "data")),  # the longest axis does not divide by four
         ((2, 4094), True, P()),  # no axis divides
-        ((4, 512), True, P()),  # too small
+        ((4, 512), True, P()),  # too few elements
     ],
 )
 def test_a_state_is_sharded_along_its_longest_axis_that_divides(shape, shard, expected):
@@ -153,7 +153,7 @@ def test_the_first_line_has_the_work_of_one_network_on_one_device(monkeypatch):
 
 
 def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch, key):
-    """Norms by layer 1, 2, 3 and 2, 4, 12; the last sample is the odd one."""
+    """The norms in two layers are 1, 2, 3 and 2, 4, 12. The last sample is the odd sample."""
     monkeypatch.setattr(odd_point, "POINTS", 3)
     grams = jnp.stack(
         [jnp.diag(jnp.array(norms) ** 2) for norms in ([1.0, 2.0, 3.0], [2.0, 4.0, 12.0])]
@@ -164,13 +164,13 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
     assert found["index"] == 2
     np.testing.assert_allclose(found["norm_ratio"], [3 / 1.5, 12 / 3], rtol=1e-6)
     assert found["angle_degrees"] == pytest.approx(90)
-    # orthogonal samples are apart from each other too, so that no cluster is left
+    # orthogonal samples are no cluster
     assert found["spread_degrees"] == pytest.approx(90)
     assert not found["is_odd"]
 
 
 def test_ends_of_networks_are_means_with_their_errors(monkeypatch):
-    """Four networks, whose quantities are 1, 2, 3, 6 and multiples of them."""
+    """Four networks have the values 1, 2, 3 and 6, or multiples of these values."""
     values = iter([1.0, 2.0, 3.0, 6.0])
 
     def ends(function, rng):
@@ -225,7 +225,7 @@ def test_a_number_that_is_rounded_up_has_the_next_prefix(number, text):
 
 
 def test_lines_of_steps_have_the_mean_loss_of_their_own_steps_and_seed(tmp_path):
-    """Sums of losses of two seeds in epochs of five steps, of which a resumed run has three."""
+    """The run has two seeds and epochs of five steps, and resumes after step 3."""
     given: Any = SimpleNamespace(steps=5, recipe=Recipe(epochs=2, learning_rate=0.5, drops=(0.5,)))
     folders = [tmp_path / name for name in "ab"]
     for folder in folders:
@@ -238,7 +238,7 @@ def test_lines_of_steps_have_the_mean_loss_of_their_own_steps_and_seed(tmp_path)
         log(SimpleNamespace(state=SimpleNamespace(loss=np.array(sums)), step=step, epoch=epoch))  # pyright: ignore[reportArgumentType]
     for folder, losses in zip(folders, ([2.0, 3.0, 0.5], [10.0, 1.0, 1.0]), strict=True):
         found = read_lines(folder / "steps.jsonl")
-        assert [line["step"] for line in found] == [2, 3, 5, 8, 10]  # what came later is dropped
+        assert [line["step"] for line in found] == [2, 3, 5, 8, 10]  # later steps are removed
         assert [line["loss"] for line in found[2:]] == losses
         assert [line["epoch"] for line in found[2:]] == [1, 2, 2]
         assert [line["learning_rate"] for line in found[2:]] == pytest.approx([0.5, 0.1, 0.1])
@@ -251,17 +251,17 @@ def test_errors_of_models_of_filters_are_means_over_layers_with_their_error():
 
     layers = {
         "a": row(0.5, 0.8, (0.4, 0.6)),
-        "b": row(0.9, 0.8, (0.9, 0.95)),  # at the end of its interval
+        "b": row(0.9, 0.8, (0.9, 0.95)),  # at an end of the interval
         "c": row(0.7, 0.2, (0.71, 0.8)),
     }
     found = filter_models._errors(layers, "two")
-    assert found["error"] == pytest.approx(0.3)  # of 0.3, 0.1 and 0.5
+    assert found["error"] == pytest.approx(0.3)  # the mean of 0.3, 0.1 and 0.5
     assert found["stderr"] == pytest.approx(0.2 / 3**0.5)
     assert (found["within"], found["layers"]) == (2, 3)
 
 
 def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
-    """Where all pairs differ alike, no order explains more than another one."""
+    """The p-value is computed over all permutations of the pairs within each network."""
     accuracy = {"l1": np.array([0.0, 0.0]), "l2": np.array([1.0, 0.0]), "gm": np.array([3.0, 0.5])}
     found = filter_models.explain(accuracy)
     assert found["networks"] == 2
@@ -271,7 +271,7 @@ def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
     apart = [found["disjoint"][pair] for pair in ("l1-l2", "l1-gm", "l2-gm")]
     correlation = np.corrcoef(np.tile(apart, 2), rows.ravel())[0, 1]
     assert found["correlation"] == pytest.approx(correlation)
-    # all 36 orders of the pairs in both networks, in place of a thousand draws of them
+    # all 36 orders of the pairs in both networks, instead of a thousand random orders
     every = [
         np.corrcoef(np.tile(apart, 2), np.r_[rows[0][list(p)], rows[1][list(q)]])[0, 1]
         for p in itertools.permutations(range(3))

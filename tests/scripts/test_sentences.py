@@ -1,4 +1,4 @@
-"""Numbers in sentences of the pages, by hand."""
+"""Numbers in sentences of the pages, compared with values computed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The experiment on pairs of known distance, at a small size."""
+"""The experiment on pairs with a known distance, at a small size."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from tools.results import FOLDER
 
 @pytest.fixture(scope="module", autouse=True)
 def small_mlp():
-    """Not small: a layer of the paper's network is looked at by name."""
+    """Keep the paper's mlp, because the test reads one of its layers by name."""
 
 
 @pytest.mark.slow
@@ -50,7 +50,7 @@ def test_bad_options_are_refused(tmp_path):
 
 @pytest.fixture
 def critics(monkeypatch):
-    """In the place of slices and of both critics, known multiples of the distance of the means."""
+    """Replace slices and both critics by known multiples of the distance of the means."""
 
     def critic(factor):
         def estimate(key, x_train, y_train, x_test, y_test, *, steps):
@@ -61,7 +61,7 @@ def critics(monkeypatch):
         return estimate
 
     def sliced(key, x, y):
-        """The mean over directions, in a plane, of what a shift along one axis is in each."""
+        """The mean projection, over directions in a plane, of a shift along one axis."""
         return Sliced(2 / math.pi * moved(x, y))
 
     keys: list[Any] = []
@@ -82,7 +82,7 @@ def moved(x, y):
 
 
 def shifted(key, n):
-    """Samples of a plane at a distance that depends on the seed."""
+    """Two samples in a plane, whose distance depends on the seed."""
     rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
     sizes.append(n)
     x = rng.normal(size=(n, 2))
@@ -101,9 +101,9 @@ def test_errors_are_relative_to_the_distance_that_is_known(critics, stated):
     values = {name: np.array(e["values"]) for name, e in found["estimates"].items()}
     assert list(values) == ["exact", "slices", "lower bound", "Algorithm 3"]
     exact = values["exact"]
-    assert len(set(exact.tolist())) == 4  # every seed draws its own
+    assert len(set(exact.tolist())) == 4  # every seed has its own distance
     assert ((exact > 2) & (exact < 3)).all()
-    # All samples are shifted alike, so that each estimate is a multiple of the distance.
+    # All points have the same shift, so each estimate is a multiple of the distance.
     np.testing.assert_allclose(values["slices"], exact, rtol=1e-6)
     np.testing.assert_allclose(values["lower bound"], exact / 2, rtol=1e-6)
     np.testing.assert_allclose(values["Algorithm 3"], exact / 8, rtol=1e-6)
@@ -129,7 +129,7 @@ def test_samples_slices_and_critics_have_keys_of_their_own(critics, monkeypatch)
     for name in ("emd_lower_bound", "emd_critic"):
         monkeypatch.setattr(measures, name, uniform)
     found = measures.measure(measures.Case("made up", draw, 1.0), 3, 12)["estimates"]
-    assert len(set(drawn)) == 2 * 3  # for training and for testing
+    assert len(set(drawn)) == 2 * 3  # a training and a test sample for each seed
     slices = np.array(found["slices"]["values"]) * 2 / math.pi
     numbers = [*slices, *found["lower bound"]["values"]]
     assert len({round(number, 5) for number in numbers}) == 2 * 3
@@ -148,7 +148,7 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
         x, y = map(np.asarray, case.draw(jax.random.key(1), count))
         assert x.shape == y.shape
         if not case.name.startswith("Gaussians"):
-            # The unbounded example: U(5, 10) and U(0, 2.5), one above the other.
+            # The example without a bound: U(5, 10) and U(0, 2.5), which do not overlap.
             assert (float(x.min()) > 5, float(x.max()) < 10) == (True, True)
             assert (float(y.min()) > 0, float(y.max()) < 2.5) == (True, True)
             assert case.distance == 7.5 - 1.25
@@ -160,11 +160,11 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
         error = 5 / count**0.5
         assert abs(float(x.mean())) < error / dims**0.5
         assert abs(float(x.std()) - 1) < error / dims**0.5
-        centre = shift / dims**0.5  # in every coordinate
+        centre = shift / dims**0.5  # the shift of every coordinate
         assert abs(float(y.mean()) - centre) < scale * error / dims**0.5
         assert abs(float((y - centre).std()) - scale) < scale * error / dims**0.5
         if scale == 2:
-            length = np.linalg.norm(x, axis=1).mean()  # the distance from N(0, 4 I)
+            length = np.linalg.norm(x, axis=1).mean()  # the distance between N(0, I) and N(0, 4 I)
             assert case.distance == pytest.approx(length, abs=error)
         else:
             assert case.distance == shift
@@ -203,7 +203,7 @@ def test_a_real_layer_is_drawn_before_and_after_its_last_epoch(monkeypatch):
     np.testing.assert_allclose(after - before, 1000, atol=1e-3)
     every = np.concatenate([images.x_train, images.x_test]).reshape(85, 16)
     drawn = {tuple(np.round(row, 3)) for row in np.asarray(after - 2000)}
-    # Of 85 images, of which 300 draws miss two or three.
+    # 300 draws from 85 images miss two or three images on average.
     assert 75 <= len(drawn) <= 85
     assert all(np.abs(every - row).sum(1).min() < 0.1 for row in drawn)
     recipe = asked["recipe"]

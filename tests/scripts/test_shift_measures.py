@@ -1,4 +1,4 @@
-"""What is measured of the shift after every epoch, by outputs that are made by hand."""
+"""Measurements of the shift after every epoch, for made-up outputs."""
 
 import itertools
 from functools import partial
@@ -28,16 +28,16 @@ def bent(x, by):
 
 
 def made_up(monkeypatch):
-    """A network is (w, r): outputs are exp((w + r) x); a batch adds its own mean to w x.
+    """A network is (w, r), with outputs exp((w + r) x); in batches, x is increased by its mean.
 
-    The whole set has r = 0, and further batches have r five times as large.
+    With statistics of the whole set, r is 0. After further batches, r is five times as large.
     """
     monkeypatch.setattr(shift, "MOMENT_BATCHES", 2)
     monkeypatch.setattr(shift, "CHUNK", 3)
     seen: dict[str, list[Any]] = {"whole": [], "more": []}
 
     def outputs(network, x):
-        assert len(x) <= len(PROBE)  # moments over many images are taken a chunk at a time
+        assert len(x) <= len(PROBE)  # images are evaluated in chunks
         return {name: bent(x, network[0] + network[1]) for name in shift.LAYERS}
 
     def in_batches(network, x):
@@ -64,7 +64,7 @@ def state_of(w, r):
 
 
 def moved(before, after):
-    """The mean absolute change of skewness and kurtosis over units, by SciPy."""
+    """The mean absolute change of skewness and of kurtosis over units, by SciPy."""
     kinds = {"skewness": stats.skew, "kurtosis": partial(stats.kurtosis, fisher=False)}
     return {
         name: np.mean(np.abs(of(np.asarray(after, float)) - of(np.asarray(before, float))))
@@ -101,7 +101,7 @@ def test_every_kind_of_statistics_is_measured_since_the_last_epoch(monkeypatch):
 
 
 def test_a_shift_is_of_the_joint_outputs_for_the_probe(monkeypatch):
-    """Outputs of five images: the least total distance over all pairings is found by trial."""
+    """For five images, the expected distance is the least over all pairings."""
     program, _ = made_up(monkeypatch)
     follow = shift.Follower(program, jnp.asarray(X), jnp.asarray(PROBE), exact=5)
     for w, r in ((0.1, 0.05), (0.3, -0.02)):
@@ -121,7 +121,7 @@ def test_a_shift_is_of_the_joint_outputs_for_the_probe(monkeypatch):
         floor = distance(bent(PROBE, 0.28), bent(PROBE, 0.3 - 5 * 0.02))
         assert running["floor"] == pytest.approx(floor, rel=1e-3)
         assert batch.keys() == running.keys() == {"exact", "floor"}
-        few = jnp.asarray(PROBE[:4])  # whole batches alone
+        few = jnp.asarray(PROBE[:4])  # an incomplete batch is left out
         own = [program.in_batches((w, 0), few)[name] for w in (0.1, 0.3)]
         assert batch["exact"] == pytest.approx(distance(*own), rel=1e-3)
 
@@ -132,7 +132,7 @@ def test_outputs_in_another_order_of_batches_stand_in_the_order_of_the_images(mo
     key = jax.random.key(6)
     found = follow._in_batches(((0.2, 0.0), key), jnp.asarray(X))[shift.LAYERS[0]]
     x, order = X[:8], np.asarray(jax.random.permutation(key, 8))
-    assert (order[order] != np.arange(8)).any()  # it is not its own inverse
+    assert (order[order] != np.arange(8)).any()  # the permutation is not its own inverse
     expected = np.empty_like(x)
     for rows in (order[:4], order[4:]):
         expected[rows] = np.exp(0.2 * (x[rows] + x[rows].mean(0)))
@@ -140,7 +140,7 @@ def test_outputs_in_another_order_of_batches_stand_in_the_order_of_the_images(mo
 
 
 def test_further_batches_are_whole_and_see_each_image_at_most_once(monkeypatch):
-    """Of a network whose only layer has a running mean with momentum 0.9."""
+    """The network has one layer, whose running mean has momentum 0.9."""
     monkeypatch.setattr(shift, "FLOOR_BATCHES", 2)
     rng = np.random.default_rng(1)
     x = rng.normal(3, 2, (30, 4, 4, 1)).astype(np.float32)
@@ -242,7 +242,7 @@ def test_runs_differ_in_their_recipes_and_networks_of_one_seed_in_nothing_else(m
         recipe, images, ("drops", "constant"), ("ReLU first", "norm first"), 2, 9, out, print
     )
     assert len(found) == len({path for _, path in asked}) == 16
-    assert [run["seed"] for run in found] == [0] * 8 + [1] * 8  # whole comparisons first
+    assert [run["seed"] for run in found] == [0] * 8 + [1] * 8  # seeds are the outer loop
     for run, (own, _) in zip(found, asked, strict=True):
         model = {"ReLU first": "mlp_relu_first", "norm first": "mlp"}[run["order"]]
         drops = {"drops": recipe.drops, "constant": ()}[run["schedule"]]

@@ -1,4 +1,4 @@
-"""The page of moments and shift: what its findings, panels, tables and sentences show."""
+"""The page of moments and shift: its findings, panels, tables and sentences."""
 
 import itertools
 import re
@@ -154,11 +154,11 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     text = shift_page.render(results)
     assert "1,437 training images" in text
     assert "8 epochs and 3 seeds. A note." in text
-    assert "for 360 test images" in text  # the data have fewer images than the 400 asked for
+    assert "for 360 test images" in text  # the data have fewer images than the requested 400
     assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5
-    summary = shift_page._summary(results)  # a constant rate has no drop
+    summary = shift_page._summary(results)  # of the groups with drops only
     assert "rate with drops" in summary
     assert "constant rate" not in summary
 

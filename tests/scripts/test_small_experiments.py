@@ -1,4 +1,4 @@
-"""Small networks outside of the recipes: layers, steps and statistics, in NumPy."""
+"""Small networks outside the recipes: layers, steps and statistics, compared with NumPy."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 def test_every_batch_is_a_step_with_momentum():
-    """Loss ½ (w − b)² for batches 1, 4 and −2; velocity v ← 0.9 v + gradient, rate 0.1."""
+    """The loss is ½ (w − b)² for batches b of 1, 4 and −2; the velocity is v ← 0.9 v + gradient."""
     batches = jnp.array([1.0, 4.0, -2.0])
     optimizer = optax.sgd(0.1, momentum=0.9)
     w, v = 3.0, 0.0
@@ -52,7 +52,7 @@ def test_a_rate_is_divided_at_each_share_of_the_steps():
 
 
 def padded_products(x, kernel):
-    """A 3×3 convolution with zeros around, by a loop over places."""
+    """A 3×3 convolution with zero padding, by a loop over pixels."""
     n, height, width, _ = x.shape
     around = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
     out = np.zeros((n, height, width, kernel.shape[-1]))
@@ -85,7 +85,7 @@ def test_a_network_of_filters_pools_after_its_first_convolution(is_normalized):
         h = padded_products(h, params["kernels"][i])
         scale, bias = params["scales"][i], params["biases"][i]
         h = standardized(h, scale, bias) if is_normalized else h + bias
-        h = np.maximum(h - i, 0)  # an activation that depends on its layer
+        h = np.maximum(h - i, 0)  # the activation depends on the layer
         if i == 0:
             h = h.reshape(4, 4, 2, 4, 2, 5).mean((2, 4))
     expected = h.mean((1, 2)) @ params["head"] + params["head_bias"]
@@ -99,7 +99,7 @@ def test_a_network_of_filters_pools_after_its_first_convolution(is_normalized):
 
 
 def test_accuracies_of_filters_are_of_test_images_and_of_each_seed(monkeypatch):
-    """Training is left out: a seed predicts class 3 for a share of the images."""
+    """Training is replaced: the network of a seed predicts class 3 for a share of the images."""
     images: Any = SimpleNamespace(
         x_train=np.zeros((6, 8, 8, 1), np.float32),
         y_train=np.zeros(6, np.int32),
@@ -140,7 +140,7 @@ def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
     )
     assert found["before"]["ks"]["values"] == [2, 6]
     assert found["before"]["ks"]["stderr"] == pytest.approx(2)
-    assert found["before"]["shape"]["mean"] == 8  # twice as large by construction
+    assert found["before"]["shape"]["mean"] == 8  # twice the mean of ks by construction
     assert found["before"]["layers"] == 4
     assert found["before"]["fails"]["normal"] == 3
     assert found["before"]["fails"]["spherical"] == 1
@@ -149,7 +149,7 @@ def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
 
 
 def test_filters_of_every_layer_but_the_first_are_tested_for_each_seed():
-    """Second layers are shifted by 0.3 and −0.5 deviations; the size of the mean has no sign."""
+    """The means of two second layers are shifted by 0.3 and −0.5; results have absolute values."""
     rng = np.random.default_rng(0)
     first = rng.normal(size=(2, 3, 3, 1, 6)).astype(np.float32)
     second, third = rng.normal(size=(2, 2, 3, 3, 6, 6)).astype(np.float32)
@@ -205,7 +205,7 @@ def test_images_of_a_recalibration_are_cropped_and_flipped_as_in_training():
 
 @pytest.mark.parametrize("count", [3, 500, 1499, 1700])
 def test_every_test_image_of_a_repaired_network_is_classified(count):
-    """A network that knows an image by its only number: it is right on the even ones."""
+    """An image is one number, and the network classifies exactly the even numbers correctly."""
     x = np.arange(count, dtype=np.float32)[:, None]
     labels = np.arange(count) % 3
     graph: Any = "graph"
@@ -297,7 +297,7 @@ def test_images_that_repair_are_eight_equal_parts():
 @jax.enable_x64(True)  # rounding in float32 changes which channels are removed
 @jax.numpy_rank_promotion("allow")
 def test_repaired_networks_on_digits_are_as_recorded(monkeypatch):
-    """Two seeds of a small network, of which two ratios are removed by two criteria."""
+    """Two small networks are pruned at two ratios by two criteria."""
     widths = {"perceptron": (64, 9, 12)}
     constants = {"SEEDS": 2, "EPOCHS": 9, "RATIOS": (0.3, 0.5), "WIDTHS": widths}
     for name, value in constants.items():
@@ -311,7 +311,7 @@ def test_repaired_networks_on_digits_are_as_recorded(monkeypatch):
     monkeypatch.setattr(pruning, "CRITERIA", criteria)
     saved: list[Any] = []
     repair_digits.run(lambda found: saved.append(condense(found)))
-    assert len(saved) == 2  # after each network
+    assert len(saved) == 2  # results are saved after each network
     assert_as_recorded("runs/repair_digits", saved[-1], rtol=0.01)
 
 

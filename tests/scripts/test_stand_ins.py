@@ -1,4 +1,4 @@
-"""Noise in the shape of a data set, to try the speed of a preset."""
+"""Noise with the shape of a data set, for measuring the speed of a preset."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Runs and data in buckets: gs:// and s3://, here in memory, and file://."""
+"""Runs and data in buckets (gs:// and s3://, simulated in memory) and at file://."""
 
 import dataclasses
 import json
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 @pytest.fixture(scope="module")
 def objects():
-    """What buckets hold, by path."""
+    """The objects in simulated buckets, by path."""
     with pytest.MonkeyPatch.context() as patch, bucket.served(patch) as found:
         yield found
 
@@ -77,7 +77,7 @@ def test_a_bucket_that_cannot_be_reached_is_one_sentence(objects, scheme):
 
 
 def test_without_a_client_a_sentence_names_it():
-    """In a process where nothing takes the place of gcsfs."""
+    """The command runs in a process in which gcsfs is neither installed nor simulated."""
     code = (
         "from experiments import cli, files, storage\n"
         "with cli.ending(), files.in_use(storage.location('gs://mine/run')): pass"
@@ -173,7 +173,7 @@ def test_text_is_added_to_an_object(objects):
 
 
 def uploaded(folder, name):
-    """The folder of the same files in a bucket."""
+    """Copy a folder's files to a bucket, and return the folder in the bucket."""
     remote = storage.location(name)
     for path in folder.rglob("*"):
         if path.is_file():
@@ -190,7 +190,7 @@ def test_images_of_a_bucket_are_copied_once(scheme, objects, tmp_path, monkeypat
     assert found.x_train.tobytes() == local.x_train.tobytes()
     copies = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert len(copies) == len(list((remote / "digits" / "1.0.0").iterdir()))
-    assert all(scheme in path.parts for path in copies)  # buckets of one name may differ
+    assert all(scheme in path.parts for path in copies)  # gs and s3 may have buckets of one name
     for content in (b"cut short", bytes(10**6)):
         next(iter(copies)).write_bytes(content)
         assert datasets.load("digits", remote).y_test.tobytes() == local.y_test.tobytes()

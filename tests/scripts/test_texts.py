@@ -1,4 +1,4 @@
-"""Names from files control neither a terminal nor a page, whichever command shows them."""
+"""Names from files cannot control a terminal or a page in any command."""
 
 import ast
 import json
@@ -40,13 +40,13 @@ CHOICES = (
     "side",
     "fails",
 )
-ATTACK = "\x1b]0;owned\x07 b\u202egnp\u2028 <script>"  # short, and no formula
+ATTACK = "\x1b]0;owned\x07 b\u202egnp\u2028 <script>"  # short, without a formula
 SHOWN = "[bold]x[/red]:smile: a\\x1b]0;owned\\x07 b\\u202egnp\\u2028 <script>c</script> $\\frac{"
 CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f\u2028\u202e]")
 
 
 def hostile(value: Any, attack: str = HOSTILE) -> Any:
-    """All texts of results with an attack behind them, but those that choose what is shown."""
+    """Append an attack to all texts in results, except texts that select what is shown."""
     if isinstance(value, str):
         return value + attack
     if isinstance(value, dict):
@@ -73,7 +73,7 @@ def train_results():
 
 
 def committed(name):
-    """Results that a command has written."""
+    """The results in docs/results of a command."""
     return json.loads((SCRIPTS.parent / "docs/results" / name / "results.json").read_text())
 
 
@@ -102,7 +102,7 @@ def test_no_text_of_results_controls_a_page(name):
 
 @pytest.mark.parametrize("length", [39, 10_000])
 def test_a_long_name_breaks_neither_figures_nor_the_page(length):
-    """Matplotlib warns, which is an error here, where a title leaves no room for the axes."""
+    """A title that leaves no room for the axes makes matplotlib warn, and a warning is an error."""
     results = committed("resnet20")
     long = {layer["name"]: layer["name"] + length * "x" for layer in results["layers"]}
     text = json.dumps(results)
@@ -116,7 +116,7 @@ def test_a_long_name_breaks_neither_figures_nor_the_page(length):
 @pytest.mark.parametrize("left", [(), ("layer",)])
 @pytest.mark.parametrize("length", [9, 39, 200])
 def test_a_table_prints_every_name_whole(length, left, capsys):
-    """Names of layers often differ at the end alone, which is where a narrow column would cut."""
+    """Names of layers often differ only at their ends, which a narrow column would cut off."""
     names = [length * "x" + end for end in ("conv1", "conv2")]
     cli.show_table(
         "", ["layer", *"abcdefgh"], [[name, *8 * ("0.123",)] for name in names], left=left
@@ -153,12 +153,12 @@ def test_printable_texts_stay_as_they_are():
     assert texts.html("a < b\n& c") == "a &lt; b\n&amp; c"
 
 
-# Where texts are escaped.
+# modules that may print or escape texts
 HOMES = ("cli.py", "progress.py", "texts.py")
 
 
 def uses(tree):
-    """What a module prints or escapes by itself."""
+    """The lines at which a module itself prints or escapes texts."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             function = node.func

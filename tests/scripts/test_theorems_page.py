@@ -1,4 +1,4 @@
-"""The page of theorems: what it says, where its links lead, and what a browser shows of it."""
+"""The page of theorems: its texts, its links, and the view in a browser."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def page(results, tmp_path_factory):
 
 
 def broken_links(page: Path) -> list[str]:
-    """Links of a page that lead nowhere; those to other sites are not followed."""
+    """The broken links of a page; links to other sites are not followed."""
     text = page.read_text(encoding="utf-8")
     ids = set(re.findall(r'\bid="([^"]*)"', text))
     hrefs = {unescape(href) for href in re.findall(r'href="([^"]*)"', text)}
@@ -50,7 +50,7 @@ def broken_links(page: Path) -> list[str]:
 
 
 def test_every_link_leads_somewhere(page, results):
-    (page.parent / "results.json").touch()  # written beside every page
+    (page.parent / "results.json").touch()  # `write` writes this file beside the page
     assert broken_links(page) == []
     text = page.read_text(encoding="utf-8")
     for claim in results["claims"]:
@@ -119,11 +119,11 @@ def test_a_browser_shows_figures_and_folded_cards(page, tmp_path, width, height,
     seen = open_page(page, width, height, dark=dark, scratch=tmp_path)
     assert seen["console"] == []
     assert (seen["width"], seen["dark"]) == (width, dark)
-    assert seen["content"] <= width  # nothing runs over the side
+    assert seen["content"] <= width  # nothing is wider than the window
     assert len(seen["figures"]) == len(HIGHLIGHTS)
     for figure in seen["figures"]:
         assert figure["height"] > 100, figure
-        assert figure["text"] >= 9.5, figure  # a person can read it
+        assert figure["text"] >= 9.5, figure  # large enough to read
     assert len(seen["cards"]) == len(ALL)
     assert not any(card["open"] for card in seen["cards"])
     if width == 360:
@@ -135,7 +135,7 @@ def test_a_link_to_a_folded_card_opens_it(page, tmp_path):
     seen = open_page(page, 390, 844, fragment=f"#{name}", scratch=tmp_path)
     opened = [card for card in seen["cards"] if card["open"]]
     assert [card["id"] for card in opened] == [name]
-    assert -100 < opened[0]["scrolled"] < 844  # and it is in view
+    assert -100 < opened[0]["scrolled"] < 844  # the card is in view
 
 
 @pytest.mark.parametrize(

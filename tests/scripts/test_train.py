@@ -1,4 +1,4 @@
-"""Training from recipes: the same numbers on any devices and after any interruption."""
+"""Training from recipes has the same results on any devices and after any interruption."""
 
 import dataclasses
 import itertools
@@ -65,7 +65,7 @@ def restored(one, folder):
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
-    for step in (1, 4, 7, 11):  # first, last of an epoch, in the middle, before the last
+    for step in (1, 4, 7, 11):  # the first, the last of an epoch, a middle, and the last but one
         with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))
         view = View()
@@ -129,7 +129,7 @@ def test_each_device_computes_its_part_of_a_batch(images):
     assert "all-reduce" not in program_text(SMALL, 1)
     text = program_text(replace(SMALL, accumulate=2, augment=True), 8)
     assert "all-reduce" in text
-    assert "f32[1,24]" in text  # 16 images, 2 parts, 8 devices; outputs of the first layer
+    assert "f32[1,24]" in text  # outputs of layer 1 for 16 images / 2 parts / 8 devices
 
 
 def test_a_scan_of_steps_has_the_losses_of_single_steps(one, images, monkeypatch):
@@ -182,7 +182,7 @@ def test_parts_of_a_batch_have_its_gradient(images):
 def test_microbatches_on_devices_have_the_statistics_of_the_batch(images, accumulate):
     recipe = replace(SMALL, momentum=0.5, accumulate=accumulate)
     whole, parts = compiled(recipe, images), compiled(recipe, images, 2, microbatches=2)
-    assert "while" in parts.lower().as_text()  # part after part
+    assert "while" in parts.lower().as_text()  # a loop over parts
     states = [first_state(p, 3) for p in (whole, parts)]
     leaves = (jax.tree.leaves((s.params, s.statistics)) for s in states)
     for a, b in zip(*leaves, strict=True):
@@ -245,7 +245,7 @@ def test_divergence_ends_the_run_with_the_step_and_the_last_checkpoint(images, t
 
 def test_a_network_that_is_not_finite_is_not_saved(images, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
-    # The loss of the first step is still finite.
+    # the loss of the first step is still finite, but the weights after this step are not
     recipe = replace(SMALL, learning_rate=1e3, weight_decay=1e37)
     one = with_steps_per_call(compiled(recipe, images), 1)
     with pytest.raises(InputError, match=r"network must remain finite; by step 1 it .*: no check"):
@@ -311,7 +311,7 @@ def test_a_network_too_deep_for_its_images_is_refused(images):
         compiled(replace(SMALL, model="vgg11"), coloured)
 
 
-SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # and of data sets that differ in more than name
+SHALLOW = ("mlp", "preact8", "preact20", "vgg16")  # quick to build, except on CIFAR-100
 DEEP = [
     name
     for name, (_, recipe) in PRESETS.items()
@@ -383,7 +383,7 @@ def test_vmapped_seeds_have_the_losses_of_single_seeds(one, images, tmp_path):
 
 
 def scalars(folder):
-    """Step, name and value of what TensorBoard shows: the last events of each step."""
+    """The values that TensorBoard shows, by step and name: the last events of each step."""
     protocol: Any = events
     found = {}
     for path in sorted(folder.iterdir(), key=lambda p: p.stat().st_mtime):
@@ -407,7 +407,7 @@ def test_an_epoch_can_be_seen_before_the_run_ends(tmp_path):
 
 def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
-    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all in one second
+    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all starts are in the same second
     with pytest.raises(StoppedError):
         train_one(one, tmp_path, View(interrupt_after=9))
     lines = train_one(one, tmp_path)
@@ -563,7 +563,7 @@ def with_blocks(images, remat, normalization: Normalization = "unitized"):
 
 
 def test_blocks_are_rematerialized_where_asked(images):
-    """XLA's CPU back end undoes it, so that only the request can be seen here."""
+    """The lowered program shows the request, because XLA's CPU back end later removes it."""
     barriers = [
         with_blocks(images, remat, "none").lower().as_text().count("optimization_barrier")
         for remat in (False, True)
@@ -689,7 +689,7 @@ def test_an_incomplete_line_is_left_out(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_trains_for_two_epochs(name, tmp_path, monkeypatch):
-    """`train.py PRESET --epochs 2 --fake-data`, of one small batch an epoch, to its page."""
+    """Run `train.py PRESET --epochs 2 --fake-data` with one small batch per epoch."""
     monkeypatch.setattr(stand_ins, "STEPS", 1)
     recipe = replace(PRESETS[name][1], epochs=2, batch_size=2)
     if recipe.dataset in recipes.STREAMED:

@@ -1,4 +1,4 @@
-"""A small language model is trained, resumed, exported and compared; all of it tiny here."""
+"""A tiny language model is trained, resumed, exported and compared."""
 
 import json
 import os
@@ -36,7 +36,7 @@ TINY = training.CONFIG | {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, users_jax):
-    """A tiny model on a text of two letters, one after the other."""
+    """Use a tiny model, and a text in which two letters alternate."""
     text = np.frombuffer(b"ab" * 2000, np.uint8)
     monkeypatch.setattr(python_text, "load", lambda: (text, text))
     for module in (training_run, export):
@@ -63,7 +63,7 @@ def test_an_interrupted_training_ends_with_the_weights_of_a_whole_one(tmp_path, 
         train_lm.main(options(tmp_path / "again", steps=6, every=2))
     assert not (tmp_path / "again" / "model").exists()
     monkeypatch.setattr(training_run, "log", log)
-    for _ in range(2):  # the second run has nothing left to do
+    for _ in range(2):  # the second call has nothing left to do
         train_lm.main(options(tmp_path / "again", steps=6, every=2))
     whole, again = (language_models.read(tmp_path / n / "model")[1] for n in ("whole", "again"))
     for name, array in whole.items():
@@ -73,7 +73,7 @@ def test_an_interrupted_training_ends_with_the_weights_of_a_whole_one(tmp_path, 
 def test_a_trained_model_is_compared_and_pruned(tmp_path):
     train_lm.main(options(tmp_path / "run", steps=60))
     results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
-    assert 1 <= results["perplexity"] < 4  # of 256 bytes two alternate
+    assert 1 <= results["perplexity"] < 4  # two letters alternate
     assert results["parameters"] == sum(
         a.size for a in language_models.read(tmp_path / "run" / "model")[1].values()
     )
@@ -95,9 +95,9 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
     for row in rows.values():
         assert row["mean"] == pytest.approx(np.mean(row["perplexity"]))
         error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
-        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # perplexities near 2 of nine digits
-    assert rows["magnitude", "none"]["stderr"] == 0  # it draws nothing
-    starts = ("", "least squares, ")  # of the training, which does not end at the same network
+        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # perplexities have nine digits
+    assert rows["magnitude", "none"]["stderr"] == 0  # magnitude has no randomness
+    starts = ("", "least squares, ")  # seeds of fine-tuning differ
     for text in ("once on the text", "5% of an epoch"):
         found = [rows["reconstruction", start + text]["perplexity"] for start in starts]
         assert all(a != b for a, b in zip(*found, strict=True))
@@ -116,11 +116,11 @@ def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
     vocabulary = letters["model"]["vocab"]
     assert sorted(vocabulary.values()) == list(range(256))
     assert vocabulary["a"] == 97
-    assert vocabulary["Ġ"] == 32  # a space, as GPT-2 writes it
+    assert vocabulary["Ġ"] == 32  # a space in GPT-2's letters
     assert prune_lm.Options().model.name == "model"
     (tmp_path / "text.txt").write_text("\u00e9 a", encoding="utf-8")
     read = tokens_of.read(tmp_path / "run" / "model", tmp_path / "text.txt", 256)
-    assert bytes(read.tolist()) == "\u00e9 a".encode()  # without the library of tokenizers
+    assert bytes(read.tolist()) == "\u00e9 a".encode()  # without the package tokenizers
 
 
 def test_a_whole_epoch_has_every_piece_of_the_text_once(monkeypatch):
@@ -134,7 +134,7 @@ def test_a_whole_epoch_has_every_piece_of_the_text_once(monkeypatch):
     np.testing.assert_array_equal(np.sort(np.concatenate(steps).ravel()), text[:100])
     some = comparison.part_of_epoch(replace(settings, epoch=0.3), 1)
     assert some.shape == (6, 5)
-    assert not np.isin(some[:, 0] % 5, range(1, 5)).any()  # pieces begin where those of an epoch do
+    assert not np.isin(some[:, 0] % 5, range(1, 5)).any()  # pieces begin at multiples of 5
 
 
 def test_every_seed_and_step_has_its_own_text(monkeypatch):

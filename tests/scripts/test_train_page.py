@@ -1,4 +1,4 @@
-"""The page of a training run: numbers by hand."""
+"""The page of a training run, with numbers computed by hand."""
 
 from experiments.pages import train
 

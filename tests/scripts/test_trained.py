@@ -1,4 +1,4 @@
-"""What is done with a run beside training it: loading, exporting, evaluating and logging."""
+"""Uses of a finished run: loading, exporting, evaluating and logging."""
 
 import contextlib
 import json
@@ -42,7 +42,7 @@ RECIPE = replace(SMALL, epochs=1, batch_size=128)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, users_jax):
-    """A run of two seeds in one program on the digits."""
+    """The folder of a run on the digits with two seeds in one program."""
     out = tmp_path_factory.mktemp("run")
     train.main(RECIPE, train.Options(seeds=2, devices=1, out=out))
     return out
@@ -90,7 +90,7 @@ def test_an_analysis_of_a_run_is_of_its_weights_and_not_of_the_optimizers_moment
     found = analyze.load(tmp_path, (), 1)
     kernels = [leaf for leaf in jax.tree.leaves(state.params) if leaf.ndim == 4]
     layers = [name for name, w in found.items() if w.ndim == 4]
-    assert len(layers) == len(kernels) == 9  # stem, 6 in blocks, 2 shortcuts
+    assert len(layers) == len(kernels) == 9  # the stem, 6 in blocks, 2 shortcuts
     np.testing.assert_array_equal(found["stem"], state.params["stem"]["kernel"][...])
     with pytest.raises(InputError, match="must have a checkpoint of seed 0"):
         analyze.load(tmp_path, (), 0)
@@ -218,7 +218,7 @@ WRONG = (None, True, 0, -1, 2.5, 10**9, float("nan"), "", "x", "preact99999999",
     "name", json.loads(json.dumps(vars(SMALL))) | {"vmapped_seeds": 1, "data": 1}
 )
 def test_a_recipe_of_another_version_or_of_anyone_is_refused_in_a_sentence(name, tmp_path, run):
-    """Whatever stands in a field, the file is refused or the recipe is one that train.py takes."""
+    """For any value of a field, the file is refused, or train.py accepts the recipe."""
     settings = json.loads((run / "recipe.json").read_text())
     data = [settings["data"] | {part: value} for part in settings["data"] for value in WRONG]
     for value in [*WRONG, *(data if name == "data" else ())]:
@@ -240,7 +240,7 @@ def weights_of(run, seed=0):
 
 @pytest.mark.parametrize("vmap_seeds", ["yes", "no"])
 def test_a_run_starts_from_the_weights_of_another_one(vmap_seeds, run, tmp_path):
-    """At rate 0, and with statistics that stay, its networks are those of the other."""
+    """With learning rate 0 and constant statistics, the networks equal the old run's networks."""
     still = replace(RECIPE, learning_rate=0.0, running_momentum=1.0, batch_size=64)
     options = train.Options(
         seeds=2, devices=1, vmap_seeds=vmap_seeds, init_from=run, out=tmp_path / "a"
@@ -249,7 +249,7 @@ def test_a_run_starts_from_the_weights_of_another_one(vmap_seeds, run, tmp_path)
     for seed in (0, 1):
         for new, old in zip(weights_of(tmp_path / "a", seed), weights_of(run, seed), strict=True):
             np.testing.assert_array_equal(new, old)
-    train.main(still, options)  # resumes
+    train.main(still, options)  # the run resumes
     with pytest.raises(InputError, match=r"a new folder or a run of this recipe; .* has init_from"):
         train.main(still, replace(options, init_from=None))
 

@@ -1,6 +1,6 @@
-"""A whole small run, written out by hand: layers, loss, weight decay, momentum, rate and epochs.
+"""A whole small run, compared with a computation by hand of all its parts.
 
-Recipes set every option to a value that is not neutral, and batches do not fill the epochs.
+Recipes set every option to a value that has an effect, and batches do not fill the epochs.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 RECIPE = Recipe(
     model="mlp",
     epochs=3,
-    batch_size=24,  # two batches of 70 images, and 22 images that are left out
+    batch_size=24,  # of 70 images, two batches use 48
     learning_rate=0.2,
     drops=(0.3, 0.6),
     drop_factor=4.0,
@@ -30,7 +30,7 @@ RECIPE = Recipe(
 
 
 def leaves(tree) -> dict[str, Any]:
-    """Arrays by the name of their layer and their own, such as layers/0/kernel."""
+    """The arrays by their paths, such as layers/0/kernel."""
     return {
         "/".join(str(getattr(part, "key", part)) for part in path if hasattr(part, "key")): leaf
         for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
@@ -38,7 +38,7 @@ def leaves(tree) -> dict[str, Any]:
 
 
 def normalize(name, w, x, normalization, groups):
-    """Normalized `x`, and the means over groups of neighbouring images of mean and s²."""
+    """The normalized `x`, and the mean and unbiased variance, averaged over groups of the batch."""
     parts = x.reshape(groups, -1, x.shape[-1])
     mean = parts.mean(1, keepdims=True)
     var = ((parts - mean) ** 2).mean(1, keepdims=True)
@@ -52,7 +52,7 @@ def normalize(name, w, x, normalization, groups):
 
 
 def loss_of(w, x, y, recipe):
-    """The mean cross entropy of a part of a batch, and the moments of both normalizations."""
+    """The mean cross entropy for a part of a batch, and the moments of both normalizations."""
     h, moments = x.reshape(len(x), -1), []
     for i in range(2):
         h = h @ w[f"layers/{i}/kernel"] + w[f"layers/{i}/bias"]
@@ -68,7 +68,7 @@ def loss_of(w, x, y, recipe):
 
 
 def run_by_hand(recipe, images, state, orders, rates):
-    """Weights, running statistics and mean losses by epoch of nesterov, or of Optax's sgd."""
+    """The weights, running statistics and mean losses by epoch, with nesterov or Optax's sgd."""
     w, statistics = leaves(state.params), leaves(state.statistics)
     velocity, losses = {name: 0.0 * leaf for name, leaf in w.items()}, []
     gradient_of = jax.jit(
@@ -102,7 +102,7 @@ def run_by_hand(recipe, images, state, orders, rates):
     return w, statistics, np.reshape(losses, (-1, steps)).mean(1)
 
 
-RATES = {  # six steps, by hand; the drops are due at the starts of epochs 2 and 3
+RATES = {  # the rates of six steps, by hand; they drop at the starts of epochs 2 and 3
     "drops": [0.2, 0.2, 0.05, 0.05, 0.0125, 0.0125],
     "cosine": [0.0, 0.1, *(0.1 * (1 + np.cos(np.pi * np.arange(4) / 4)))],
     "linear": [0.0, 0.1, 0.2, 0.15, 0.1, 0.05],

@@ -1,4 +1,4 @@
-"""What is logged, shown, saved and measured while networks are trained; and how images are read."""
+"""Logs, progress, checkpoints and measurements during training; and how images are read."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -45,7 +45,7 @@ def test_a_state_is_saved_every_half_minute_and_at_the_end(time, monkeypatch):
     for step, now in enumerate((10, 29, 31, 50, 60, 62, 93, 95, 96), 1):
         time.now = 100.0 + now
         save(chunk(step))
-    # half a minute is counted from the last time: 31, 62, 93; the ninth step is the last
+    # saved half a minute after the previous save, at 31, 62 and 93 seconds, and at the last step
     assert saved == [3, 6, 7, 9]
 
 
@@ -53,7 +53,7 @@ def test_a_run_of_one_chunk_starts_no_trace(tmp_path):
     trainer: Any = SimpleNamespace(total_steps=4)
     view: Any = SimpleNamespace(log=pytest.fail)
     loop.Profiling(trainer, tmp_path, view)(chunk(4))
-    with pytest.raises(RuntimeError):  # no trace is open
+    with pytest.raises(RuntimeError):  # no trace has started
         jax.profiler.stop_trace()
 
 
@@ -76,7 +76,7 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
 
 
 def test_a_line_of_an_epoch_has_the_numbers_of_its_own_seed(time):
-    """Two seeds, four steps an epoch; the rate drops at the second epoch."""
+    """There are two seeds and four steps in an epoch, and the rate drops at the second epoch."""
     recipe = Recipe(epochs=2, learning_rate=0.4, drops=(0.5,), drop_factor=4.0)
     trainer: Any = SimpleNamespace(
         recipe=recipe,
@@ -117,7 +117,7 @@ def test_a_line_of_an_epoch_has_the_numbers_of_its_own_seed(time):
 
 
 def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
-    """From step 6 of epochs of 5: chunks of at most 2 or 3 steps, and none goes into the next."""
+    """The run resumes at step 6 of epochs of 5 steps, and no chunk crosses the end of an epoch."""
     asked: list[Any] = []
 
     def advance(state, batches, seeds, steps):
@@ -146,7 +146,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
 
 
 def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epoch(monkeypatch):
-    """Outputs of 2 × 1 × 1 images and 2 channels; distances are from the epoch before."""
+    """Outputs have 2 × 1 × 1 images and 2 channels. Distances are from the previous epoch."""
     outputs = {
         "untrained": [[0.0, 1.0], [2.0, 1.0]],
         "first": [[1.0, 4.0], [3.0, 0.0]],
@@ -174,7 +174,8 @@ def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epo
     means = [[np.mean(column) for column in zip(*outputs[k], strict=True)] for k in outputs]
     np.testing.assert_allclose(history.moments[:, 0], means)
     np.testing.assert_allclose(history.moments[:, 1], [[1, 0], [1, 4], [16, 9]], atol=1e-6)
-    # sorted, a channel of 0 and 2 moves to 1 and 3, and one of 1 and 1 to 0 and 4
+    # after sorting, 0 and 2 of the first channel become 1 and 3, and 1 and 1 of the second channel
+    # become 0 and 4
     np.testing.assert_allclose(history.distances, [[1, 2], [3, 2]], atol=1e-6)
 
 
@@ -200,7 +201,7 @@ def test_an_untrained_network_starts_with_the_statistics_of_the_first_images(mon
 def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
     monkeypatch, tmp_path
 ):
-    """Three channels of unlike means and deviations; test images differ from training images."""
+    """Three channels have different moments, and test images differ from training images."""
     rng = np.random.default_rng(0)
     scales = np.array([1, 3, 5])
     x, x_test = (
@@ -222,11 +223,11 @@ def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
     given = datasets._read("made", tmp_path / "2.0.0", moments)
     expected = (x_test / 255 - moments[0]) / moments[1]
     np.testing.assert_allclose(given.x_test, expected, rtol=1e-4, atol=1e-5)
-    assert given.pixels == found.pixels  # of the pixels as read
+    assert given.pixels == found.pixels  # the checksum of pixels before standardization
 
 
 def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
-    """Pixels know their place: rows and columns of crops are drawn on their own."""
+    """The values of pixels are their positions; rows and columns of crops are independent."""
     places = np.stack(np.meshgrid(np.arange(9), np.arange(13), indexing="ij"), -1)
     pixels = np.concatenate([places, np.zeros((9, 13, 1))], -1).astype(np.uint8)
     image, rng = Image.fromarray(pixels), np.random.default_rng(0)
@@ -240,7 +241,7 @@ def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
         seen.add((top, left))
         flips.add((bool(flip), left))
     assert seen == {(i, j) for i in range(4) for j in range(8)}
-    assert len(flips) == 16  # both ways at every place
+    assert len(flips) == 16  # flipped and not, at every column
 
 
 def test_a_run_of_a_constant_rate_alone_takes_more_epochs(tmp_path):
@@ -252,7 +253,7 @@ def test_a_run_of_a_constant_rate_alone_takes_more_epochs(tmp_path):
 
 
 def test_the_identity_of_records_is_of_images_all_over_both_splits():
-    """Of 2,500 records every third is read, so that a change of one of them is seen."""
+    """Every third of 2,500 records is read, so a change of one of these records is detected."""
 
     class Split:
         def __init__(self, count, changed=None):
@@ -275,7 +276,7 @@ def test_the_identity_of_records_is_of_images_all_over_both_splits():
     assert read == [list(range(0, 2500, 3)), list(range(10))]
     others = [identity(train=2499)[0], identity(test=9)[0], identity(train=0)[0]]
     assert len({str(part) for part in (found, *others)}) == 4
-    assert identity(train=1)[0] == found  # which is not read
+    assert identity(train=1)[0] == found  # record 1 is not read
 
 
 def test_images_and_labels_of_arrays_have_their_own_names(tmp_path):
@@ -297,7 +298,7 @@ def test_the_two_newest_checkpoints_remain_with_their_own_arrays_and_notes(tmp_p
         for step, state in states.items():
             notes.append({"step": step})
             saved.save(step, state, notes)
-        saved.save(9, states[2], "of another state")  # this step has a checkpoint
+        saved.save(9, states[2], "of another state")  # ignored: this step has a checkpoint
         notes.append("later")
     assert sorted(path.name for path in (tmp_path / "c").iterdir() if path.name.isdigit()) == [
         "5",

@@ -1,4 +1,4 @@
-"""What a step of training does to weights, images and the loss that is logged."""
+"""Effects of a training step on weights, images and the logged loss."""
 
 import itertools
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ STILL = replace(SMALL, learning_rate=1e-30, weight_decay=0.0)
 
 @pytest.fixture(scope="module")
 def one_image():
-    """A data set of two batches whose images are all the same one."""
+    """A data set of two batches, in which all images are equal."""
     x = np.random.default_rng(0).standard_normal((1, 6, 6, 1)).astype(np.float32)
     x, y = np.repeat(x, 32, 0), np.zeros(32, np.int32)
     return Images("made", "", 2, x, y, x[:8], y[:8])
@@ -41,7 +41,7 @@ def test_kernels_decay_and_scales_biases_and_alphas_do_not():
 
 
 def test_running_statistics_see_every_accumulated_part(one_image):
-    """Without learning, and with one image: two parts of a step are two steps."""
+    """With learning rate 0 and equal images, two parts of one step have the effect of two steps."""
     parts = first_state(compiled(replace(STILL, accumulate=2), one_image), 1).statistics
     steps = first_state(compiled(STILL, one_image), 2).statistics
     once = first_state(compiled(STILL, one_image), 1).statistics
@@ -52,7 +52,7 @@ def test_running_statistics_see_every_accumulated_part(one_image):
 
 
 def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
-    """With one image and no learning, losses differ by crops and flips alone."""
+    """With equal images and learning rate 0, losses differ only by crops and flips."""
     program = compiled(replace(STILL, augment=True), one_image)
     first, both = (float(first_state(program, n).loss) for n in (1, 2))
     assert abs(both - 2 * first) > 1e-3
@@ -61,7 +61,7 @@ def test_every_step_draws_other_crops_and_every_run_the_same(one_image):
 
 
 def test_no_two_parts_of_a_run_draw_the_same(monkeypatch, tmp_path):
-    """Of every seed, epoch, step and accumulated part: where images are cropped and flipped."""
+    """The crops and flips of every seed, epoch, step and accumulated part differ."""
     drawn = []
 
     def draw_noted(key, count, draw=loaders.draw_crops):
@@ -79,7 +79,7 @@ def test_no_two_parts_of_a_run_draw_the_same(monkeypatch, tmp_path):
 
 
 def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
-    """After every step, of the second epoch too, where nothing is learnt and images are alike."""
+    """With learning rate 0 and equal images, the mean loss is the same after every step."""
     program = compiled(STILL, one_image)
     steps = chunks.chunks(program, program.init_state((0,)), (0,), itertools.repeat(1))
     losses = [float(chunk.losses[0]) for chunk in steps]
@@ -88,7 +88,7 @@ def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
 
 
 def test_the_loss_of_an_epoch_is_the_mean_of_its_steps(one_image, tmp_path):
-    """Of every epoch: the loss of one step, where nothing is learnt and all batches are alike."""
+    """With learning rate 0 and equal batches, the loss of every epoch is the loss of one step."""
     program = compiled(STILL, one_image)
     expected = float(first_state(program, 1).loss)
     assert expected > 0
@@ -101,7 +101,7 @@ def test_all_offsets_are_drawn_alike_often(key):
     index = np.asarray(offsets) @ [9, 1]
     counts = np.bincount(index, minlength=81)
     assert len(counts) == 81
-    assert 50 < counts.min() <= counts.max() < 150  # five standard deviations about 100
+    assert 50 < counts.min() <= counts.max() < 150  # 100 ± five standard deviations
     assert abs(np.asarray(flips).mean() - 0.5) < 5 * 0.5 / 90
 
 

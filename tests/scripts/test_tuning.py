@@ -1,4 +1,4 @@
-"""What is done to trained networks before and after they are pruned."""
+"""Evaluation, recalibration and fine-tuning of trained networks, before and after pruning."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -29,13 +29,13 @@ def compiled(users_jax, images):
 
 @pytest.fixture
 def programs(compiled, one):
-    """With trainers that other tests have compiled: both train for three epochs."""
+    """Programs with trainers that other tests have compiled, both for three epochs."""
     return compiled._replace(trainer=one, fine_tuner=one)
 
 
 @pytest.fixture
 def network(programs, images):
-    """A network of seed 3, after five steps."""
+    """A network with seed 3 after five training steps."""
     return tuning.Network(images, programs, first_state(programs.trainer, 5, seeds=(3,)), 3)
 
 
@@ -58,7 +58,7 @@ def test_fine_tuning_an_untrained_network_is_training_it(network, one):
     tuned = network.fine_tuned(tree)
     *_, last = chunks.epochs(one, one.init_state((3,)), (3,))
     assert bits(tuned) == bits({"params": last.state.params, "statistics": last.state.statistics})
-    assert bits(tree) == before  # though a step donates its arrays
+    assert bits(tree) == before  # although a step donates its input
 
 
 def test_a_network_with_few_channels_is_tuned_as_if_the_others_were_zero(network, images):
@@ -97,7 +97,7 @@ def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(compiled, net
     assert compiled.fine_tuner.recipe == replace(RECIPE, epochs=20, learning_rate=0.1)
     for trainer in (compiled.trainer, compiled.fine_tuner):
         assert trainer.placement["shape"] == {"data": 1}
-    # The graph is for training: by it a batch has its own statistics.
+    # With the training graph, a batch is normalized by its own statistics.
     x, tree = 3 + jnp.ones((2, 4, 4, 1)), network.tree
     model = nnx.merge(compiled.graph, tree["params"], tree["statistics"], copy=True)
     before = bits(nnx.state(model, nnx.BatchStat))

@@ -1,4 +1,4 @@
-"""Residual networks out of weight files: the layout of their arrays, and what is refused."""
+"""Residual networks from weight files: the layout of arrays, and invalid files."""
 
 import json
 
@@ -18,7 +18,7 @@ from prune import Options
 
 
 def pytorch_arrays(classes=10):
-    """A network of depth 8 as PyTorch keeps it, of random numbers."""
+    """Random arrays of a network of depth 8, in PyTorch's names and layout."""
     rng = np.random.default_rng(0)
     arrays = {}
 
@@ -48,7 +48,7 @@ def weight_file(tmp_path):
 
 
 def convolved(x, kernel, stride):
-    """PyTorch's convolution of images (n, c, h, w) with zeros around them, by a loop."""
+    """PyTorch's convolution of zero-padded images (n, c, h, w), by a loop."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     _, _, h, w = x.shape
     out = np.zeros((len(x), len(kernel), h, w))
@@ -61,7 +61,7 @@ def convolved(x, kernel, stride):
 
 
 def logits(arrays, x):
-    """The network in NumPy, channels first."""
+    """The logits of the network in NumPy, with channels first."""
 
     def layer(x, conv, norm, stride=1):
         shape = (-1, 1, 1)

@@ -19,7 +19,7 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs() -> list[Pair]:
-    """The decoder with its layers in a Python loop, and with its layers in a scan."""
+    """Two pairs: the decoder with its layers in a Python loop, and with its layers in a scan."""
     return [
         pair("unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
         pair("scanned / tracing", transformers.llama, parameters(scanned=True)),
@@ -29,7 +29,7 @@ def pairs() -> list[Pair]:
 def parameters(*, scanned: bool) -> transformers.Params:
     """The shapes and dtypes of the parameters.
 
-    Blocks are listed, or stacked along a leading axis.
+    With `scanned`, each parameter of all blocks is one array, stacked along a leading axis.
     """
 
     def array(*shape: int) -> jax.ShapeDtypeStruct:
@@ -43,7 +43,7 @@ def parameters(*, scanned: bool) -> transformers.Params:
 
 
 def pair(name: str, apply: Callable[..., Any], params: transformers.Params) -> Pair:
-    """A pair of calls to time.
+    """A pair of calls to time: `coupled_channels` of `apply`, and JAX's tracing of `apply`.
 
     Each call traces a new function, so that no call reads JAX's cache.
     """

@@ -21,7 +21,7 @@ WITHOUT_OTT = "ott-jax is not installed: pip install ott-jax, for its row"
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    """The groups of programs to time, by title."""
+    """The pairs of programs to time, by the title of their table."""
     return {
         "earth mover distances of features": features,
         "earth mover distance of joint outputs": joint,
@@ -29,9 +29,9 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """The distances of all features in one call.
+    """Our function for the distances of all features in one call.
 
-    The call is compared with a loop over SciPy and with ott-jax under vmap.
+    Our call is compared with a loop over SciPy's function and with a vmap of ott-jax.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
@@ -88,7 +88,10 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 
 
 def joint() -> list[Pair]:
-    """The exact joint distance, compared with SciPy's functions, and timed once at full size."""
+    """The exact joint distance, compared with SciPy's functions.
+
+    The function also times one run at full size.
+    """
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 
     def scipys() -> float:
@@ -102,7 +105,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """The seconds of a run in its own Linux process, and the gigabytes that the run itself adds."""
+    """The seconds of `emd` in a new Linux process, and the gigabytes by which memory grows."""
     program = f"""
 import time
 from pathlib import Path

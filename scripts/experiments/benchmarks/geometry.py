@@ -1,6 +1,6 @@
 """Times of deep trees, random networks and Monte Carlo.
 
-Each time is compared with the operation that takes most of it.
+Each program is compared with the operation that takes most of the program's time.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ def map_groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def networks() -> list[Pair]:
-    """Random networks, with weights drawn by each random generator.
+    """Random networks whose weights are drawn by each of JAX's random generators.
 
-    The networks are compared with drawing all weights and one matrix product for each layer. The
+    The compared program draws the same weights and computes one matrix product for each layer. The
     last rows compare the generators by the time that only drawing the weights takes.
     """
     x = jax.random.normal(jax.random.key(1), (BATCH, WIDTH))
@@ -73,9 +73,9 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """One tree of depth 14, compared with brute force.
+    """One tree of depth 14, compared with brute force, and many shallower trees.
 
-    Many shallower trees in one call are also compared with one tree.
+    The many trees are computed in one vmapped call, which is compared with one tree.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
@@ -95,9 +95,10 @@ def trees() -> list[Pair]:
 
 
 def maps() -> list[Pair]:
-    """Times of layers of any activation as maps of angles, compared with layers in closed form.
+    """Layers of any activation, compared with layers in closed form.
 
-    Also, layers of the map for a batch.
+    The first pair maps one cosine through many layers. The second pair maps a Gram matrix through
+    one layer.
     """
     relu = jax.jit(geometry.mean_field.kernel_map, static_argnums=(0, 1))(jax.nn.relu, (0.0,))
 
@@ -125,9 +126,9 @@ def maps() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """`monte_carlo_moments`, compared with only drawing the numbers.
+    """`monte_carlo_moments`, compared with only drawing the random numbers.
 
-    A key gives one draw or many draws.
+    In the first pair, each key gives one draw. In the second pair, each key gives many draws.
     """
     key = jax.random.key(0)
 

@@ -1,7 +1,7 @@
 """Times of ResNet-50 and VGG-16 with half the multiply-accumulates, and of the whole networks.
 
-The name of a row includes the ratio of times that would be ideal. The ideal ratio, divided by the
-measured ratio, is the share of the ideal speed-up.
+The name of a row includes the ideal ratio of times, which is the ratio of multiply-accumulates. The
+ideal ratio, divided by the measured ratio, is the share of the ideal speed-up.
 """
 
 from collections.abc import Callable
@@ -34,15 +34,15 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
-    """A model in evaluation, as a function of its state and of images; and this state."""
+    """A model in evaluation mode as a function of its state and of images, and the state."""
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     return lambda state, x: nnx.merge(graph, state)(x), state
 
 
 def pairs(name: str) -> list[Pair]:
-    """Half networks, by equal ratios of all groups and by a budget.
+    """Half networks, which are pruned by an equal ratio of every group, or by a budget.
 
-    The numbers of channels are rounded or not.
+    A second network with a budget has multiples of 16 channels.
     """
     apply, whole = evaluation(BUILD[name](nnx.Rngs(0)))
     image = jnp.zeros((1, SIDE, SIDE, 3), jnp.float32)

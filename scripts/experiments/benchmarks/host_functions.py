@@ -15,10 +15,10 @@ def functions(module: ModuleType) -> Iterator[Callable]:
     return (f for f in values if isfunction(f) and f.__module__.startswith(module.__name__))
 
 
-# names of functions that run on the host, by the reason why they do
+# functions that run on the host, by the reason
 HOST_ONLY: dict[str, tuple[Callable, ...]] = {
     "exact optimal transport by SciPy": (shift.emd, shift.transport_plan, shift.layer_shift),
-    "a loop over batches, each a program of the caller's": (shift.stream_moments,),
+    "a loop over batches, which calls the caller's program": (shift.stream_moments,),
     "convex hulls by SciPy, or their constructions": (
         geometry.networks.hull_vertices,
         geometry.networks.neuron_per_point,

@@ -30,7 +30,7 @@ LAYERS = {
 
 
 def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
-    """The groups of programs to time, by title."""
+    """The pairs of programs to time, by the title of their table."""
     return {
         "training: output and gradients of input and parameters": lambda: training(dtype),
         "inference": lambda: inference(dtype),
@@ -40,7 +40,7 @@ def groups(dtype: Any) -> dict[str, Callable[[], list[Pair]]]:
 
 
 def training(dtype: Any) -> list[Pair]:
-    """A program with the outputs, the running statistics and, from a cotangent, all gradients."""
+    """Pairs of programs that return the outputs, the running statistics and all gradients."""
 
     def both_ways(layer: nnx.Module, x: jax.Array) -> Compiled:
         return gradient(layer, x, jax.random.normal(jax.random.key(1), x.shape, x.dtype))
@@ -56,7 +56,7 @@ def inference(dtype: Any) -> list[Pair]:
 
 
 def shapes() -> tuple[tuple[int, ...], ...]:
-    """The shapes of the inputs; a GPU or TPU gets two more, which are larger than any cache."""
+    """The shapes of the inputs; a GPU or TPU has two more shapes, larger than any cache."""
     return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 
@@ -71,7 +71,7 @@ def resnets(dtype: Any) -> list[Pair]:
 
 
 def mlps(dtype: Any) -> list[Pair]:
-    """Layers of vectors inside a network that stores the input of every layer."""
+    """Multilayer perceptrons, which store the input of every layer for the backward pass."""
     x = jax.random.normal(jax.random.key(0), VECTORS, dtype)
     width = VECTORS[1]
 

@@ -66,9 +66,9 @@ def criteria() -> list[Pair]:
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
-    """The same scores in PyTorch.
+    """The criteria's scores, computed in PyTorch.
 
-    Weiszfeld's steps end when the result no longer changes in float32.
+    Weiszfeld's iteration ends when a step no longer changes the result in float32.
     """
     torch = torch_on_all_cores("criteria/PyTorch")
     if torch is None:

@@ -1,4 +1,4 @@
-"""Times two programs in turn, and measures the memory that they need besides their arguments."""
+"""Times two programs in turn, and measures the memory of their results and temporary arrays."""
 
 import os
 import time
@@ -21,11 +21,11 @@ class Pair(NamedTuple):
       ours: A call of our program.
       peer: A call of the other library's program.
       copy: A call that copies the data.
-      memory: The temporary bytes of our program, divided by the temporary bytes of the other
-        program.
-      runs: The largest number of runs, for a program whose call takes seconds.
+      memory: The bytes of the results and temporary arrays of our program, divided by the bytes of
+        the other program.
+      runs: The maximum number of calls, for a program whose call takes seconds.
       like: The name of a set of pairs that differ only in size. The table shows the mean ratio of
-        each set of pairs that differ only in size.
+        each set.
     """
 
     name: str
@@ -40,7 +40,8 @@ class Pair(NamedTuple):
 class Timing(NamedTuple):
     """The median times of a pair of programs, and statistics of the ratio of their times.
 
-    The statistics are the median and the quartiles over neighbouring calls.
+    A ratio is the time of one call of our program, divided by the time of the next call of the
+    other program. The statistics are the median and the quartiles of these ratios.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Timing(NamedTuple):
 def time_pair(pair: Pair, runs: int) -> Timing:
     """The times of a pair.
 
-    Each program is called `runs` times, or as often as the pair allows.
+    Each program is called `runs` times, or `pair.runs` times if this number is smaller.
     """
     runs = runs if pair.runs is None else min(runs, pair.runs)
     a, b = alternately(pair.ours, pair.peer, runs)
@@ -84,9 +85,9 @@ def alternately(
 
 
 def torch_on_all_cores(peer: str) -> Any | None:
-    """The module of PyTorch, to compare with JAX on a CPU.
+    """The module of PyTorch, for a comparison with JAX on a CPU.
 
-    If the comparison is not possible, a line gives the reason, and the result is None.
+    If the comparison is not possible, the function prints the reason and returns None.
     """
     if jax.default_backend() != "cpu":
         say(f"{peer} is left out: PyTorch would run on the CPU, and JAX runs on another device")

@@ -60,7 +60,7 @@ def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
 
 
 def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
-    """A function that takes the next steps of one epoch, again and again."""
+    """A function that takes the next `STEPS` training steps at each call."""
     state = trainer.init_state(seeds)
 
     def run() -> Any:
@@ -73,7 +73,7 @@ def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """The compiled step alone: one batch in memory, without data loading, crops or a loop."""
+    """Only the compiled step: one batch in memory, without data loading, crops or a loop."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )
@@ -182,7 +182,10 @@ def pytorch_resnet20(torch: Any) -> Any:
 
 
 def seeds() -> list[Pair]:
-    """The ratios of times by which `train.py` decides whether to train all seeds by vmap."""
+    """The ratio of times of all seeds in one vmapped program and of one seed after the other.
+
+    The default of `--vmap-seeds` in `train.py` follows from this ratio.
+    """
     images, five = random_images(8, 1), (0, 1, 2, 3, 4)
     pairs = []
     for name in ("digits-mlp", "digits-preact8"):

@@ -32,9 +32,10 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
-    """Half of all heads and widths within the blocks.
+    """Networks with half of all heads and widths, compared with the whole network.
 
-    A second version also has half of the residual stream.
+    The first half network has the whole residual stream. The second has half of the stream's
+    channels.
     """
     keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(shapes))))
     draw = jax.jit(jax.random.normal, static_argnums=1)
@@ -134,7 +135,7 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def rotate(x: jax.Array) -> jax.Array:
-    """Rotary positions, which rotate the two halves of the last axis as pairs."""
+    """Rotary positions, which rotate pairs of one channel from each half of the last axis."""
     a, b = jnp.split(x, 2, -1)
     rates = 10000.0 ** -np.linspace(0, 1, a.shape[-1], endpoint=False)
     angles = (np.arange(x.shape[1])[:, None] * rates)[:, None]
@@ -143,7 +144,7 @@ def rotate(x: jax.Array) -> jax.Array:
 
 
 def attention(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-    """Causal attention: each position reads itself and all earlier positions."""
+    """Causal attention: each position attends to itself and to all earlier positions."""
     scores = jnp.einsum("bqhd,bkhd->bhqk", q, k) / q.shape[-1] ** 0.5
     earlier = np.tri(q.shape[1], dtype=bool)
     shares = jax.nn.softmax(jnp.where(earlier, scores, -jnp.inf), -1)

@@ -1,8 +1,8 @@
 """Compiles programs for TPUs and GPUs that are not attached, and reads the compiled programs.
 
-libtpu compiles for any TPU topology, and the CUDA plugin compiles for an H100; neither needs the
-device. One process compiles either for TPUs or for GPUs. The devices of a topology cannot hold
-arrays, so `measure` takes shapes, which `place` makes.
+libtpu compiles for any TPU topology, and the CUDA plugin compiles for an H100; neither compiler
+needs the device. One process compiles either for TPUs or for GPUs. The devices of a topology cannot
+store arrays. Therefore `measure` takes shapes, which `place` makes.
 """
 
 import multiprocessing
@@ -48,8 +48,8 @@ platform_name: "CUDA"
 dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
-# Without the first three settings, libtpu asks a metadata server that exists on TPU hosts only, for
-# minutes. Without the last setting, only one process may compile at a time.
+# Without the first three settings, libtpu waits for minutes for a metadata server that exists only
+# on TPU hosts. Without the last setting, only one process may compile at a time.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -103,7 +103,7 @@ def check_plugin(name: str) -> None:
 
 
 def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
-    """The result of a function in a new process; Ctrl-C is handled by this process."""
+    """The result of a function that runs in a new process; the calling process handles Ctrl-C."""
     context = multiprocessing.get_context("spawn")
     ignore = {"initializer": signal.signal, "initargs": (signal.SIGINT, signal.SIG_IGN)}
     with ProcessPoolExecutor(1, mp_context=context, **ignore) as executor:

@@ -40,9 +40,10 @@ Layer = Callable[[dict[str, Array], Running, Array, Mode], tuple[Array, Running]
 
 
 class Limits(NamedTuple):
-    """Limits of the HBM traffic relative to Flax's layer, and of extra temporary memory in n.
+    """Limits of HBM traffic, and of temporary memory beyond that of Flax's layer.
 
-    An entry of None means that there is no limit.
+    Traffic is divided by the traffic of Flax's layer. Memory is divided by n, the bytes of the
+    input. None means that there is no limit.
     """
 
     traffic: float | None = None
@@ -124,10 +125,11 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
     """The smallest possible HBM traffic in units of n, the bytes of x.
 
     In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
-    and dy for the sums, and x and dy again to write dx. The total is 8 n, for unitized images too.
-    Unitized vectors need the sums before the norms, and need sums and norms before the result; the
-    backward pass does too. The totals are 4 n and 7 n. In inference, batch norm reads x and writes
-    y. A unitized layer first reads x for the norms.
+    and dy for the sums, and x and dy again to write dx. The total is 8 n, also for unitized images.
+    A unitized layer of vectors reads x for the sums, then for the norms, and then for the result.
+    Its backward pass also needs one more pass over x and dy. The traffic is 4 n forward and 7 n
+    backward. In inference, batch norm reads x and writes y. A unitized layer first reads x for the
+    norms.
     """
     if mode == "inference":
         return 3 if is_unitized(name) else 2
@@ -135,7 +137,7 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
 
 
 def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limits:
-    """The limits for our layers."""
+    """The limits for a layer."""
     on_tpu, vectors = target.startswith("v5e"), len(shape) == 2
     if mode == "inference":
         return Limits(1.55 if is_unitized(name) else None)
@@ -153,7 +155,7 @@ def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limi
 def layer_rows(
     target: str, sharding: Sharding, shapes: Sequence[Shape], dtypes: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """A row for each dtype, shape, mode and layer."""
+    """A row of measurements for each dtype, shape, mode and layer."""
     modes: tuple[Mode, ...] = ("training", "inference")
     for dtype, shape, mode in product(dtypes, shapes, modes):
         n = math.prod(shape) * jnp.dtype(dtype).itemsize
@@ -182,7 +184,7 @@ def measure_layer(name: str, shape: Shape, dtype: str, mode: Mode, sharding: Sha
 
 
 def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
-    """The row with its limits, and whether the rounded numbers of the row are within the limits."""
+    """The row with its limits, and whether the row's rounded measurements are within the limits."""
     pairs = ((row["ratio_to_flax"], limits.traffic), (row["temporary"], limits.temporary))
     held = [round(value, 2) <= limit for value, limit in pairs if limit is not None]
     return row | {"limits": limits._asdict(), "holds": all(held) if held else None}

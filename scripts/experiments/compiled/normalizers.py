@@ -45,7 +45,7 @@ def training(graph: nnx.GraphDef, params: Any, rest: Any, x: Array, dy: Array) -
 
 
 def rows(sharding: Sharding) -> Iterator[dict[str, Any]]:
-    """A row for each shape and normalizer."""
+    """A row of measurements for each shape and normalizer."""
     for shape in SHAPES:
         n = math.prod(shape) * jnp.dtype(DTYPE).itemsize
         for name, norm in NORMS.items():

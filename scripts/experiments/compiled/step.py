@@ -1,8 +1,8 @@
 """A compiled training step: its memory, its traffic and lower bounds of its time on each chip.
 
 Each of the three bounds is the time that one resource needs at its published rate. The bounds do
-not include the latency of kernels and collectives. The bounds assume all links, although a small
-topology lacks some.
+not include the latency of kernels and collectives. The bounds assume that a chip uses all its
+links, although a small topology lacks some links.
 """
 
 import itertools
@@ -26,7 +26,7 @@ class Chip(NamedTuple):
     flops: float  # floating-point operations per second in bfloat16
     hbm_bandwidth: float  # bytes per second that move between HBM and the chip
     hbm: float  # bytes of memory
-    interconnect: float  # bytes per second that a chip sends over all its links, one way
+    interconnect: float  # bytes per second that a chip sends over all its links
 
 
 # The published figures of chips, by the name that JAX gives the device. TPUs:
@@ -108,8 +108,8 @@ def collectives(text: str) -> list[dict[str, Any]]:
         for i in computation:
             kind = i.op.removesuffix("-start")
             if kind in COLLECTIVES:
-                # The full array counts: it is the result of an all-gather, and the operand of a
-                # reduce-scatter.
+                # the bytes of the full array, which is the result of an all-gather and the operand
+                # of a reduce-scatter
                 sides = results(i), [shapes.get(name, "") for name in i.operands]
                 whole = max(map(sizes, sides), key=lambda side: sum(map(sum, side.values())))
                 for dtype, bytes_of in whole.items():
@@ -169,7 +169,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     if chip is None:
         return [*said, f"no bounds: the published figures of {result['chip']} are not known"]
     times = ", ".join(f"{name} {with_prefix(s)}s" for name, s in result["seconds"].items())
-    return [*said, f"bounds by the chip's published figures: {times}; {result['bound']} binds"]
+    return [*said, f"bounds by the chip's published figures: {times}; {result['bound']} is largest"]
 
 
 def with_prefix(number: float) -> str:

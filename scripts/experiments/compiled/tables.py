@@ -13,13 +13,14 @@ from experiments.compiled.layers import DTYPES, SHAPES, collective_rows, layer_r
 
 TARGETS = {"v5e": "v5e:2x2", "h100": "h100:4"}
 LIMITS = (
-    "Read from compiled programs, nothing was run: no times.",
-    "Traffic is what kernels read and write in HBM; no cache is modelled (an H100 has 50 MB).",
-    "The cost of launching kernels is not in it: see their count.",
-    "Arrays that fit the 128 MB of a TPU's vector memory remain there, so small shapes look "
-    "free: below the floor.",
-    "A sort or a scatter counts one pass over its data, though it makes several.",
-    "A loop whose trips XLA does not know counts once: 'while x?'.",
+    "Numbers are read from compiled programs. Nothing was run, so there are no times.",
+    "Traffic is the bytes that kernels read and write in HBM; no cache is modelled (an H100 has "
+    "50 MB).",
+    "Traffic does not include the cost of launching kernels, whose number is shown.",
+    "Arrays that fit the 128 MB of a TPU's vector memory remain there, so the traffic of "
+    "small shapes may be below the floor.",
+    "A sort or a scatter counts as one pass over its data, although it makes several passes.",
+    "A loop whose number of trips is unknown counts once, as 'while x?'.",
 )
 
 Row = dict[str, Any]
@@ -30,7 +31,7 @@ class Table(NamedTuple):
     columns: dict[str, Callable[[Row], str]]
 
     def cells(self, row: Row) -> list[str]:
-        """The cells of a row; if the program was not compiled, the reason."""
+        """The cells of a row. If the program was not compiled, a cell gives the reason."""
         others = (len(self.columns) - 1) * [""]
         if "skipped" in row:
             return [f"not compiled: {row['skipped']}", *others]
@@ -67,7 +68,7 @@ def shape(row: Row) -> str:
 
 
 def bounded(name: str, limit: str) -> Callable[[Row], str]:
-    """A number with two decimals, and its limit if it has one."""
+    """A number with two decimals, followed by its limit if there is a limit."""
 
     def write(row: Row) -> str:
         at_most = row["limits"][limit]

@@ -93,7 +93,7 @@ def called(instruction: Instruction) -> str:
 
 
 def branches(instruction: Instruction) -> list[str]:
-    """The names of the computations between which a conditional chooses."""
+    """The names of the computations of which a conditional runs one."""
     listed = attribute(instruction, r"branch_computations=\{([^}]*)\}")
     return [name.strip().lstrip("%") for name in listed.split(",") if name] + re.findall(
         r"(?:true|false)_computation=%?([\w.\-]+)", instruction.attributes
@@ -103,7 +103,8 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of trips of a `while` loop.
 
-    The result is XLA's number; else the bound of a counter from 0; else None.
+    The result is the number that XLA states. If XLA states none, the result is the bound of a
+    counter that starts at 0. If the condition has no such counter, the result is None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:
@@ -152,7 +153,7 @@ def array_bytes(shape: str) -> float:
 
 
 def arrays(shape: str) -> list[tuple[str, list[int], str]]:
-    """The element type, dimensions and layout of each array of `shape`; tokens are left out."""
+    """The element type, dimensions and layout of each array of `shape`, without tokens."""
     return [
         (dtype, [int(d.removeprefix("<=")) for d in dims.split(",") if d], layout)
         for dtype, dims, layout in ARRAY.findall(shape)

@@ -4,8 +4,8 @@ The traffic is the number of bytes of the operands and results of every kernel o
 computation. If a kernel reads only slices or rows of an operand, only the bytes of these slices or
 rows count. If a kernel updates a result in place, only the written part counts. Reads and writes of
 a TPU's vector memory do not count as traffic. Copies from HBM to vector memory count, and so does
-the padding of tiles. A loop counts once for each trip, or once if XLA does not know the number of
-trips. For a conditional, the branch with the most traffic counts.
+the padding of tiles. The body of a loop counts once for each trip, or once if the number of trips
+is unknown. For a conditional, the branch with the most traffic counts.
 
 Three things do not count: caches between HBM and a GPU's cores (50 MB on an H100), several passes
 of a sort or a scatter, and the second read of an operand that one kernel reads at two places.
@@ -45,12 +45,12 @@ NOTABLE = COLLECTIVES | {
 
 
 class Summary(NamedTuple):
-    """The totals of a program; the kernels of a loop count in every trip."""
+    """The totals of a program. The kernels of a loop count once for each trip."""
 
     bytes: float  # bytes that are read from HBM and written to HBM
     kernels: int
     notable: Counter  # counts of operations by name, also of those inside fusions
-    unknown_loops: int  # loops whose length is not known, which count once
+    unknown_loops: int  # number of loops with an unknown number of trips; their bodies count once
     # the bytes, the operation and the name of every kernel
     rows: tuple[tuple[float, str, str], ...]
 
@@ -65,9 +65,9 @@ NOTHING = Summary(0, 0, Counter(), 0, ())
 
 
 def summary(compiled: Any) -> Summary:
-    """The summary of `jax.jit(f).lower(...).compile()` or of its text.
+    """The summary of a compiled program, `jax.jit(f).lower(...).compile()`, or of its text.
 
-    Kernels with most bytes come first.
+    The kernels with the most bytes come first in `rows`.
     """
     program = parse(compiled if isinstance(compiled, str) else compiled.as_text())
     total = computation_summary(program, program.entry)
@@ -192,7 +192,7 @@ def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> f
 
 
 def bytes_written_by_fusion(inside: list[Instruction], part: str, index: int) -> float:
-    """The bytes that a fused computation writes to the part `index` of its result."""
+    """The bytes that a fused computation writes to element `index` of its result."""
     whole = hbm_bytes(part)
     by_name = {i.name: i for i in inside}
     root = root_of(inside)
@@ -224,7 +224,7 @@ def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> floa
 def bytes_read_by_fusion(
     program: Program, inside: list[Instruction], index: int, whole: float
 ) -> float:
-    """The bytes that a fused computation reads of its parameter `index`, of `whole` bytes."""
+    """The bytes that a fused computation reads of parameter `index`, which has `whole` bytes."""
     names = [i.name for i in inside if i.op == "parameter" and i.operands == [str(index)]]
     traffic = 0.0 if names else whole
     while names and whole:

@@ -1,6 +1,6 @@
 """Image data sets in tensorflow-datasets' format.
 
-The data sets are read without TensorFlow, and never downloaded.
+The module reads data sets without TensorFlow, and never downloads a data set.
 """
 
 import contextlib
@@ -33,9 +33,9 @@ Moments = tuple[Sequence[float], Sequence[float]]
 
 
 class Images(NamedTuple):
-    """Standardized float32 images (NHWC), labels from 0, and a checksum of the pixels.
+    """Standardized float32 images (NHWC), labels that count from 0, and a checksum of the pixels.
 
-    The checksum is of the pixels as they were read.
+    The checksum is computed before pixels are standardized.
     """
 
     name: str
@@ -97,7 +97,7 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     if name not in IN_MEMORY:
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
     version = _version(name, data_dir)
-    # a copy needs one request for each file instead of one for each image
+    # a copy needs one request for each file; reading from the bucket needs one for each image
     if storage.is_remote(version):
         version = storage.copy_local(version, cache_folder())
     return _read(name, version, moments)
@@ -131,9 +131,10 @@ def load_or_stream(name: str, data_dir: Path | None = None) -> Images | Records:
 
 
 def identity(data: Images | Records) -> dict[str, Any]:
-    """The facts that identify a data set: version, counts, shape, classes and checksums.
+    """The facts that identify a data set: its version, counts, shape, classes and checksums.
 
-    The checksums are of all labels and images, or of a thousand records of each split.
+    For images in memory, the checksums cover all labels and images. For records, the checksums
+    cover a thousand records of each split.
     """
     if isinstance(data, Images):
         counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])
@@ -239,7 +240,7 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, 
 
 
 def _check_counts(split: Any) -> None:
-    """Refuse files that hold more or fewer records than `dataset_info.json` says."""
+    """Refuse files whose number of records differs from the number in `dataset_info.json`."""
     for path, count in zip(split.filepaths, split.shard_lengths, strict=True):
         reader = ArrayRecordReader(os.fspath(path))
         found = reader.num_records()
@@ -253,7 +254,7 @@ def _check_counts(split: Any) -> None:
 
 @contextlib.contextmanager
 def _readable(version: Path) -> Iterator[None]:
-    """Raise `InputError` for an unreadable folder, whatever exception the libraries raise.
+    """Raise `InputError` for an unreadable folder, for every type of exception of the libraries.
 
     The libraries are tensorflow-datasets and array_record.
 

@@ -1,7 +1,8 @@
-"""Large data sets as streams, whose batches depend only on their number.
+"""Large data sets as streams of batches.
 
-Worker processes decode the images. The views (resized and cropped images) follow He et al. (2016a)
-and Simonyan and Zisserman (2015), as section 4.3 of the unitization paper does.
+A batch depends on the seed and on the number of the batch, and not on earlier batches. Worker
+processes decode the images. The views (resized and cropped images) follow He et al. (2016a) and
+Simonyan and Zisserman (2015), as section 4.3 of the unitization paper does.
 """
 
 import gc
@@ -21,9 +22,9 @@ from PIL import Image
 from experiments.cli import InputError
 
 Pixels = UInt8[np.ndarray, "h w 3"]
-# largest ratio of an image's sides, because a very thin image would fill the memory
+# largest ratio of an image's sides; a thinner image, resized by its shorter side, could fill memory
 MAX_ASPECT = 32
-STRIDE = 32  # the total stride of the networks; the sides of whole images are multiples of it
+STRIDE = 32  # the total stride of the networks, of which the sides of whole images are multiples
 PREFETCHED = 4  # number of batches that each worker reads ahead
 
 
@@ -39,7 +40,7 @@ class Records(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """The part of every batch that process `process` of `processes` reads."""
+    """The part of every batch that is read by the process with number `process`, of `processes`."""
 
     process: int = 0
     processes: int = 1
@@ -73,7 +74,7 @@ def decode(record: dict) -> Image.Image:
 
 @contextmanager
 def name_record(split: str, index: int) -> Iterator[None]:
-    """Name a record of a split, counted from 0, in the error if the record cannot be read.
+    """If a record cannot be read, name the split and the record's index in the error.
 
     Raises:
       InputError: The body of the `with` statement raised an exception.
@@ -115,9 +116,8 @@ def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 1 of Table 3: 42 crops at five scales.
 
-    At the first scale, the shorter side is as long as the crop's side. If the shorter side is as
-    long as the crop, the crops are the center and its mirror image. At every other scale, there are
-    ten crops.
+    At the first scale, the shorter side of the image is as long as the crop's side. The two crops
+    at the first scale are the center and its mirror image. Every other scale has ten crops.
     """
     views = []
     for shorter in scales:
@@ -165,15 +165,15 @@ def batches(
     shard: Shard,
     workers: int,
 ) -> Generator[tuple[UInt8[np.ndarray, "n h w 3"], Int32[np.ndarray, " n"]]]:
-    """The shard of the batches with numbers from `start` to `stop`, over all epochs.
+    """One process's part of the batches `start` to `stop` − 1, counted over all epochs.
 
     A batch depends on the seed, on its number and on the shard; it does not depend on earlier
     batches or on `workers`.
 
     Args:
       records: The encoded images with their labels.
-      batch_size: The number of images of all processes together; the remainder of an epoch is left
-        out.
+      batch_size: The number of images of all processes together; an incomplete last batch of an
+        epoch is left out.
       crop: The side of the cropped images, in pixels.
       scales: The range of the shorter sides of the images from which crops are cut.
       seed: The seed of the order of images and of the crops.
@@ -215,7 +215,7 @@ def iterate(elements: grain.MapDataset, workers: int) -> Generator[Any]:
         yield from iterator
     finally:
         iterator.close()
-        gc.collect()  # Grain's last exception contains references to itself and to the last element
+        gc.collect()  # Grain's last exception refers to itself and to the last element
 
 
 def _read(

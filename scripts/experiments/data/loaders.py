@@ -88,7 +88,7 @@ class InMemoryLoader:
         )
 
     def draw(self, key: Key[Array, ""], count: int) -> tuple[Array, ...]:
-        """Random numbers by which `count` images are augmented; their first axis counts images."""
+        """Random numbers by which `count` images are augmented, with one entry for each image."""
         return draw_crops(key, count) if self._augment else ()
 
     def augment(self, x: Float[Array, "n h w c"], *draws: Array) -> Float[Array, "n h w c"]:
@@ -128,7 +128,7 @@ class StreamingLoader:
         self._next: tuple[int, int] | None = None  # the seed and the number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches of an epoch from a step on; workers continue into the next epoch."""
+        """The batches of an epoch from step `start` on; workers continue into the next epoch."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()
@@ -216,7 +216,7 @@ def crop(
 ) -> Float[Array, "n h w c"]:
     """Crop each image after padding it by 4 zero pixels on each side.
 
-    The image is then flipped if its random draw says so.
+    Then mirror the images for which `flips` is true.
     """
     n, height, width, _ = x.shape
     padded = jnp.pad(x, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))

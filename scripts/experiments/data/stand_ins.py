@@ -16,7 +16,7 @@ from experiments.recipes import Recipe
 
 STEPS = 20  # number of noise images in an epoch
 JPEG_SHAPE = (375, 500, 3)  # the most frequent shape of an image in ImageNet
-NOTE = "Random images and labels: times mean something, accuracies do not."
+NOTE = "Random images and labels: only times have a meaning, accuracies do not."
 
 
 class DataSet(NamedTuple):

@@ -1,1 +1,1 @@
-"""Language models in Hugging Face's format: how they are read, evaluated, cut and written."""
+"""Reads, evaluates, cuts and writes language models in Hugging Face's format."""

@@ -57,8 +57,8 @@ GPT2_NAMES = {
     "activation_function": "hidden_act",
     "layer_norm_epsilon": "rms_norm_eps",
 }
-EXPERTS = ("num_local_experts", "num_experts")  # the names that different releases give one entry
-GEMMA_HEAD = 256  # the default of `head_dim`, an entry that Gemma's files may leave out
+EXPERTS = ("num_local_experts", "num_experts")  # two names of the same entry, in different releases
+GEMMA_HEAD = 256  # the default of `head_dim`, which a `config.json` of Gemma may leave out
 THETA = 10_000.0
 
 

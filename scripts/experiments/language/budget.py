@@ -1,4 +1,4 @@
-"""How many units remain: given for each kind, or as many as a budget allows."""
+"""Chooses how many units remain: the number that an option gives, or as many as a budget allows."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from experiments.language.naming import Sources
 from experiments.language.removal import Counts, counts, parameters
 
 SUFFIXES = {"K": 10**3, "M": 10**6, "B": 10**9}
-STEPS = 200  # shares of the units that are tried
+STEPS = 200  # the number of shares of the units that are tried, from 1/200 to 1
 GPT2 = (
-    "for gpt2, whose configuration has no width of heads and whose norms subtract a mean over "
-    "hidden, so only layers and intermediate can be fewer"
+    "for gpt2, of which only layers and intermediate units can be removed, because config.json has "
+    "no width of heads, and norms subtract a mean over hidden channels"
 )
 MIXTURE = "for a mixture of experts, which are removed whole by --experts"
 WIDTHS = ("hidden", "intermediate")
@@ -142,9 +142,9 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
 
 
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
-    """The candidate numbers of units in falling order.
+    """The candidate numbers of units, in decreasing order.
 
-    Every kind that may be removed keeps the same share.
+    In each candidate, all kinds that a budget may remove have about the same share of their units.
     """
     free = free_units(model, wanted)
     for step in range(STEPS, 0, -1):
@@ -183,7 +183,7 @@ def fill_up(model: Architecture, tensors: Sources, found: Counts, wanted: Wanted
 
 
 def heads(model: Architecture, found: Counts) -> int:
-    """The number of query heads that belongs to these counts."""
+    """The number of query heads for these counts, whose `groups` are key-value heads."""
     return found.groups * (model.heads // model.groups)
 
 

@@ -30,7 +30,7 @@ Params = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Model:
-    """A decoder, and the places of its tensors in files."""
+    """A decoder's architecture, and the places of its tensors in files."""
 
     architecture: Architecture
     tensors: Sources
@@ -83,9 +83,10 @@ def in_float32(array: np.ndarray) -> np.ndarray:
 
 
 class Text(NamedTuple):
-    """Sequences for scores and repair, and held-out sequences.
+    """Sequences of tokens for scores and repair, and held-out sequences.
 
-    Each sequence has one extra token.
+    Each sequence has one more token than the decoder reads, because the last token is only
+    predicted.
     """
 
     calibration: Tokens
@@ -115,9 +116,10 @@ def choose(
     seed: int,
     log: Callable[[str], None],
 ) -> Chosen:
-    """Score the units of every layer, and keep the best `counts` of each kind.
+    """Score the units of every layer, and choose the units with the largest scores.
 
-    Layers are removed by their influence on the stream, or at random.
+    `counts` gives the numbers of units that remain. The layers with the largest influence on the
+    stream remain, or random layers.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()
@@ -204,7 +206,7 @@ def observe(layer: Layer, x: streams.Stream, *, experts: bool) -> Seen:
 
 
 def expert_sizes(layer: Layer, x: streams.Stream) -> Float[np.ndarray, " experts"]:
-    """For each expert, the sum over tokens of its weight times the norm of its output."""
+    """For each expert, the sum over tokens of the router's weight times the norm of the output."""
     down = layer.params["mlp.experts.down_proj.weight"]
     outputs = (
         product(rows(layer.run_expert(x, e)), np.asarray(down[e]).T) for e in range(len(down))
@@ -265,7 +267,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The units of a projection that remain, by scores on text; each unit has `width` inputs."""
+    """The units of a projection that remain by scores on text; each unit has `width` inputs."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":

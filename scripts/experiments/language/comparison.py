@@ -26,7 +26,7 @@ RATE, BATCH = 1e-3, 4  # the learning rate of fine-tuning
 
 @dataclass(frozen=True)
 class Settings:
-    """The amounts of text and training, which are the options of `compare_lm.py`."""
+    """The amounts of text and of training; the fields are the options of `compare_lm.py`."""
 
     keep: tuple[float, ...]
     seeds: int
@@ -37,7 +37,7 @@ class Settings:
 
 
 def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dict[str, Any]:
-    """The perplexities by share, score and repair, for each seed, and their means.
+    """The perplexities for each share, score and repair: one value for each seed, and the mean.
 
     Raises:
       InputError: The folder has no model whose tokens are bytes.
@@ -72,7 +72,7 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
 def whole_perplexity(model: Model, counts: removal.Counts, text: Text) -> dict[str, float]:
     """The perplexity of the whole model on held-out text, with its standard error.
 
-    The standard error of the perplexity is over sequences.
+    The standard error is computed from the differences between sequences.
     """
     chosen = choice.choose(model, counts, "activation", text, 0, lambda _: None)
     assert chosen.perplexity is not None
@@ -86,7 +86,7 @@ def over_seeds(values: list[float]) -> dict[str, Any]:
 
 
 def draw_text(settings: Settings, seed: int) -> Text:
-    """Bytes for calibration, from documents on which the model was trained; and held-out bytes."""
+    """Bytes for calibration from the documents of the model's training, and held-out bytes."""
     train, held_out = python_text.load()
     whole = settings.length + 1
     drawn = python_text.windows(train, whole, settings.sequences, np.random.default_rng((seed, 1)))
@@ -97,7 +97,11 @@ def draw_text(settings: Settings, seed: int) -> Text:
 def variants(
     model: Model, counts: removal.Counts, text: Text, seed: int, settings: Settings
 ) -> Iterator[tuple[str, str, Perplexity]]:
-    """The repairs for each score: none, least squares and, for one of the scores, training."""
+    """The score, repair and perplexity of each smaller model.
+
+    The repairs are none and least squares. For the score `FINE_TUNED`, the repairs also include
+    training.
+    """
     batches = {
         "once on the text": batches_of(text.calibration, seed),
         f"{settings.epoch:.0%} of an epoch": batches_of(part_of_epoch(settings, seed), seed),
@@ -120,7 +124,7 @@ def variants(
 
 
 def part_of_epoch(settings: Settings, seed: int) -> Int[np.ndarray, "n t"]:
-    """A random share of the pieces of the training text, which do not overlap."""
+    """A random share of the training text's pieces, which do not overlap."""
     train, _ = python_text.load()
     whole = settings.length + 1
     pieces = train[: len(train) // whole * whole].reshape(-1, whole)

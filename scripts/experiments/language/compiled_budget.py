@@ -1,7 +1,7 @@
-"""Finds the most units with which a pass moves no more bytes than a budget allows.
+"""Finds the largest numbers of units for which a pass moves at most a given number of bytes.
 
-The bytes pass through the memory of a chip. The decoder is compiled ahead of time, from shapes
-alone, for a chip that is not attached.
+The bytes are those that the pass reads from and writes to the memory of a chip. The decoder is
+compiled ahead of time, from shapes alone, for a chip that is not attached.
 """
 
 import multiprocessing
@@ -32,7 +32,7 @@ DTYPE = jnp.bfloat16
 def choose(folder: Path, wanted: Wanted, tokens: int) -> Counts:
     """The numbers of units within a budget in bytes, found in a separate process.
 
-    A process can compile for one kind of chip only, and then runs nothing on another.
+    A process can compile for only one kind of chip, and can then run programs only on the CPU.
 
     Args:
       folder: The folder of the model.
@@ -85,8 +85,8 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
 def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
     """Bytes that a pass over one sequence reads from and writes to a chip's memory.
 
-    A layer is compiled once, and its bytes are counted for all layers. The kernel of the output is
-    added, but not the rows of the embedding.
+    A layer is compiled once, and its bytes are counted for all layers. The bytes of the output
+    layer are added. The bytes of the embedding's rows are not counted.
     """
     small = removal.smaller_architecture(model.architecture, first_units(model, counts))
     program = streams.without_layers(small)

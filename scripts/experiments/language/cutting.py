@@ -1,4 +1,4 @@
-"""Makes the smaller decoder layer by layer: cuts it, folds scales and repairs kernels on text."""
+"""Makes the smaller decoder layer by layer: removes units, folds scales and repairs kernels."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -75,8 +75,8 @@ def arrays(
 
     Args:
       plan: How to make the smaller decoder.
-      found: An object that receives two perplexities on held-out text: of the cut and of the
-        repaired decoder.
+      found: A dictionary that receives two perplexities on held-out text: "cut" of the decoder
+        without repair, and "repaired" of the repaired decoder.
       log: A function that is called with a line for each layer.
     """
     names = removal.end_names(plan.model.tensors)
@@ -129,7 +129,7 @@ def start(plan: Plan, ends: Ends) -> State:
 
 
 def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Params, State]:
-    """A layer of the smaller decoder, and the streams after it."""
+    """A layer of the smaller decoder, and the streams after this layer."""
     small = {name: small_array(plan, name, array, i) for name, array in p.items()}
     if state.cut_held_out is None:
         return small, state
@@ -148,9 +148,10 @@ def step(plan: Plan, p: Params, i: int, position: int, state: State) -> tuple[Pa
 def repair_layer(
     plan: Plan, i: int, whole: Layer, small: Layer, x: Stream, y: Stream
 ) -> tuple[Layer, Stream, Stream]:
-    """A fitted layer, and the streams after it.
+    """A fitted layer of the smaller decoder, and the streams of both decoders after this layer.
 
-    x is the stream of the whole decoder, and y is the stream of the smaller decoder.
+    Before the layer, x is the stream of the whole decoder, and y is the stream of the smaller
+    decoder.
     """
     first, second = streams.norm_names(whole.model)
     small = solve_readers(plan, i, small, ATTENTION, whole, (x, y), first)
@@ -198,7 +199,7 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """Projections that read a narrower stream, after a least-squares fit.
+    """Projections that read a narrower residual stream, fitted by least squares.
 
     The targets are the outputs of the whole decoder's projections.
     """
@@ -229,7 +230,7 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """An output projection, fitted such that the stream comes close to that of the whole decoder.
+    """An output projection that is fitted to the stream of the whole decoder.
 
     If a norm follows the projection, the projection is fitted to the output of the whole projection
     instead.

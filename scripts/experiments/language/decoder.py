@@ -1,14 +1,14 @@
-"""Decoders like Llama as plain functions of parameters, which have the names of the files.
+"""Decoders like Llama, as plain functions of parameters with the names of Llama's files.
 
 The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.weight`, (outputs,
 inputs), without the prefix `model.layers.3.`. A residual stream is an array (*batch, tokens,
 hidden). All arrays are float32.
 
 A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
-the inputs of the layer's two output projections can be measured, scored and used in fits. A mixture
-of experts has `add_experts` instead of the last two steps, and `activate_expert` for the inputs of
-an expert's down projection. The kernels of all experts of a layer are one array, (experts, outputs,
-inputs).
+callers can measure, score and fit the inputs of the layer's two output projections. A mixture of
+experts has `add_experts` instead of the last two steps. The function `activate_expert` computes the
+inputs of an expert's down projection. The kernels of all experts of a layer are one array,
+(experts, outputs, inputs).
 """
 
 from collections.abc import Callable, Mapping
@@ -74,7 +74,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
     if not model.traits.gpt2:
         q, k = rotate(q, at), rotate(k, at)
-    # grouped so that a matrix has queries as rows and keys as columns
+    # queries of one key-value head are grouped, so each matrix of scores has rows for queries
     q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)
     scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
@@ -134,7 +134,7 @@ def activate_expert(
 def weigh_expert(
     model: Architecture, p: Params, h: Stream, weights: Array, expert: Int[Array, ""]
 ) -> Float[Array, "*b t intermediate"]:
-    """The hidden units of an expert that reads `h`, times its weights."""
+    """The hidden units of an expert that reads `h`, times the expert's weight for each token."""
     gate, up = (jnp.asarray(p[f"mlp.experts.{x}_proj.weight"])[expert] for x in ("gate", "up"))
     units = ACTIVATIONS[model.activation](h @ gate.T) * (h @ up.T)
     return units * weights[..., expert, None]
@@ -212,14 +212,17 @@ def heads(model: Architecture, x: Array) -> Array:
 
 
 def rotate(x: Float[Array, "*b t heads dims"], at: Positions) -> Float[Array, "*b t heads dims"]:
-    """The two halves of every head, rotated as pairs, Su et al. (2021)."""
+    """Rotary positions, Su et al. (2021).
+
+    A pair of channels that are rotated together has one channel from each half of a head.
+    """
     a, b = jnp.split(x, 2, -1)
     cos, sin = (to_rank(turn[:, None], x) for turn in (at.cos, at.sin))
     return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
 
 def soft_cap(x: Array, cap: float | None) -> Array:
-    """The value c tanh(x / c), which is bounded; without a cap, the value x itself."""
+    """The value c tanh(x / c) for the cap c; without a cap, x itself."""
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 

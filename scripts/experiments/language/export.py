@@ -27,7 +27,7 @@ def write(folder: Path, params: Mapping[str, Any]) -> None:
 def tokenizer() -> dict[str, Any]:
     """A tokenizer of bytes: a byte-level BPE without merges.
 
-    The number of an entry is its byte.
+    The number of each token is the value of its byte.
     """
     return {
         "version": "1.0",

@@ -1,8 +1,8 @@
 """Reads and writes folders in Hugging Face's format, one tensor at a time.
 
 A safetensors file begins with the length of a JSON header. For each tensor, the header has the
-name, the dtype, the shape and the two offsets of its bytes. Files are not memory-mapped, so the
-memory of a process is the size of the arrays that it holds.
+name, the dtype, the shape and the two offsets of its bytes. Files are not memory-mapped, so a
+process needs memory only for the arrays that it has read.
 """
 
 import json
@@ -29,7 +29,7 @@ DTYPES = {
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-HEADER_BYTES = 2**17  # bytes at the start of a new shard that are kept free for its JSON header
+HEADER_BYTES = 2**17  # bytes that are reserved at the start of a new shard for its JSON header
 TENSOR_BYTES = 200  # largest length of one tensor's entry in the header
 SHARD_BYTES = 4 * 2**30
 NOT_COPIED = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx")
@@ -152,8 +152,9 @@ def as_bytes(array: np.ndarray) -> memoryview:
 def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary folder inside `folder`.
 
-    When the block ends, its files replace the files of `folder` with the same names. `config.json`
-    is moved last, because readers begin with this file. If an error occurs, no new file remains.
+    At the end of the `with` statement, files move to `folder`, and replace files with the same
+    names. `config.json` is moved last, because readers begin with this file. If an error occurs, no
+    new file remains.
 
     Args:
       folder: The destination, which must exist.
@@ -164,7 +165,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     if not replace and (folder / "config.json").exists():
         raise InputError(f"--out must be a folder without a model; {folder} has a config.json")
-    for left in folder.glob(".unfinished-*"):  # a file that a killed command has left
+    for left in folder.glob(".unfinished-*"):  # a folder that a killed command has left
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder) as name:
         yield Path(name)

@@ -40,11 +40,11 @@ HEAD_NORMS = {"query_norm": "self_attn.q_norm", "key_norm": "self_attn.k_norm"}
 
 
 def check(folder: Path) -> None:
-    """Refuse a model that MaxText cannot hold, or whose layout in MaxText we do not know.
+    """Refuse a model that MaxText does not support, or whose layout in MaxText we do not know.
 
     Raises:
-      InputError: The family is not supported, or the model has windows, other positions or more
-        biases.
+      InputError: The family is not supported, or the model has sliding windows, scaled positions,
+        or biases that MaxText's model does not have.
     """
     config = folders.read_config(folder)
     model = parse(config)
@@ -120,7 +120,7 @@ def settings(model: Model, config: Mapping[str, Any]) -> dict[str, Any]:
     whole = model.architecture
     rope = config.get("rope_parameters") or config
     return {
-        # MaxText's own file of settings, which contains all settings that are not written here
+        # MaxText's own file of settings, with all settings that this file does not contain
         "base_config": "base.yml",
         "decoder_block": whole.family,
         "base_emb_dim": whole.hidden,

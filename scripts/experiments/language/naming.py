@@ -1,8 +1,8 @@
 """One set of names for the parameters of all families: the names in the files of Llama.
 
 Files of GPT-2 and of mixtures of experts have other names and other shapes. When a file is read,
-each of its tensors gets one of our names. When a file is written, each tensor gets its family's
-name and shape again:
+each tensor gets Llama's name. When a file is written, each tensor gets the name and the shape of
+its family:
 
 - GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
 - A file has one tensor for each expert of a layer; our array contains all experts, (experts,
@@ -47,7 +47,7 @@ LAYERS = "model.layers."
 
 
 class Part(NamedTuple):
-    """A range of the outputs of a kernel (inputs, outputs) or of its bias, as (outputs, inputs)."""
+    """A range of outputs of a bias or of a kernel (inputs, outputs), read as (outputs, inputs)."""
 
     tensor: Tensor
     start: int
@@ -93,7 +93,7 @@ Sources = dict[str, Source]
 
 
 def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
-    """The places in files of a family's parameters, under our names.
+    """The places in files of a family's parameters, under Llama's names.
 
     If a name has no entry in the family's table, it remains unchanged.
 
@@ -160,7 +160,7 @@ def gpt2_sources(tensors: Mapping[str, Tensor]) -> Sources:
 
 
 def split(name: str) -> tuple[str, str]:
-    """The prefix of a layer, and the remaining part of one of our names."""
+    """The prefix of the layer, and the remaining part of a parameter's name."""
     place = re.match(r"model\.layers\.\d+\.", name)
     end = place.end() if place else 0
     return name[:end], name[end:]
@@ -193,5 +193,5 @@ def file_name(family: str, name: str) -> str:
 
 
 def load(folder: Path, family: str) -> Sources:
-    """The parameters of a folder under our names; see `folders.tensors` and `sources`."""
+    """The parameters of a folder under Llama's names; see `folders.tensors` and `sources`."""
     return sources(family, folders.tensors(folder))

@@ -24,7 +24,7 @@ from experiments.language.streams import Perplexity
 
 @dataclass(frozen=True)
 class Settings:
-    """How units are chosen and repaired, which are the options of `prune_lm.py`."""
+    """How units are chosen and repaired; the fields are options of `prune_lm.py`."""
 
     score: Score = "reconstruction"
     repair: str = "least_squares"
@@ -48,7 +48,7 @@ def prune(
     The function returns the removed units and the cost.
 
     Raises:
-      InputError: The folder, a number or the text does not meet a condition.
+      InputError: The folder, a number of units or the text is not valid.
     """
     begun = time.monotonic()
     if settings.maxtext:
@@ -83,12 +83,13 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
     """The numbers of units of the smaller model.
 
     Raises:
-      InputError: The numbers are the numbers of the whole model, or cannot be met.
+      InputError: The numbers are equal to the numbers of the whole model, or no smaller model
+        satisfies the options.
     """
     if wanted.gigabytes is None:
         counts = budget.choose(model.architecture, model.tensors, wanted)
     else:
-        # imported only if a budget is in bytes, because it needs the compilers
+        # imported only for a budget in bytes, because the module needs the compilers
         from experiments.language import compiled_budget
 
         counts = compiled_budget.choose(folder, wanted, tokens)

@@ -1,11 +1,12 @@
-"""Removes units of a decoder from its arrays, and leaves all other computations as they are.
+"""Removes units of a decoder from its arrays, and does not change what other units compute.
 
-An RMS norm divides by a mean over the width, so its result depends on the width. With d old and k
-new channels, x / √(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the
-scale γ √(d/k), and the new ε is ε d/k. Three further changes follow from the new ε and the new
-width. The norms of single heads use the new ε too, so queries and keys are multiplied by √(d/k).
-Gemma multiplies embeddings by the square root of the width, so Gemma's embeddings are multiplied by
-√(d/k). If the embedding is also the kernel of the output layer, the last norm is divided by √(d/k).
+An RMS norm divides by a mean over the width, so its result depends on the width. The residual
+stream has d channels in the whole decoder and k channels in the smaller decoder, and x / √(Σx²/d +
+ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and the new ε
+is ε d/k. Three further changes follow from the new ε and the new width. The norms of single heads
+also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales embeddings by the
+square root of the width, so Gemma's embeddings are multiplied by √(d/k). If the embedding is also
+the kernel of the output layer, the last norm is divided by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +63,7 @@ NORMS = [name for name, axes in AXES.items() if axes == ("hidden",) and "norm.we
 SCALED_HEADS = [f"self_attn.{x}_proj.{kind}" for x in "qk" for kind in ("weight", "bias")]
 IGNORED = (
     "rotary_emb.inv_freq",
-)  # arrays that are computed from the configuration and are no parameters
+)  # arrays that are not parameters, because they follow from the configuration
 
 
 class Counts(NamedTuple):
@@ -76,7 +77,7 @@ class Counts(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The indices of the units that remain, in rising order.
+    """The indices of the units that remain, in ascending order.
 
     Units inside layers are listed for each layer of the whole decoder.
     """
@@ -110,7 +111,8 @@ def check_names(model: Architecture, tensors: Sources) -> None:
     """Refuse a folder whose tensors are not exactly the tensors of this architecture.
 
     Raises:
-      InputError: A tensor is unknown, missing, or of another shape than `config.json` says.
+      InputError: A tensor is unknown or missing, or its shape differs from the shape in
+        `config.json`.
     """
     sizes = axis_sizes(model, counts(model))
     needed = {

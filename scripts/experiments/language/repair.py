@@ -1,9 +1,9 @@
-"""Kernels that are fitted by least squares to their inputs in the smaller decoder.
+"""Fits the kernels of the smaller decoder to its own activations by least squares.
 
 The whole and the smaller decoder read the same text. Layer by layer, a kernel W of the smaller
-decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ are the inputs of the kernel after the
-earlier fits, y is the output of the kernel in the whole decoder, and W₀ is the cut kernel. The
-least-squares fit follows Luo et al. (2017), ThiNet.
+decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ is the input of the kernel after the
+earlier layers are fitted. The target y is the output of the kernel in the whole decoder, and W₀ is
+the cut kernel. The least-squares fit follows Luo et al. (2017), ThiNet.
 """
 
 from typing import NamedTuple
@@ -30,9 +30,10 @@ class Equations(NamedTuple):
 def solve(
     kernel: Float[np.ndarray, "outputs n"], train: Equations, held_out: Equations
 ) -> Float[np.ndarray, "outputs n"]:
-    """The kernel for the ridge whose fit to `train` has the smallest error on `held_out`.
+    """The kernel that is fitted to `train` and `held_out` together, with the best ridge.
 
-    The ridges are multiples of the mean of Σ x̃².
+    The best ridge is the one whose fit to `train` alone has the smallest error on `held_out`. The
+    ridges of `RIDGES` are multiples of the mean of Σ x̃² over inputs.
     """
     start = kernel.T.astype(np.float64)
 
@@ -46,7 +47,7 @@ def solve(
 
 
 def solution(start: np.ndarray, equations: Equations, ridge: float) -> np.ndarray:
-    """The solution nearest to `start`, (n, outputs), by Cholesky factors."""
+    """The kernel (n, outputs) with the least error plus `ridge` times the distance from `start`."""
     xx, xy = (part.astype(np.float64) for part in equations)
     mean = max(np.trace(xx) / len(xx), np.finfo(np.float32).tiny)
     factor = scipy.linalg.cho_factor(xx + ridge * mean * np.eye(len(xx)), overwrite_a=True)

@@ -17,7 +17,7 @@ from experiments.language.removal import AXES
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
 ROUNDS = 8  # number of rounds of `reconstruction`; each round removes the same share of the units
-DAMPING = 1e-3  # the ridge, as a share of the mean of the diagonal
+DAMPING = 1e-3  # the ridge, divided by the mean of the Gram matrix's diagonal
 
 Vector = Float[np.ndarray, " n"]
 Matrix = Float[np.ndarray, "n n"]
@@ -39,9 +39,10 @@ def projection_scores(
 def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int) -> np.ndarray:
     """Find the units that remain.
 
-    A unit is removed if least squares can best repair its absence. The removal of the inputs j
-    raises the least Σ ‖W x̃ − W x‖² by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ. After the removal, W
-    and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et al. (2023).
+    In each round, the units whose removal increases the error least are removed. If the inputs j
+    are removed, the minimum of Σ ‖W x̃ − W x‖² increases by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ.
+    After the removal, W and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et al.
+    (2023).
 
     Args:
       kernel: Kernel of an output projection, (outputs, inputs).
@@ -77,7 +78,7 @@ def rise(w: np.ndarray, inverse: Matrix, width: int, remains: np.ndarray) -> Vec
 
 
 def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " indices"]:
-    """For each index of the axes named `unit`, the sum Σ w² over all its weights in a layer."""
+    """For each index of the axes named `unit`, the sum Σ w² over a layer's weights at the index."""
     sums = [
         np.square(array).sum(tuple(k for k in range(array.ndim) if AXES[name][k] != unit))
         for name, array in p.items()
@@ -94,12 +95,12 @@ def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
 
 
 def readers(p: Mapping[str, np.ndarray], norm: str) -> Vector:
-    """For each channel of the stream, Σ |w| over the projections that read it after a norm."""
+    """For each channel of the stream, Σ |w| over the projections that read the named norm."""
     prefix = "self_attn" if norm == "input_layernorm" else "mlp"
     names = [n for n in p if n.startswith(prefix) and AXES[n][-1] == "hidden" and p[n].ndim > 1]
     return np.sum([np.abs(p[name]).reshape(-1, p[name].shape[-1]).sum(0) for name in names], 0)
 
 
 def largest(scores: Vector, count: int) -> np.ndarray:
-    """The indices of the largest scores, in rising order; of equal scores, the first are taken."""
+    """The indices of the largest scores, in ascending order; of equal scores, the first ones."""
     return np.sort(np.argsort(-scores, kind="stable")[:count])

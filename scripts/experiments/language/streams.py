@@ -1,4 +1,4 @@
-"""Decoders that are evaluated layer by layer, for some sequences at a time.
+"""Evaluates decoders layer by layer, for some sequences at a time.
 
 The host stores the streams between layers.
 """
@@ -51,7 +51,7 @@ class Layer(NamedTuple):
     at: Positions
 
     def run(self, name: str, *arrays: Stream) -> Stream:
-        """Run one of the functions `STEPS` on a batch of sequences at a time."""
+        """Run one of the functions in `STEPS` on one batch of sequences after another."""
         at = (self.at,) if name in ("attend", "layer") else ()
         step = partial(STEPS[name], self.model, self.params)
         return np.concatenate([np.asarray(step(*parts, *at)) for parts in batches(*arrays)])
@@ -72,7 +72,7 @@ class Layer(NamedTuple):
 
 
 def norm_names(model: Architecture) -> tuple[str, str]:
-    """The names of the norms that attention and the perceptron read."""
+    """The names of the norms before attention and before the perceptron."""
     return "input_layernorm", decoder.perceptron_norm(model)
 
 
@@ -89,7 +89,7 @@ def make_layer(model: Architecture, params: Params, layer: int, tokens: int) -> 
 
 
 def without_layers(model: Architecture) -> Architecture:
-    """The decoder without what differs between its layers, so that programs are compiled once."""
+    """The architecture without what differs between layers, so that programs are compiled once."""
     return replace(model, windows=(), rates=())
 
 

@@ -16,7 +16,9 @@ Tokens = Int[np.ndarray, "sequences length"]
 
 
 def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
-    """The tokens of a text file by the folder's tokenizer, or the token numbers of an .npy file.
+    """The numbers of the tokens of a text file or of an .npy file.
+
+    The tokenizer of the folder reads text files. An .npy file contains numbers of tokens.
 
     Raises:
       InputError: The file or its tokenizer does not exist, or a token is not in the vocabulary.

@@ -73,19 +73,19 @@ def train(settings: Settings, out: Path) -> tuple[Params, dict[str, Any]]:
 
 
 def batch(text: np.ndarray, settings: Settings, step: int) -> jax.Array:
-    """The sequences of a step; they are the same after an interruption."""
+    """The sequences of a step; a resumed run draws the same sequences."""
     rng = np.random.default_rng((settings.seed, step))
     drawn = python_text.windows(text, settings.length + 1, settings.batch_size, rng)
     return jnp.asarray(drawn, jnp.int32)
 
 
 def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
-    """The held-out sequences; they are the same for every measurement."""
+    """The held-out sequences, which are the same in every measurement."""
     return python_text.windows(text, length + 1, HELD_OUT, np.random.default_rng(0))
 
 
 def log(notes: dict[str, Any], value: float, settings: Settings, seconds: float) -> None:
-    """Record the time and, at some steps, the loss; print both."""
+    """Record and print the time and, at some steps, the loss."""
     notes["seconds"] = seconds
     if notes["step"] % LOGGED == 0:
         notes["losses"].append([notes["step"], value])

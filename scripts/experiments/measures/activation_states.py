@@ -29,7 +29,7 @@ WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """For one activation, the map of angles, its fixed point and the states of batches."""
+    """For one activation: the map of angles, the map's fixed point and the states of batches."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)
@@ -61,10 +61,10 @@ def batch(n: int, name: str) -> dict[str, Any]:
 
 
 def networks(function: Callable) -> dict[str, Any]:
-    """Random networks of finite width, after each network's last layer.
+    """Measurements after the last layer of random networks of finite width.
 
-    The first sample starts four times as long as all other samples. The result has the values of
-    `odd_point` as means over networks, with standard errors.
+    The first sample starts four times as long as all other samples. The result has means and
+    standard errors, over networks, of the values of `odd_point`.
     """
     rng = np.random.default_rng(0)
     ends = [_network(function, rng) for _ in range(DRAWS)]

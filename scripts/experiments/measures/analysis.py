@@ -19,7 +19,7 @@ import pruning
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
 LEVEL = 0.05  # significance level of every test, and of the bound on the distance
 MEAN_MARGIN = 0.05  # margin of the test of equivalence, in standard deviations
-BAND = (0.025, 0.975)  # quantiles between which the band of Gaussian layers lies
+BAND = (0.025, 0.975)  # quantiles of Gaussian layers that bound the band
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",
@@ -39,7 +39,7 @@ if jax.__version_info__ < (0, 12):
 def measure(
     parameters: Mapping[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> dict[str, Any]:
-    """Rank and test the layers, show a few in detail, and measure how Gaussian all layers are."""
+    """Rank and test all layers, measure how Gaussian they are, and show a few layers in detail."""
     kind, kernels = kernels_of(parameters)
     ranked = rankings(kernels, ratio=ratio, gaussian_layers=gaussian_layers)
     names = [layer["name"] for layer in ranked["layers"]]
@@ -65,7 +65,7 @@ def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.
 
 
 def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair of criteria, the number of layers with a large Spearman's ρ, and of all layers.
+    """For each pair of criteria, the number of layers with a large Spearman's ρ and of all layers.
 
     The ρ is large if it exceeds `threshold`.
     """
@@ -115,7 +115,7 @@ def unfit(v: np.ndarray, ratio: float) -> str | None:
 def shape_group(
     layers: dict[str, np.ndarray], *, ratio: float, gaussian_layers: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The layers of one shape, and Gaussian layers of this shape.
+    """The measurements of the layers of one shape, and the band of Gaussian layers of this shape.
 
     Each program is compiled once.
     """
@@ -184,7 +184,7 @@ def _similarity(scores: dict[str, Array], ratio: float) -> pruning.ranking.Simil
 
 
 def tests_of(v: Float[Array, "n dims"]) -> dict[str, Array]:
-    """The p-values of those `TESTS` that need no random samples, and the tests' effect sizes."""
+    """The p-values of the `TESTS` that need no random samples, and the tests' effect sizes."""
     covariance = pruning.weight_tests.covariance_report(v)
     stds = pruning.weight_tests.filter_stds(v)
     distance, normal = pruning.ks_normal(v)
@@ -218,7 +218,10 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 
 
 def judge(layers: list[dict[str, Any]]) -> None:
-    """Add to each layer the tests that reject it at `LEVEL`, with Holm's correction over layers."""
+    """Add to each layer the names of the tests that reject the layer at `LEVEL`.
+
+    Holm's correction covers all layers.
+    """
     for layer in layers:
         layer["fails"] = []
     for test in TESTS if layers else ():
@@ -237,7 +240,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
 def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     """The density of the weights, and their distance from a Gaussian.
 
-    The Gaussian has mean 0 and the same width.
+    The Gaussian has mean 0 and the standard deviation of the weights.
     """
     x = np.asarray(weights, np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)

@@ -134,12 +134,12 @@ def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: 
 
 
 def _bounded_factor(alpha: Array, square: Array) -> Array:
-    """Eq. 9 with alpha clipped to [0.1, 1], where outputs are bounded."""
+    """Eq. 9, with alpha clipped to the range [0.1, 1], in which outputs are bounded."""
     return bounded(jnp.clip(alpha, 0.1, 1), square)
 
 
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
-    """Constructors of the eight normalizers.
+    """Constructors of the eight normalizers, by name.
 
     For texts, a sample of a unitized layer is a token.
     """
@@ -335,9 +335,9 @@ def _measured(
 ) -> dict[str, float | None]:
     """The distances of an epoch and of the next step, and bounds on the epoch's distance.
 
-    The baseline is the distance between two halves of the probe samples; it is the error that so
-    few samples cause. The floor is the distance that running averages cause if the weights are
-    frozen.
+    The baseline is the distance between two halves of the probe samples, which shows the error that
+    a small number of samples causes. The floor is the distance that running averages cause if the
+    weights are frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2
@@ -402,7 +402,7 @@ def _program(name: str, normalizer: str, data_dir: Path | None, size: int) -> Pr
 def measure(
     name: str, normalizer: str, seed: int, data_dir: Path | None, size: int
 ) -> dict[str, Any]:
-    """One run: its settings, and its measurements after every epoch."""
+    """One run: the task, the normalizer, the seed, and the measurements after every epoch."""
     own = task(name, data_dir, size)
     lines = list(train(own, _program(name, normalizer, data_dir, size), normalizer, seed))
     return {"task": name, "normalizer": normalizer, "seed": seed, "epochs": lines}

@@ -1,9 +1,9 @@
 """Correlations between the shift and the training results of runs of the atlas.
 
 A comparison is a task and a seed: eight networks that start from the same weights and see the same
-batches. Within a comparison, the mean over its networks is subtracted from the logarithms of their
-shifts and losses. Therefore tasks and seeds cause no correlation; the remaining differences are
-between normalizers.
+batches. In each comparison, the mean over the eight networks is subtracted from the logarithms of
+shifts and losses. Therefore tasks and seeds cause no correlation, and only differences between
+normalizers remain.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ Runs = Sequence[Mapping[str, Any]]
 
 
 def shift_of(run: Mapping[str, Any], what: str) -> float:
-    """The geometric mean, over layers and epochs, of distances in units of the outputs' spread."""
+    """The geometric mean, over layers and epochs, of distances divided by the outputs' spread."""
     relative = [
         layer[what] / layer["spread"]
         for epoch in run["epochs"]
@@ -40,7 +40,7 @@ OUTCOMES: dict[str, Callable[[Mapping[str, Any]], float]] = {
 
 
 def findings(runs: Runs) -> dict[str, Any]:
-    """Rows for normalizers by task, and correlations between shifts and outcomes."""
+    """A row for each normalizer on each task, and correlations between shifts and outcomes."""
     whole = comparisons(runs)
     return {
         "comparisons": len(whole),
@@ -72,10 +72,10 @@ def correlation(
     """Pearson's correlation between normalizers and within normalizers.
 
     Each correlation has a bootstrap interval. The correlation between normalizers is computed from
-    deviations from the comparison's mean. The bootstrap for the correlation between normalizers
-    resamples normalizers. For the correlation within normalizers, the mean of each normalizer on a
-    task is subtracted too. The bootstrap for the correlation within normalizers resamples pairs of
-    a normalizer and a task. The correlation within normalizers is None if there is only one seed.
+    deviations from the comparison's mean. Its bootstrap resamples normalizers. For the correlation
+    within normalizers, the mean of each normalizer on a task is also subtracted. Its bootstrap
+    resamples pairs of a normalizer and a task. The correlation within normalizers is None if every
+    task has only one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)
@@ -101,9 +101,9 @@ def _about_mean(a: Float[np.ndarray, "s n"]) -> Float[np.ndarray, "s n"]:
 def interval(
     x: Float[np.ndarray, "groups n"], y: Float[np.ndarray, "groups n"]
 ) -> dict[str, float]:
-    """The correlation of all elements, and its percentiles if groups are resampled."""
+    """The correlation of all elements, and the correlation's interval if groups are resampled."""
     rng = np.random.default_rng(0)
-    # a draw that repeats a single group may be constant, and is left out
+    # a sample that repeats a single group may be constant; its correlation is NaN and is left out
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]

@@ -21,7 +21,7 @@ from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
 ROOT = Path(geometry.__file__).parents[1]
-# names of functions whose draws compile and run within seconds
+# names of checks whose samples are compiled and drawn within seconds
 QUICK = {"three_filters", "next_layers", "lemma_3", "norm_ratios", "gaussian_rows"}
 # claims whose checks are computed in milliseconds
 COMPUTED = {"Section 5, the bound of the trained algorithm"}
@@ -103,7 +103,7 @@ def measure(
 
         def save(name: str, measurement: Measurement) -> None:
             progress.update(task, advance=1, description=name.replace("_", " "))
-            with writing(path.parent, f"{path.name} has what was measured before"):
+            with writing(path.parent, f"{path.name} has the earlier measurements"):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 finished.add(name, measurement._asdict())
 

@@ -2,11 +2,12 @@
 
 Networks of width 128 have `hl` + 1 hidden layers. Two kinds have no batch norm: one kind starts
 from PyTorch's default weights, the other kind from He et al.'s weights. Two kinds have batch norm.
-The authors train networks with batch norm by Adam and all others by SGD. Our fourth kind,
-"batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer for the first
-batch, before training. Accuracies are measured on 1,000 training samples, after training. Deep
-networks learn with He's initialization and with batch norm. With PyTorch's initialization, the
-accuracy of deep networks stays at chance. Only with batch norm is the rank 128 at all depths.
+The authors train networks with batch norm by Adam, and networks without batch norm by SGD. Our
+fourth kind, "batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer
+for the first batch, before training. Accuracies are measured on 1,000 training samples, after
+training. Deep networks learn with He's initialization and with batch norm. With PyTorch's
+initialization and without batch norm, the accuracy of deep networks remains at chance. Only with
+batch norm is the rank 128 at all depths.
 """
 
 import itertools
@@ -148,7 +149,7 @@ def measure(
     x = jnp.asarray((x - x.min()) / (x.max() - x.min()))
     y = jnp.asarray(images.y_train)
     done = Finished(path, [datasets.identity(images), steps], [Path(__file__)])
-    # one run of all kinds of networks first, so that comparisons are complete
+    # runs are the outer loop, so that an interrupted measurement has complete comparisons
     for i, start, hl in itertools.product(range(runs), STARTS, depths):
         if (name := f"{start}-{hl}-{i}") not in done.parts:
             row = run(

@@ -27,7 +27,7 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-SIZE = (64, 576)  # the layer whose Gaussian overlaps represent a network of Table 4
+SIZE = (64, 576)  # (filters, dims) of the layer that represents a network of Table 4
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 
@@ -86,7 +86,8 @@ def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
 def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """All layers of a network, and how well each model predicts them.
 
-    For each model, the result has errors and the number of layers in its interval.
+    For each model, the result has the errors and the number of layers whose ρ is in the model's
+    interval.
     """
     rng = np.random.default_rng(0)
     layers = {

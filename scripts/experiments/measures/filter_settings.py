@@ -1,8 +1,8 @@
-"""Settings of Table 3 of the pruning paper that suit a small network, and similar settings.
+"""Settings of Table 3 of the pruning paper that are possible in a small network, and variants.
 
-The base has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps of SGD
-with momentum. The learning rate is divided by 10 after 150 steps and again after 225 steps. Each
-setting changes one part of the base.
+The base setting has ReLU, batch norm, He's normal initialization, weight decay 5e-4, and 300 steps
+of SGD with momentum. The learning rate is divided by 10 after 150 steps and again after 225 steps.
+Every other setting changes one part of the base setting.
 """
 
 from collections.abc import Callable, Iterator

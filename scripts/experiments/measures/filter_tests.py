@@ -1,4 +1,4 @@
-"""How far filters of small networks are from Gaussian filters, for each setting of training."""
+"""Measures how far filters of small networks are from Gaussian filters, for each setting."""
 
 import math
 import time
@@ -22,7 +22,7 @@ from experiments.measures.networks import mean
 
 # number of layers that are drawn for the rank correlation of Gaussian filters
 GAUSSIAN_LAYERS = 400
-# Means over layers and seeds. For Gaussian filters, the second and the fourth of these means are 1.
+# The means are over layers and seeds. For Gaussian filters, the second and the fourth mean are 1.
 SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
 
 Row = dict[str, Any]

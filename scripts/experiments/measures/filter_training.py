@@ -26,7 +26,7 @@ Batch = tuple[Float[Array, "n h w 1"], Float[Array, "n classes"]]
 
 
 def drops(*ends: float) -> Callable[[int], optax.Schedule]:
-    """A learning rate that is divided by ten after each of the given shares of the steps."""
+    """A learning rate that is divided by ten after each given fraction of the steps."""
     return lambda steps: optax.piecewise_constant_schedule(
         RATE, {round(end * steps): 0.1 for end in ends}
     )

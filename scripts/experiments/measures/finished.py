@@ -13,8 +13,8 @@ class Finished:
     """The finished parts of a run; each part is written to the file at once.
 
     Attributes:
-      parts: Finished parts by name. If the file comes from other settings, code, versions or
-        another machine, there are no finished parts at first.
+      parts: Finished parts by name. If the file was written with other settings, code or versions,
+        or on another machine, `parts` is empty at first.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):

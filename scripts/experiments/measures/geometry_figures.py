@@ -1,4 +1,4 @@
-"""The numbers of Figures 3 to 8 of Nachum et al.; each function returns floats and lists.
+"""The numbers of Figures 3 to 8 of Nachum et al., as floats and lists.
 
 The inputs of the networks are Gaussian. We chose the sizes, because the text of the paper gives
 none.
@@ -35,7 +35,7 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# the parts of batch norm in a layer, and whether a layer with these parts is homogeneous
+# a layer's normalization, which is a part of batch norm, and whether the layer is homogeneous
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),
@@ -53,7 +53,7 @@ INFINITE_WIDTH = {
 
 
 def figure_3(seed: int) -> dict[str, Any]:
-    """The odd point of recentering and ReLU.
+    """Figure 3: the odd point of a network with recentering and ReLU.
 
     The result has a projection of the samples, and angles before and after a layer.
     """
@@ -85,9 +85,9 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """Angles of all pairs and the odd point after several layers, and a projection at the end.
+    """Angles of all pairs and the odd point after several layers, and a projection of the samples.
 
-    The layers are `ODD_LAYERS`, and the projection is after the last layer.
+    The layers are `ODD_LAYERS`. The projection is of the outputs of the last of these layers.
     """
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
@@ -103,14 +103,14 @@ def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
 
 
 def figure_4() -> dict[str, Any]:
-    """The tree of five points in layers 0 to 3: the values of every neuron, and its mean."""
+    """Figure 4: the values of every neuron for five points, in layers 0 to 3 of the tree."""
     x = jnp.array(TREE_POINTS)
     layers = [geometry.tree.neurons(x, depth=depth) for depth in range(4)]
     return {"layers": [layer.T.tolist() for layer in layers]}
 
 
 def figure_5(seed: int) -> dict[str, Any]:
-    """Angles before and after layer 30 of one network, and their medians for several sizes."""
+    """Figure 5: angles before and after layer 30 of one network, and medians for several sizes."""
     parts = {}
     for name in PARTS:
         angles = {size: _angles(seed, name, *size) for size in {*SIZES, SCATTERED}}
@@ -126,9 +126,10 @@ def figure_5(seed: int) -> dict[str, Any]:
 
 
 def figure_6(seed: int) -> dict[str, Any]:
-    """The number of inputs that activate each neuron, with and without recentering.
+    """Figure 6: the fraction of inputs that activate each neuron, with and without recentering.
 
-    If there is no recentering, the neuron with the largest ratio of mean to spread is shown.
+    The result also has the values of one neuron. Without recentering, this is the neuron with the
+    largest ratio of mean to standard deviation.
     """
     n, width = NEURONS
     parts = {}
@@ -149,7 +150,7 @@ def figure_6(seed: int) -> dict[str, Any]:
 
 
 def figure_7_and_8() -> dict[str, Any]:
-    """The children of a neuron with two values, and of a neuron with three values."""
+    """Figures 7 and 8: the two children of a neuron with two values, and of a neuron with three."""
     rows = {"7": jnp.array([0.0, 0, 0, 1, 1]), "8": jnp.array([0.0, 0, 2, 3, 3])}
     return {
         figure: {
@@ -164,8 +165,8 @@ def figure_7_and_8() -> dict[str, Any]:
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
     """Test accuracy by epoch of two MLPs: with one neuron per sample, and with He's initialization.
 
-    The first layer has one neuron for each of the first training images; both networks share the
-    second layer, the batches and Adam at 1e-3.
+    In the first network, the first layer has one neuron for each of the first training images. Both
+    networks have the same second layer, the same batches and Adam at 1e-3.
     """
     images = datasets.load("digits")
     vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))
@@ -183,7 +184,7 @@ def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: in
 def _network(
     seed: int, part: str, n: int, width: int, statistic: Callable, layers: tuple[int, ...]
 ) -> geometry.RandomNetwork:
-    """Gaussian samples after `LAYER` random layers with one of the entries of `PARTS`."""
+    """Gaussian samples after `LAYER` random layers, whose normalization is an entry of `PARTS`."""
     normalization, homogeneous = PARTS[part]
 
     @jax.jit
@@ -212,9 +213,9 @@ def _angles(seed: int, part: str, n: int, width: int) -> Float[np.ndarray, "2 pa
 
 
 def _infinite_width(name: str, n: int) -> float:
-    """The median angle of n orthogonal samples of equal norm after several layers.
+    """The angle between n orthogonal samples of equal norm after `LAYER` layers of infinite width.
 
-    The number of layers of infinite width is `LAYER`.
+    All pairs of samples have the same angle.
     """
 
     def step(_: int, g: Array) -> Array:

@@ -48,7 +48,7 @@ def mean(values: Iterable[float | None]) -> OverSeeds:
 def training(
     states: dict[str, list[State]], histories: dict[str, list[History]], recipe: Recipe
 ) -> dict[str, Any]:
-    """The accuracies by epoch and seed, the difference paired by seed, and the range of alpha."""
+    """The accuracies by epoch and seed, the normalizations' difference, and the range of alpha."""
     results: dict[str, Any] = {
         name: {
             "accuracy": mean([run.accuracy[-1] for run in runs]),
@@ -78,7 +78,7 @@ def _alphas(params: nnx.State) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """The quartiles of each moment by epoch, and the late change of moments.
+    """The quartiles of each moment by epoch, and the change of moments late in training.
 
     Quartiles are over channels and seeds.
     """
@@ -102,7 +102,7 @@ def _quartiles(runs: Float[np.ndarray, "seeds epochs 4 c"]) -> dict[str, dict[st
 def _change(
     stacked: dict[str, Float[np.ndarray, "seeds epochs 4 c"]], moment: str
 ) -> dict[str, OverSeeds]:
-    """The mean change over channels from epoch to epoch, after the first quarter of training."""
+    """The mean absolute change of a moment in one epoch, after the first quarter of training."""
     epochs = stacked["unitized"].shape[1] - 1
     settled = min(math.ceil(epochs / 4), epochs - 1)
     by_seed = {}
@@ -151,9 +151,10 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """The similarity of criteria in one network, and accuracies after masking.
+    """The similarity of criteria in one network, and accuracies after filters are masked.
 
-    The result has ρ and overlap by pair and layer, and accuracies by criterion and ratio.
+    The result has Spearman's ρ and the overlap for each pair of criteria and each layer, and an
+    accuracy for each criterion and ratio.
     """
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
@@ -205,7 +206,7 @@ def _rank(
 ) -> tuple[pruning.ranking.Similarity, dict[str, dict[float, Array]]]:
     """The similarity of each pair of criteria, and the filters that remain.
 
-    The filters are given for each criterion and each ratio.
+    For each criterion and ratio, the filters that remain are a boolean mask.
     """
     keep = {
         name: {ratio: ~pruning.ranking.lowest(score, ratio=ratio) for ratio in RATIOS}
@@ -215,7 +216,7 @@ def _rank(
 
 
 def conv_kernels(params: nnx.State) -> Kernels:
-    """The kernels of the convolutions, by the name of their layer."""
+    """The kernels of the convolutions, by the name of the layer."""
     return {
         ".".join(map(str, path[:-1])): leaf[...]
         for path, leaf in nnx.to_flat_state(params)
@@ -227,9 +228,9 @@ def conv_kernels(params: nnx.State) -> Kernels:
 def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> State:
     """The network after filters are set to zero, together with all values that depend only on them.
 
-    The output of a block's first convolution passes a normalization before the second. The scale,
-    bias and running mean of the channel in this normalization are set to zero, too, so that the
-    channel is exactly absent. If zero filters write to the residual stream, they add nothing to it.
+    A normalization follows a block's first convolution. The scale, bias and running mean of a
+    removed channel in this normalization are also set to zero, so that the channel is exactly
+    absent. A zero filter of a block's second convolution adds nothing to the residual stream.
     """
 
     def channels_of(path: tuple) -> str:
@@ -251,7 +252,7 @@ def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> Stat
 def histograms(state: State) -> list[dict[str, Any]]:
     """The weights of the first, a middle and the last 3×3 layer, with a Gaussian.
 
-    The Gaussian has the same width as the weights.
+    The Gaussian has the standard deviation of the weights.
     """
     kernels = [(name, k) for name, k in conv_kernels(state.params).items() if k.shape[0] > 1]
     chosen = (kernels[0], kernels[len(kernels) // 2], kernels[-1])

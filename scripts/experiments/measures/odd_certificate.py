@@ -1,14 +1,14 @@
 """Certifies the stability of an odd state: its spectral radius in 50 digits, by mpmath.
 
-This module shares no code with `odd_points.odd_stability`, whose numbers it confirms. The
-certificate covers two kinds of states, which need at most one integral over one Gaussian variable.
-The first kind has a piecewise linear activation with a kink at 0, for which the arc-cosine kernel
-suffices. The second kind has a smooth activation and a cluster that has collapsed to a point;
-recentering makes the odd sample and this point opposite.
+This module confirms the numbers of `odd_points.odd_stability`, and shares no code with this
+function. The certificate covers two kinds of states, which need at most one integral over one
+Gaussian variable. The first kind has a piecewise linear activation with a kink at 0, for which the
+arc-cosine kernel suffices. The second kind has a smooth activation and a cluster that has collapsed
+to a point; recentering makes the odd sample and this point opposite.
 
-The Gram matrix of a batch has four distinct entries: the variance of the odd sample, its covariance
-with the other samples, the variance of the others, and the covariance of two others. Before the
-activation, the root mean square of the samples is 1.
+The Gram matrix of a batch has four distinct entries: the variance of the odd sample, the covariance
+of the odd sample with another sample, the variance of another sample, and the covariance of two
+other samples. Before the activation, the root mean square of the samples is 1.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ import mpmath
 from geometry.odd_points import OddState
 
 DIGITS = 50
-# slope of the activation below zero
+# slopes of the activations below zero
 SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}
 
 Number = Any  # a number of mpmath, whose types have no annotations
@@ -31,8 +31,8 @@ class Certificate(NamedTuple):
     """The stability of a state.
 
     Attributes:
-      radius: The factor by which the largest deviation of the Gram matrix grows in a layer,
-        computed with 40 digits.
+      radius: The spectral radius: the largest factor by which a small deviation of the Gram matrix
+        grows in a layer, written with 40 digits.
       residual: The largest relative change of an element of the Gram matrix in a layer.
     """
 
@@ -41,7 +41,7 @@ class Certificate(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The mean E φ(u) φ(v) of two Gaussian variables, and its derivatives by their covariances."""
+    """The mean E φ(u) φ(v) for Gaussian u and v, and derivatives by variances and covariance."""
 
     value: Number
     by_first: Number  # derivative of the mean by the variance of u
@@ -103,10 +103,10 @@ def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
 def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Number], Matrix, Matrix]:
     """The four entries after a layer, and the matrices by which deviations grow in the layer.
 
-    The first matrix maps deviations of the four entries; they keep the n − 1 samples exchangeable.
-    The second matrix maps deviations x cᵢ of the variances, y cᵢ of the covariances with the odd
-    sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0. The last row and column of the
-    second matrix are for deviations of pairs only.
+    The first matrix maps deviations of the four entries. These deviations leave the n − 1 samples
+    of the cluster exchangeable. The second matrix maps deviations x cᵢ of the variances, y cᵢ of
+    the covariances with the odd sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0.
+    The last row and column of the second matrix are for deviations of pairs only.
     """
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # the means of the rows of the Gram matrix
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
@@ -143,7 +143,10 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
 
 
 def piecewise_linear(slope: Number) -> Kernel:
-    """The kernel of x for x > 0 and `slope` · x for x < 0 (Cho and Saul, 2009, degree one)."""
+    """The kernel of a piecewise linear activation (Cho and Saul, 2009, degree one).
+
+    The activation is x for x > 0, and `slope` · x for x < 0.
+    """
 
     def kernel(first: Number, second: Number, both: Number) -> Moment:
         angle = mpmath.acos(both / mpmath.sqrt(first * second))
@@ -160,8 +163,8 @@ def piecewise_linear(slope: Number) -> Kernel:
 def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
     """The kernel of a smooth function, only for correlations of 1 and −1.
 
-    The integral is computed by the trapezoidal rule, whose error falls exponentially as the step
-    becomes smaller. With the step of the code, the error is below 1e-50 if the function of the
+    The integral is computed by the trapezoidal rule, whose error decreases exponentially as the
+    step becomes smaller. With the step of the code, the error is below 1e-50 if the function of the
     standardized variable is analytic up to 0.5 from the real line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]

@@ -1,4 +1,4 @@
-"""Options of a command for pruning networks; this module imports no JAX."""
+"""Options of a command for pruning networks. This module does not import JAX."""
 
 from dataclasses import dataclass
 from typing import Literal

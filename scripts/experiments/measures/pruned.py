@@ -44,7 +44,7 @@ REPAIRS = {
     "least_squares": pruning.channels.least_squares,
 }
 REPAIR_BATCH = 125  # images
-# the ratios at which one layer at a time is pruned
+# the ratios at which the groups of channels are pruned one at a time
 SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
@@ -117,16 +117,16 @@ def measure(
 def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
     """A hash of everything that decides the small networks.
 
-    A run is resumed only if it has the same hash.
+    A run is resumed only if its hash is the same.
     """
     decisive = [settings, dataclasses.asdict(plan)]
     return provenance.digest(decisive, [run] if run.is_file() else [])[:12]
 
 
 def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
-    """The accuracy without the lowest channels of a group.
+    """The accuracy after the channels with the lowest scores of a single group are removed.
 
-    The keys are the group's first layer and the ratio.
+    The result has the accuracies by the first layer of the group, with one entry for each ratio.
     """
     image = network.images.x_test[:1]
     found = coupled_channels(network.apply, network.tree, image)
@@ -165,8 +165,8 @@ def check_names(images: Images, recipe: Recipe, names: Sequence[str]) -> None:
 def prune_by(network: Network, criterion: str, plan: Plan, checkpoint_dir: Path) -> list[Row]:
     """Prune by a criterion, and return the accuracies after every stage of each step.
 
-    The folder `checkpoint_dir` stores the small network, and a file in the same place stores the
-    accuracies, so that finished steps are not repeated.
+    The folder `checkpoint_dir` stores the small network, and a JSON file beside the folder stores
+    the accuracies. Therefore finished steps are not repeated.
     """
     path = checkpoint_dir.with_suffix(".json")
     rows: list[Row] = files.read_json(path, list) or []
@@ -213,9 +213,9 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 
 
 def repair(plan: Plan, x: np.ndarray) -> Any:
-    """The repair that `prune` uses, if one was chosen.
+    """The repair that `prune` uses; None if no repair was chosen.
 
-    The repair uses batches of equal size of the training images `x`.
+    The repair uses batches of equal size from the training images `x`.
     """
     if plan.repair == "merge":
         return partial(pruning.channels.merge_channels, inputs=(x[:1],))
@@ -227,7 +227,7 @@ def repair(plan: Plan, x: np.ndarray) -> Any:
 
 
 def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[str, Any]:
-    """Accuracies by criterion and stage, over seeds, and how much the criteria differ."""
+    """Mean accuracies over seeds by criterion and stage, and how much the criteria differ."""
     last = {
         stage: np.array([[rows[c][-1][stage] for c in pruning.CRITERIA] for rows in steps])
         for stage in STAGES
@@ -245,9 +245,9 @@ def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[
 
 
 def friedman(values: np.ndarray) -> dict[str, Any]:
-    """Friedman's test that the criteria do not differ.
+    """Friedman's test of the hypothesis that the criteria do not differ.
 
-    Criteria are the columns, and networks are the blocks.
+    The columns of `values` are criteria, and the rows are networks, the blocks of the test.
     """
     if len(values) < 2 or not np.ptp(values, axis=1).any():
         return {"statistic": None, "p": None}

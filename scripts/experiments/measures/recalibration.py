@@ -1,8 +1,7 @@
-"""Shows when recalibration harms a network, by statistics from images unlike its training images.
+"""Shows that recalibration harms a network if its images differ from the training images.
 
-The network is not pruned. The network is a ResNet-20 that other people trained on CIFAR-10's
-original pixels. The new statistics of the network come from training images that were recompressed
-as JPEG.
+The network is a ResNet-20 that other people trained on CIFAR-10's original pixels, and is not
+pruned. The new statistics of the network come from training images that were recompressed as JPEG.
 """
 
 from collections.abc import Callable
@@ -20,7 +19,7 @@ Mix = Callable[[int, Any, Any], None]
 
 
 def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any]:
-    """The accuracies of the network if all or some of its statistics come from `count` images."""
+    """The accuracies of the network if all or some statistics are computed from `count` images."""
     graph, tree = network(weights)
     train, _ = images(data_dir, "train", 0, count)
     test = images(data_dir, "test", 0, tested)
@@ -54,7 +53,7 @@ def run(weights: Path, data_dir: Path, count: int, tested: int) -> dict[str, Any
 
 
 def augment(rng: np.random.Generator, x: np.ndarray) -> np.ndarray:
-    """Crops of images with four zero pixels on each side, half of them flipped, as in training."""
+    """Random crops of images after four zero pixels are added on each side, some crops flipped."""
     padded = np.pad(x, ((0, 0), (4, 4), (4, 4), (0, 0)))
     starts = rng.integers(0, 9, (len(x), 2))
     crops = np.stack([p[i : i + 32, j : j + 32] for p, (i, j) in zip(padded, starts, strict=True)])
@@ -68,7 +67,10 @@ def norms(model: Any) -> list[Any]:
 
 
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
-    """The network after `mix(i, old, new)` changed the statistics of each old norm."""
+    """The network after `mix(i, old, new)` has changed the statistics of its norms.
+
+    `old` is a norm of the network, and `new` is the same norm with statistics from new images.
+    """
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):
         mix(i, a, b)

@@ -1,8 +1,8 @@
-"""Statistics about repaired networks: accuracies, their errors, and whether criteria differ.
+"""Statistics of repaired networks: accuracies, standard errors, and whether criteria differ.
 
-The results for one network, ratio, repair and criterion are an array (draws, blocks). Blocks are
-networks, or test images of one network with the value 1 if the image is classified correctly, else
-0. Each draw is a sample of images for the repair; all draws have the same blocks.
+The results for one network, ratio, repair and criterion are an array (draws, blocks). A draw is a
+sample of images for the repair. A block is a network, or a test image, whose value is 1 if the
+network classifies the image correctly, and otherwise 0. All draws have the same blocks.
 """
 
 import itertools
@@ -31,7 +31,7 @@ class Mean(NamedTuple):
 
 
 def pack(found: np.ndarray) -> str:
-    """The truth values of images as hexadecimal digits, with four images in each digit."""
+    """The boolean values of images as hexadecimal digits, with four images in each digit."""
     return np.packbits(found).tobytes().hex()
 
 
@@ -74,8 +74,8 @@ def values_of_criteria(cells: Cells) -> np.ndarray:
 def mean_of(values: np.ndarray) -> Mean:
     """The mean over draws and blocks, and its standard error over both.
 
-    The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. This
-    sum is not below the variance of the mean on average, because both terms include the noise of
+    The variance is estimated as s²(means over draws) / blocks + s²(means over blocks) / draws. On
+    average, this sum is at least the variance of the mean, because both terms include the noise of
     single results. The degrees of freedom are computed by the formula of Welch and Satterthwaite.
     With one draw, the standard error is over blocks only.
     """
@@ -91,9 +91,9 @@ def mean_of(values: np.ndarray) -> Mean:
 
 
 def p_value(cells: Cells) -> float | None:
-    """The p-value of Friedman's test that criteria do not differ.
+    """The p-value of Friedman's test of the hypothesis that criteria do not differ.
 
-    The blocks are means over draws.
+    The test uses the mean over draws of each block.
     """
     values = values_of_criteria(cells)
     return friedman(values.mean(1).T)["p"] if len(values) > 2 else None
@@ -102,7 +102,7 @@ def p_value(cells: Cells) -> float | None:
 def margin(cells: Cells) -> float | None:
     """The smallest margin within which all pairs of criteria are equivalent.
 
-    Equivalence is decided by two one-sided tests of the paired difference of means at 5 %.
+    Two criteria are equivalent if two one-sided tests of their paired difference reject at 5 %.
     """
     pairs = list(itertools.combinations(values_of_criteria(cells), 2))
     if not pairs or not all(np.isfinite(mean_of(a - b).stderr) for a, b in pairs):

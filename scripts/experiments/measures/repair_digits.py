@@ -52,10 +52,10 @@ def init(key: jax.Array, name: str) -> Tree:
 
 
 def logits(tree: Tree, x: jax.Array, fresh: bool = False) -> tuple[jax.Array, Tree]:
-    """The outputs, and the tree with the statistics of the batch.
+    """The outputs of a network, and the tree with the statistics of the batch.
 
-    With `fresh`, the outputs are normalized by these statistics, and otherwise by the statistics in
-    the given tree.
+    With `fresh`, the statistics of the batch normalize the outputs. Otherwise, the statistics in
+    the given tree normalize the outputs.
     """
     tree = dict(tree)
     for name in sorted(set(tree) - {"head"}):
@@ -126,7 +126,7 @@ def parts(x: np.ndarray) -> list[tuple[np.ndarray]]:
 
 
 def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """All repaired networks for one criterion's choice of channels, by name."""
+    """Functions that make the repaired networks for one criterion's choice of channels, by name."""
     batches = parts(x)
     transported = partial(merge_channels, inputs=(x[:2],), plan=transport)
     folded = cache(lambda: prune().params)
@@ -141,7 +141,7 @@ def repairs(x: np.ndarray, y: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
-    """Networks that are pruned by methods that choose the channels themselves, by name."""
+    """Functions that make networks by methods that choose the channels themselves, by name."""
     batches = parts(x)
     greedy = partial(prune, score=partial(reconstruction_scores, apply=apply, batches=batches))
     merged = cache(lambda: prune(repair=partial(merge_channels, inputs=(x[:2],))).params)
@@ -156,7 +156,7 @@ def choices(x: np.ndarray, prune: Callable[..., Any]) -> Makers:
 
 
 def timed(makers: Makers) -> Iterator[tuple[str, Any, float]]:
-    """The names and trees of an iterator, each with the seconds in which it was computed."""
+    """The name and the tree of each network, and the seconds in which the tree was computed."""
     for name, make in makers.items():
         start = time.perf_counter()
         tree = jax.block_until_ready(make())

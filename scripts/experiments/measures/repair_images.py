@@ -3,7 +3,7 @@
 The weights have PyTorch's names, and the folder has CIFAR-10 in tensorflow-datasets' format.
 Channels inside all blocks are removed by every criterion and, as a control, at random. Every repair
 starts from the same network. All repairs of one draw use the same training images; another draw has
-other images. Each row is saved when it is measured, and a second run continues where the first run
+other images. Each row is saved when it is measured, so a second run resumes where the first run
 ended.
 """
 
@@ -36,12 +36,12 @@ from pruning.channels import (
 )
 
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
-# the last results that an interrupted run measured
+# the repairs that are measured last
 LAST = ("merged, transport", "merged, clusters", "scaled")
 RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01, chosen on other images
 
 Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels
-Makers = dict[tuple[str, str], Callable[[], Any]]  # results by criterion and repair
+Makers = dict[tuple[str, str], Callable[[], Any]]  # makers by criterion and repair
 
 
 class Settings(NamedTuple):
@@ -71,7 +71,7 @@ class Task(NamedTuple):
         return [(part,) for part in np.split(x, len(x) // self.batch)]
 
     def prune_draw(self, **options: Any) -> Any:
-        x = self.train[0][:1]  # the stem is excluded, and therefore the residual stream too
+        x = self.train[0][:1]  # without the stem, the residual stream is not pruned either
         given = {"ratios": [self.ratio], "exclude": ["stem"], "score": self.score()} | options
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 
@@ -95,7 +95,10 @@ def random_scores(key: jax.Array, params: Any, groups: Any) -> list[jax.Array]:
 
 
 def repairs(task: Task) -> Makers:
-    """All repaired networks for one criterion's choice; none for choices without a criterion."""
+    """Functions that make all repaired networks for one choice of channels.
+
+    For the greedy choice and for merging by clusters, the criterion is "none".
+    """
     batches = task.batches
     folded = cache(task.prune_draw)
     fresh = partial(recalibrated, task.graph, batches=batches)
@@ -133,9 +136,9 @@ def recalibrated(graph: Any, tree: Any, batches: list[tuple[np.ndarray]]) -> Any
 
 
 def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
-    """The tree after one epoch of stochastic gradient descent over the same images.
+    """The tree after one epoch of stochastic gradient descent, with momentum, over the images.
 
-    The descent has momentum.
+    The images are the images of the repair.
     """
     model = nnx.view(nnx.merge(graph, tree, copy=True), use_running_average=False)
     training, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
@@ -148,7 +151,7 @@ def fine_tuned(graph: Any, tree: Any, train: Examples) -> Any:
 
 @cache
 def stepping(graph: Any) -> tuple[optax.GradientTransformation, Callable[..., Any]]:
-    """An optimizer and its training step.
+    """An optimizer, and a training step with this optimizer.
 
     The step is compiled once for trees of the same widths.
     """
@@ -239,7 +242,7 @@ def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, float]]]:
-    """Keys and trees, each with the processor time and the additional memory (MB) that it needed.
+    """For each network: the key, the tree, the processor time, and the additional memory in MB.
 
     Programs compiled for an earlier tree of the same widths are not compiled again.
     """
@@ -252,6 +255,6 @@ def measure(makers: Makers) -> Iterator[tuple[tuple[str, str], Any, dict[str, fl
 
 
 def peak() -> int:
-    """Reset the largest memory use of the process; return the memory that is in use, in kB."""
+    """Reset the process's peak memory; return the memory that is in use, in kB."""
     Path("/proc/self/clear_refs").write_text("5")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

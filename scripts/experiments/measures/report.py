@@ -20,7 +20,7 @@ from experiments.training.step import State
 def units(epochs: int, seeds: int) -> int:
     """The expected work, in epochs of training.
 
-    The work is about two epochs for each network, and six for the checks.
+    Measurements of a network count as about two epochs, and the checks as six epochs.
     """
     return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 
@@ -82,7 +82,7 @@ def train(
 def run_folder(recipe: Recipe, out: Path) -> Path:
     """The folder of a recipe's checkpoints.
 
-    Other recipes, code or versions have other folders.
+    A different recipe, code or version has a different folder.
     """
     digest = provenance.digest(asdict(recipe), provenance.code())
     return out / "runs" / f"{recipe.dataset}-{digest[:12]}"

@@ -1,18 +1,19 @@
 """Moments and internal covariate shift of a network's layers, after every epoch of training.
 
-The paper's dense network (ten layers of 100 units, one of 8) is trained in several ways: with both
-normalizations; in both orders of normalization and ReLU that the paper's text allows; and with a
-learning rate that drops or is constant. Networks of one order and seed start from the same weights.
-The result depends on the statistics by which a layer normalizes, so every measurement is made with
-three kinds of statistics:
+The paper's dense network has ten layers of 100 units and one layer of 8 units. The network is
+trained with two normalizations, with two orders of normalization and ReLU that the paper's text
+allows, and with a learning rate that drops or is constant. Networks of one order and seed start
+from the same weights. A shift depends on the statistics by which a layer normalizes, so every
+measurement is made with three kinds of statistics:
 
 - `whole set`: every layer normalizes by the statistics of all training images. These statistics
   depend only on the weights, so nothing shifts while the weights are frozen.
 - `running`: every layer normalizes by running averages, as in inference.
 - `batch`: every batch of the probe normalizes by its own statistics, as in training.
 
-For the last two kinds, the `floor` is the same measurement with frozen weights. For `running`,
-further batches have changed the averages; for `batch`, the same images are in other batches.
+For the last two kinds, the `floor` is the distance that changes of statistics cause with frozen
+weights. For `running`, the running averages are computed over further batches. For `batch`, the
+same images are in other batches.
 """
 
 import itertools
@@ -54,11 +55,11 @@ ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
 # only skewness and kurtosis, because batch norm fixes mean and variance
 FREE = ("skewness", "kurtosis")
 PROBE = 1000  # number of test images that the trackers evaluate
-CHUNK = 500  # number of training images at a time, for moments with statistics of the whole set
-# number of training batches, for moments with the other two kinds of statistics
+CHUNK = 500  # number of images that are evaluated at a time for moments
+# number of training batches for moments with running or batch statistics
 MOMENT_BATCHES = 20
-# Number of further batches for the floor: at momentum 0.9, averages of earlier batches then have a
-# weight of 3e-5.
+# Number of further batches for the floor: at momentum 0.9, the averages of earlier batches then
+# have a weight of 3e-5.
 FLOOR_BATCHES = 100
 
 
@@ -77,7 +78,7 @@ class Run(NamedTuple):
 
 
 class Program(NamedTuple):
-    """Compiled functions for the networks of one recipe, shared by their seeds.
+    """Compiled functions for the networks of one recipe, which all seeds share.
 
     Attributes:
       trainer: The trainer of the networks.
@@ -122,7 +123,7 @@ def train_all(
     out: Path,
     update: Callable[[str, int], None],
 ) -> list[dict[str, Any]]:
-    """Train and measure every network: its `Run`, and for each quantity one number per epoch.
+    """Train and measure every network; a result is the `Run` and a list over epochs per quantity.
 
     Seeds are the outermost loop, so the results of an interrupted command contain complete
     comparisons.
@@ -263,7 +264,10 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
 
 
 class Follower:
-    """Shift and moments of a network's layers since the last epoch, for each kind of statistics."""
+    """The shift since the last epoch, and the moments, of a network's layers.
+
+    Both are measured for each kind of statistics.
+    """
 
     def __init__(self, program: Program, x: Array, probe: Array, exact: int):
         self.program, self.x = program, x
@@ -276,7 +280,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The distances and the movements of moments since the last call, with their floors."""
+        """The distances and the changes of moments since the last call, and the floors of both."""
         network = state.params, state.statistics
         exact = self.program.whole_set(network, self.x)
         more = self.program.more_batches(network, self.x, key)
@@ -307,7 +311,7 @@ class Follower:
     def _in_batches(self, state: tuple[Network, Array | None], x: Array) -> Outputs:
         """The outputs for images in batches.
 
-        The images are in their order or, with a key, in a random order.
+        The state is a network and a key. With a key, the images are divided into batches at random.
         """
         network, key = state
         size = min(self.program.trainer.recipe.batch_size, len(x))
@@ -323,7 +327,7 @@ class Follower:
     ) -> UnitMoments:
         """The moments of the last layer's units over `x`.
 
-        `chunk` images are read at a time, or all at once.
+        The outputs are computed for `chunk` images at a time, or for all images if `chunk` is None.
         """
         found = stream_moments(outputs, image_chunks(x, chunk or len(x)))[LAYERS[-1]]
         return {name: np.asarray(value) for name, value in found._asdict().items()}

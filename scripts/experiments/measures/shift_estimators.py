@@ -24,7 +24,7 @@ Sample = Float[Array, "n d"]
 class Case(NamedTuple):
     """Two distributions and their distance.
 
-    If the distance is None, it is the exact distance of the test samples.
+    If the distance is None, `measure` uses the exact distance of the test samples.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Case(NamedTuple):
 
 
 def measure(case: Case, seeds: int, steps: int) -> dict[str, Any]:
-    """The bias and the spread of every estimate, relative to the distance."""
+    """The bias and the standard deviation of every estimate, divided by the distance."""
     keys = jax.random.split(jax.random.key(0), (seeds, 4))
     train, test = ([case.draw(key[i], size) for key in keys] for i, size in ((0, TRAIN), (1, TEST)))
     samples = [jnp.stack(part) for pairs in (train, test) for part in zip(*pairs, strict=True)]

@@ -1,4 +1,4 @@
-"""Evaluation, recalibration and fine-tuning of networks whose arrays have any widths.
+"""Evaluates, recalibrates and fine-tunes networks, also after pruning.
 
 A tree holds the parameters and the running statistics of a network.
 """
@@ -29,9 +29,10 @@ RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500
 def trained_networks(
     images: Images, recipe: Recipe, fine_tune: int, seeds: int, run: Path, stages: Stages
 ) -> list["Network"]:
-    """The network of each seed, trained or read from `run`, for fine-tuning in `fine_tune` epochs.
+    """The network of each seed, which is trained or read from `run`.
 
-    If `run` is a weight file, the result is the network of this file, whatever `seeds` is.
+    The networks can be fine-tuned for `fine_tune` epochs. If `run` is a weight file, the result is
+    only the network of this file.
     """
     if run.is_file():
         return [network_of_file(images, recipe, fine_tune, run)]
@@ -47,7 +48,7 @@ def trained_networks(
 
 
 def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) -> "Network":
-    """The network of a weight file, ready to fine-tune by a recipe of its model."""
+    """The network of a weight file, which can be fine-tuned by the recipe."""
     model = weight_files.read(path)
     weight_files.check_fits(model, images)
     _, params, statistics = nnx.split(model, nnx.Param, nnx.BatchStat)
@@ -57,7 +58,7 @@ def network_of_file(images: Images, recipe: Recipe, fine_tune: int, path: Path) 
 
 
 class Programs(NamedTuple):
-    """The compiled programs of a recipe for training, fine-tuning and inference at any widths."""
+    """The compiled programs of a recipe for training, fine-tuning and inference."""
 
     trainer: Trainer
     fine_tuner: Trainer
@@ -80,7 +81,7 @@ class Programs(NamedTuple):
 
 
 class Network:
-    """A trained network, and operations on trees of its arrays at any widths."""
+    """A trained network, and operations on trees of its arrays, also after pruning."""
 
     def __init__(self, images: Images, programs: Programs, state: State, seed: int):
         self.images, self.programs, self.seed = images, programs, seed

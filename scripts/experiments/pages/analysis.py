@@ -10,7 +10,7 @@ from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label
 from experiments.texts import shorten
 
-ALIKE = 0.8  # criteria agree if they agree in this share of the layers
+ALIKE = 0.8  # two criteria agree in a network if they agree in this share of its layers
 SHORT_LABELS = {"fermat": "F", "gm": "GM"}
 SHORT = {
     pair: "·".join(SHORT_LABELS.get(name, name) for name in pair.split("-"))

@@ -95,9 +95,9 @@ def with_interval(found: Mapping[str, float]) -> str:
 
 
 def verdict(found: Mapping[str, float]) -> str:
-    """The answer that an interval gives.
+    """The answer, in words, that follows from a correlation's interval.
 
-    The correlation is positive if less shift comes with less loss.
+    The correlation is positive if networks with less shift have less loss.
     """
     if found["low"] > 0:
         return "less shift goes with a lower loss"
@@ -167,7 +167,7 @@ def _number(value: Mapping[str, float | None], factor: float = 1.0, digits: int 
 def traffic_table(traffic: Mapping[str, Any]) -> str:
     """The memory traffic of a training step of each normalizer.
 
-    The unit of the traffic is the size of the normalizer's input.
+    The traffic is divided by the bytes of the normalizer's input.
     """
     caption = "HBM traffic of a forward and a backward pass in bfloat16; n: the bytes of the input."
     return page.table(*traffic_rows(traffic), caption)

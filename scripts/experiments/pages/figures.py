@@ -33,9 +33,9 @@ The command `python scripts/check_theorems.py --errata docs/errata.md` writes th
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
-    """The text of the errata, for `path`, and the text of the figures.
+    """The text of the errata, which is written to `path`, and the text of the figures.
 
-    The figures are for figures.md in the same folder.
+    The text of the figures is written to figures.md in the same folder.
     """
     if path is None:
         return {}
@@ -60,10 +60,11 @@ def figures(claim: dict) -> list[str]:
 
 
 def rows(claims: list[dict]) -> list[list[str]]:
-    """The cells of the figures and tables of a paper's claims, in order.
+    """The cells of a table of the figures and tables that a paper's claims are about, in order.
 
-    A row has these cells: the name, which is empty if it repeats; what the paper shows; our result,
-    or the reason why it was not run; a link to the page with the result; the command and its time.
+    A row has these cells: the name of the figure, which is empty if it is the name of the row
+    above; what the paper shows; our result, or the reason why the figure was not computed; a link
+    to the page with the result; the command and its time.
     """
     by_place = sorted(
         ((name, claim) for claim in claims for name in figures(claim)), key=lambda x: _order(x[0])

@@ -93,7 +93,7 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
 
 
 def _few(names: list[str]) -> str:
-    """The names in brackets if there are only a few, and otherwise nothing."""
+    """The names in brackets if there are at most `FEW` names, and otherwise an empty text."""
     return f" ({', '.join(names)})" if 0 < len(names) <= FEW else ""
 
 

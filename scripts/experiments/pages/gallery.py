@@ -1,4 +1,7 @@
-"""Draws a page from each file of `docs/results`, because the repository stores only the numbers."""
+"""Draws a page from each file of `docs/results`.
+
+The repository stores only the numbers, not the pages.
+"""
 
 import json
 from collections.abc import Callable
@@ -59,7 +62,7 @@ def _read(name: str) -> Any:
 
 
 def draw(name: str) -> str:
-    """A page, equal to the page that the command writes."""
+    """A page, which is equal to the page that the command of the result writes."""
     return PAGES[name](numbers(name))
 
 

@@ -11,7 +11,7 @@ from experiments.pages.page import details, figure, paragraphs, provenance, tabl
 from experiments.pages.papers import reference
 
 # References that were computed without this code: medians of six networks (Figure 3), median angles
-# (Figure 5), shares (Figure 6).
+# (Figure 5), fractions of inputs and neurons (Figure 6).
 ODD_REFERENCE = {
     "norm_ratio": (1.7, 7.7, 47.9, 50.3),
     "second_ratio": (0.89, 0.67, 0.021, 0.020),
@@ -26,7 +26,7 @@ ANGLE_REFERENCE = {
     "none": (13.2, 17.7, 15.7, 13.2, 12.8, 13.2),
 }
 LIMIT_REFERENCE = dict(zip(ANGLE_REFERENCE, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
-# one value for each way to read the paper
+# one value for each interpretation of the paper
 PRINTED_ANGLE = {"standardize": "75", "rescale_rms": "60", "rescale": "60"}
 ANSWER_REFERENCE = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
 RANK_REFERENCE = {

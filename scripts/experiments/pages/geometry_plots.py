@@ -1,4 +1,4 @@
-"""Figures 2 to 8 of Nachum et al. as panels; each function takes its own part of the results."""
+"""Figures 2 to 8 of Nachum et al. as panels. Each function takes one figure's results."""
 
 import numpy as np
 from matplotlib.axes import Axes

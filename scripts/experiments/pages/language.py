@@ -60,7 +60,7 @@ def perplexities(results: dict[str, Any]) -> str:
 
 
 def error(value: float | None) -> str:
-    """A standard error as text; it is unknown if there is only one sequence."""
+    """A standard error as text, which says "unknown" if there is only one sequence."""
     return "unknown" if value is None or value != value else f"{value:.3f}"
 
 

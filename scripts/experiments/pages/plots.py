@@ -1,4 +1,4 @@
-"""Small panels that matplotlib draws as SVG for a web page.
+"""Draws small panels with matplotlib, as SVG for a web page.
 
 A panel takes its colours and its font from the page, so it follows a light or a dark theme. A panel
 is drawn in placeholder colours, and `draw` replaces them by the page's colours. Widths are chosen
@@ -28,7 +28,7 @@ PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", GRID: "var(--grid)"}
 BAND = {"alpha": 0.18, "lw": 0}
 PANEL, SMALL = (4.2, 2.7), (3.4, 2.2)
 
-STYLE: dict[Any, object] = {  # matplotlib's type of the keys is a union of a thousand literals
+STYLE: dict[Any, object] = {  # matplotlib's own type of the keys is a union of a thousand literals
     "svg.fonttype": "none",
     "text.color": INK,
     "font.size": 10.5,
@@ -133,7 +133,7 @@ def whole_numbers(axes: Axes) -> None:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers.
 
-    The axis has a few ticks in all, or one or three for each decade.
+    The axis has a few ticks in total, or one or three ticks for each decade.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()

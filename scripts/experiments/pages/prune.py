@@ -86,7 +86,7 @@ def cost_table(results: dict) -> tuple[str, Sequence[str], Rows]:
 
 
 def _costs(results: dict) -> list[tuple[str, str, float, float]]:
-    """The name, the format, the value before and the value after pruning of each cost."""
+    """For each cost: the name, the format, the value before pruning and the value after."""
     before, after = results["cost"]["trained"], results["cost"]["pruned"]
     pairs = [(name, form, before[key], after[key]) for key, (name, form) in COSTS.items()]
     for size, large in before["timings"].items():
@@ -251,7 +251,7 @@ def _cost_panel(results: dict) -> str:
 def _sensitivity(results: dict) -> str:
     """The accuracy without channels of one layer.
 
-    There is a panel for each stage of layers of equal width.
+    There is a panel for each stage of the network, whose layers have equal widths.
     """
     if (scan := results.get("sensitivity")) is None:
         return ""

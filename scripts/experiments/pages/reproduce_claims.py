@@ -28,7 +28,7 @@ def claims(results: dict) -> str:
 
 
 def claims_sentence(claims: Sequence[dict]) -> str:
-    """A sentence with the number of claims whose outcome is as recorded."""
+    """A sentence with the number of claims whose outcome agrees with the recorded verdict."""
     recorded = sum(claim["as_recorded"] for claim in claims)
     return (
         f"{recorded} of these {len(claims)} claims have the recorded outcome: the draws reject a "

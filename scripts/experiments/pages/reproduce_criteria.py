@@ -201,9 +201,9 @@ def masking_plots(pruning: dict, kind: str) -> list[str]:
 
 
 def masking_sentence(pruning: dict, normalization: str, kind: str) -> str:
-    """A sentence with the criteria that cost the most and the least accuracy.
+    """A sentence with the criteria by which masking costs the most and the least accuracy.
 
-    The sentence is about the share of filters with the largest difference.
+    The sentence is about the share of masked filters at which criteria differ most.
     """
     masked = pruning[normalization][kind]
     start = f"of {percent(pruning[normalization]['unmasked'])} %, "

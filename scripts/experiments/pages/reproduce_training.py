@@ -183,10 +183,9 @@ def distances_sentence(results: dict) -> str:
 
 
 def _share_left(runs: Sequence[Sequence[float | None]], drop: int) -> float | None:
-    """The mean over seeds of a quotient of distances.
+    """The mean over seeds of the distance after `drop`, divided by the distance before.
 
-    The distance in three epochs from `drop` on is divided by the distance in the three epochs
-    before.
+    Each distance is taken over three epochs: from `drop` on, and before `drop`.
     """
     before = average(x for run in runs for x in run[max(0, drop - 4) : drop - 1])
     after = average(x for run in runs for x in run[drop - 1 : drop + 2])

@@ -1,4 +1,4 @@
-"""Results in words; the numbers of digits and the conclusions fit the standard errors.
+"""Writes results in words, with digits and conclusions that depend on the standard errors.
 
 If there was only one seed, the `stderr` of a mean over seeds is None. The sign ± always precedes
 one standard error.

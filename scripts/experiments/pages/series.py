@@ -37,5 +37,5 @@ CRITERIA = criterion_series(pruning.CRITERIA)
 
 
 def pair_label(pair: str) -> str:
-    """The name of a pair of criteria for readers: `"l1-fermat"` becomes l1 and Fermat."""
+    """The name of a pair of criteria in words: `"l1-fermat"` becomes l1 and Fermat."""
     return " and ".join(LABELS.get(name, name) for name in pair.split("-"))

@@ -38,9 +38,9 @@ def select(runs: Runs, **where: object) -> list[dict[str, Any]]:
 def findings(results: dict) -> dict[str, Any]:
     """The findings of the page, as numbers.
 
-    These are changes of the distance at drops, floors, distances divided by rates, and movements of
-    moments. Each entry except `accuracy` is a list of records; a record names its networks and its
-    statistics.
+    The findings are changes of the distance at drops of the learning rate, floors, distances
+    divided by learning rates, changes of moments, and accuracies. Each entry except `accuracy` is a
+    list of records; a record names its networks and its statistics.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
@@ -123,10 +123,10 @@ def _per_rate(runs: Runs, rates: Sequence[float], phase: tuple[int, int]) -> Ove
 
 
 def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
-    """The movement of moments in an epoch for each normalization, with differences paired by seed.
+    """The change of moments in an epoch for each normalization, and differences paired by seed.
 
-    For statistics of the whole set, Holm's method corrects the p-values for their number: two
-    moments, times all orders, times all schedules.
+    For statistics of the whole set, Holm's method corrects the p-values for the number of tests,
+    which is two moments times the number of orders times the number of schedules.
     """
     groups = dict.fromkeys((run["schedule"], run["order"]) for run in runs)
     records = []

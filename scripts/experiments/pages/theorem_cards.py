@@ -23,7 +23,7 @@ UNEXPECTED = "not-as-recorded"
 
 
 def card(claim: dict, out: Path, finding: str = "") -> str:
-    """A card; a link to the card's anchor opens it.
+    """A card, which opens if a reader follows a link to the card's anchor.
 
     Args:
       claim: Claim in the format of results.json.

@@ -55,7 +55,7 @@ def _sampled(check: dict) -> str:
 
 
 def power(check: dict) -> str:
-    """The chance that a check notices a wrong number; empty if this chance has no meaning."""
+    """The probability that a check rejects a wrong number, in words; empty if it is undefined."""
     chance = check["power"]
     if chance is None:
         return ""

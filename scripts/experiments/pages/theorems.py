@@ -178,9 +178,9 @@ def _numbers(claims: Iterable[dict]) -> str:
 
 
 def _number(number: str, claims: list[dict]) -> str:
-    """A number with a link to its card.
+    """The number of an object, with a link to the card of the object's first claim.
 
-    If there are further cards, superscripts have links to them.
+    Superscripts link to the cards of further claims about the same object.
     """
     first, *others = (
         f'<a href="#{anchor(claim["paper"], claim["name"])}" title="{html(claim["name"])}">'

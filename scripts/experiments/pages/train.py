@@ -1,4 +1,4 @@
-"""The page of a training run: curves of its seeds, their last accuracies, and its settings."""
+"""The page of a training run: the curves and last accuracies of its seeds, and its settings."""
 
 import math
 from collections.abc import Sequence
@@ -81,9 +81,9 @@ def seed_table(results: dict) -> tuple[str, Sequence[str], list[list[str]]]:
 
 
 def _speed(run: Sequence[dict]) -> float:
-    """The median speed over epochs.
+    """The median speed of a run over its epochs.
 
-    The reason is that a run may end on another machine than the one on which it began.
+    The median is used, because a run may end on another machine than the one on which it began.
     """
     return float(np.median([line["images_per_second"] for line in run]))
 

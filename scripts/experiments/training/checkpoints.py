@@ -1,10 +1,10 @@
 """Checkpoints of a training run, which are written in the background and checked when read.
 
-The two newest checkpoints are retained. A checkpoint holds arrays with their checksums, notes, and
-a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum proves
-that a checkpoint is damaged, the checkpoint is renamed and the previous one is used. A checkpoint
-is deleted only after two newer checkpoints exist. In a bucket of Google Cloud Storage, a checkpoint
-has no list of its files. In a bucket, a checkpoint is complete if Orbax's last object,
+The two newest checkpoints are retained. A checkpoint contains arrays with their checksums, notes,
+and a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum
+proves that a checkpoint is damaged, the checkpoint is renamed, and the previous checkpoint is used.
+A checkpoint is deleted only after two newer checkpoints exist. In a bucket of Google Cloud Storage,
+a checkpoint has no list of its files. Such a checkpoint is complete if Orbax's last object,
 `commit_success.txt`, exists.
 """
 
@@ -38,7 +38,7 @@ NOISE = ("absl", "asyncio", "concurrent.futures")
 
 
 class DamagedError(Exception):
-    """A checksum proves that a checkpoint differs from what was saved; the message says where."""
+    """A checksum proves that a checkpoint differs from the saved state; the message says where."""
 
 
 class Checkpoints:
@@ -90,7 +90,7 @@ class Checkpoints:
     def save(self, step: int, state: Any, notes: Any = None) -> None:
         """Save the state of a step unless it has a checkpoint.
 
-        The function returns before everything is written.
+        The function returns before all files are written.
 
         Args:
           step: Number of the step.
@@ -107,8 +107,8 @@ class Checkpoints:
             )
         if step in self.manager.all_steps():
             return
-        # Copies are saved: the next step adds to the notes, and donates buffers that a CPU may
-        # still be writing.
+        # Copies are saved, because the next step changes the notes and donates the buffers, which
+        # may not be written yet.
         notes = copy.deepcopy(notes)
         leaves = [jnp.copy(leaf) for leaf in jax.tree.leaves(state)]
         sums = sums_of(leaves)
@@ -143,7 +143,7 @@ class Checkpoints:
         return like, None
 
     def _newest_whole(self, log: Callable[[str], None]) -> int | None:
-        """The newest step whose files agree with their list.
+        """The newest step whose files agree with the list of checksums.
 
         The main process decides for all processes.
         """
@@ -203,8 +203,8 @@ class Checkpoints:
     def _list_files(self) -> None:
         """Write the list of a checkpoint's files before Orbax renames the checkpoint's folder.
 
-        In a bucket, the function writes no list: it would have to read the files again, and objects
-        have their own checksums.
+        In a bucket, the function writes no list, because it would have to read the files again.
+        Objects in a bucket have their own checksums.
         """
         if is_main_process() and not self.remote:
             for folder in self.dir.glob("*.orbax-checkpoint-tmp"):
@@ -212,7 +212,7 @@ class Checkpoints:
 
 
 def _without_closed_loops(raised: Any) -> None:
-    """Suppress messages that TensorStore's threads log about the closed loop of a failed save."""
+    """Suppress messages of TensorStore's threads about the closed event loop of a failed save."""
     if str(raised.exc_value) != "Event loop is closed":
         sys.__unraisablehook__(raised)
 
@@ -264,11 +264,11 @@ def sums_of(leaves: list[Array]) -> list[int]:
 
 @jax.jit
 def checksums(leaves: list[Array]) -> list[UInt32[Array, ""]]:
-    """A checksum of each array's bits and their positions, equal for every sharding.
+    """A checksum of each array's bits and their positions, which does not depend on the sharding.
 
     The checksum is the sum of MurmurHash3's finalizer, a bijection, over the elements. If one
     element changes, the checksum always changes. If several elements change, the checksum remains
-    equal in only one of 2³² cases.
+    equal with probability 2⁻³².
     """
     return [_checksum(leaf) for leaf in leaves]
 

@@ -1,4 +1,4 @@
-"""Checks of options that run before JAX is imported, because this import takes seconds."""
+"""Checks options before JAX is imported, because the import of JAX takes seconds."""
 
 import re
 from pathlib import Path
@@ -38,7 +38,7 @@ def check_evaluations(recipe: Recipe, evaluations: tuple[Evaluation, ...]) -> No
 
 
 def check_trained(out: Path, *, needed: bool) -> None:
-    """Refuse a folder without a checkpoint, before it is made, if a checkpoint is `needed`.
+    """If a checkpoint is `needed`, refuse a folder without a checkpoint before the folder is made.
 
     Raises:
       InputError: The folder has no checkpoint.

@@ -1,4 +1,4 @@
-"""The steps of a run in chunks, with the time of the steps and the time of waiting for data."""
+"""Takes the steps of a run in chunks, and measures the time of steps and of waiting for data."""
 
 import itertools
 import time
@@ -13,7 +13,7 @@ from experiments.training.trainer import Seeds, Trainer
 
 
 class Chunk(NamedTuple):
-    """Some consecutive steps of one epoch, and the state after them.
+    """Some consecutive steps of one epoch, and the state after these steps.
 
     Attributes:
       state: The state after the steps; it is valid until the next chunk begins.
@@ -75,12 +75,12 @@ def steps_done(state: State) -> int:
 
 
 class Clock:
-    """A clock that measures images per second for the steps alone.
+    """A clock that measures the number of images per second in training steps.
 
-    The time of compilation and evaluation does not count. For each epoch, with its compilation, the
-    clock also measures the share of the time in which the program waited for a batch. While the
-    program waits, an asynchronous device may still compute earlier steps, so the device was idle
-    for at most this share of the time.
+    The time of compilation and evaluation does not count. The clock also measures, for each epoch,
+    the share of the time in which the program waited for a batch. This time includes compilation.
+    While the program waits, an asynchronous device may still compute earlier steps, so the device
+    was idle for at most this share of the time.
     """
 
     def __init__(self, images_per_step: int, skipped: int):
@@ -89,7 +89,7 @@ class Clock:
         self.epoch_seconds = self.epoch_waiting = 0.0
 
     def __call__(self, chunk: Chunk) -> None:
-        """Count a chunk; the first `skipped` chunks do not enter the speed."""
+        """Count a chunk; the first `skipped` chunks do not count for the speed."""
         self.epoch_seconds += chunk.seconds
         self.epoch_waiting += chunk.waiting
         if self.skipped:

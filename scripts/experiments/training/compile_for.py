@@ -1,4 +1,4 @@
-"""A training step that is compiled for chips that are not attached.
+"""Compiles a training step for chips that are not attached.
 
 The step is lowered from shapes alone, so no image is read and nothing runs.
 """
@@ -35,7 +35,8 @@ def show(
       InputError: The topology or the data set is unknown, a plugin or a library is not installed,
         a plugin cannot compile the step, or the batch does not divide.
     """
-    # called first, because it raises if a library is missing, and compilation takes minutes
+    # `environment` is called before minutes of compilation, because it raises if a library is
+    # missing
     found = environment()
     try:
         available = compile_only_devices(topology)

@@ -1,4 +1,7 @@
-"""The accuracy on a whole test set, on any number of devices; every image counts exactly once."""
+"""Measures the accuracy on a whole test set, on any number of devices.
+
+Every image counts exactly once.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +38,7 @@ Views = Callable[[Image.Image], Sequence[UInt8[np.ndarray, "h w 3"]]]
 
 
 class View(NamedTuple):
-    """One view of an image, and the number of views."""
+    """One view of an image, and the number of views of this image."""
 
     image: int
     pixels: UInt8[np.ndarray, "h w 3"]
@@ -51,7 +54,7 @@ def evaluator(
     vmap_seeds: bool,
     workers: int,
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function that gives the accuracies of each seed.
+    """Return a function that computes the accuracies of each seed.
 
     The arguments of the function are a network and, for records, the name of a view.
 
@@ -94,7 +97,7 @@ def evaluator(
 def array_evaluator(
     logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function from a network to its accuracy on test images that the devices hold.
+    """Return a function from a network to its accuracy on test images in the devices' memory.
 
     Args:
       logits: A function of a network and a batch.
@@ -132,10 +135,10 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """A function of a network and of the views of an image.
+    """A function of a network, and of a function that returns the views of an image.
 
-    The function returns the shares of test images that are classified correctly. The logits of an
-    image are the mean over the views of the image. Views may have any sizes; views of equal size
+    `RecordEvaluator` returns the shares of test images that are classified correctly. The logits of
+    an image are the mean over the views of the image. Views may have any sizes; views of equal size
     are batched over images. Every process evaluates its own part of the images on its own devices,
     with a copy of the network.
     """

@@ -1,4 +1,4 @@
-"""The metrics of a seed for TensorBoard, in a folder on this machine or in a bucket."""
+"""Writes the metrics of a seed for TensorBoard, on this machine or in a bucket."""
 
 import time
 from collections.abc import Mapping
@@ -28,8 +28,8 @@ class EventLog:
         """
         self.folder = folder
         storage.make_folder(folder)
-        # Names of files differ by the second of their start. Without the suffix, a run that resumes
-        # within one second would overwrite its own file.
+        # The name of a file contains the second in which the run started. Without the suffix, a run
+        # that resumes within one second would overwrite its own file.
         with files.name_path(folder):
             prefix = str(folder / "events")
             self._writer = EventsWriter(prefix, filename_suffix=f".from-epoch-{first}")

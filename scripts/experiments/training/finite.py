@@ -14,7 +14,7 @@ def check_finite(part: str, values: Any, step: int, checkpoints: Checkpoints) ->
     """End a run that diverges.
 
     Raises:
-      InputError: The part, which is the losses or the network, has an element that is not finite.
+      InputError: The losses or the network, which `part` names, have an element that is not finite.
     """
     if is_finite(values):
         return

@@ -1,4 +1,4 @@
-"""The first lines of a run: devices, cost, and the settings that have an effect."""
+"""Prints the first lines of a run: devices, cost, and the settings that have an effect."""
 
 import jax
 from jax.sharding import Mesh

@@ -1,4 +1,4 @@
-"""The training loop: after each chunk of steps it logs, checks and saves."""
+"""The training loop, which logs, checks and saves after each chunk of steps."""
 
 import itertools
 import signal
@@ -50,9 +50,9 @@ class Extras(NamedTuple):
       profile: Whether to write a trace of ten steps.
       log_every: The number of steps after which a line is added to steps.jsonl; None for no lines.
       hooks: Functions that are called with every chunk, for other loggers.
-      measure: A function that is called with the first state of this run. `measure` returns a
-        second function, which maps the state after each epoch to further metrics of the only seed.
-        With `measure`, chunks are whole epochs.
+      measure: A function that is called with the first state of this run, and returns a second
+        function. The second function maps the state after each epoch to further metrics. With
+        `measure`, the run has only one seed, and chunks are whole epochs.
     """
 
     evaluations: tuple[Evaluation, ...] = ()
@@ -81,16 +81,17 @@ def train(
     extras: Extras | None = None,
     init: Callable[[Seeds], State] | None = None,
 ) -> Trained:
-    """Train the networks of a group of seeds; if they have a checkpoint, continue from the newest.
+    """Train the networks of a group of seeds, from their newest checkpoint if there is one.
 
     Args:
       trainer: Trainer, compiled for the recipe and for this number of seeds.
       seeds: Seeds of the networks.
       out: Folder of the run, for checkpoints, metrics and the trace.
       view: The display that shows the progress.
-      interrupted: A flag that the caller sets to make the run save its state and end.
+      interrupted: A flag that signals set. If the flag is set, the run saves its state and ends.
       extras: Further options of the run, by default none.
-      init: The state before the first step; by default the trainer's own.
+      init: A function of the seeds that returns the state before the first step; by default the
+        trainer's `init_state`.
 
     Raises:
       StoppedError: The run was asked to end, and its state is saved.
@@ -171,7 +172,7 @@ class Checkpointing:
         self.saved = time.monotonic()
 
     def __call__(self, chunk: Chunk) -> None:
-        """Save the state if any process asks for it, and end the run if it is interrupted."""
+        """Save the state if a save is due, and end the run if a process was interrupted."""
         is_due = time.monotonic() - self.saved > BETWEEN_CHECKPOINTS
         interrupted, is_due = any_process(self.interrupted.is_set(), is_due)
         if interrupted or is_due or chunk.step == self.last_step:
@@ -185,7 +186,7 @@ class Checkpointing:
 
 
 def name_of(seeds: Seeds) -> str:
-    """The first and the last seed of a group as a text; for a single seed, this seed."""
+    """The first and the last seed of a group as a text, such as 0-4, or the only seed."""
     return "-".join(map(str, sorted({seeds[0], seeds[-1]})))
 
 

@@ -38,7 +38,7 @@ def network(
       key: Key of the initial weights.
 
     Raises:
-      InputError: The model is unknown, or has no such depth.
+      InputError: The model is unknown, or the model cannot have this depth.
     """
     arguments = {"classes": classes, "norm": _norm(recipe, statistics or {}), "rngs": nnx.Rngs(key)}
     recipes.check_model(recipe.model, streamed=streamed)

@@ -1,4 +1,7 @@
-"""Optimizers and learning rates of recipes, for the papers' optimizers and for Optax's."""
+"""Optimizers and learning-rate schedules of recipes.
+
+The optimizers are the unitization paper's nesterov and the optimizers of Optax.
+"""
 
 import inspect
 from collections import Counter
@@ -60,7 +63,7 @@ def make_schedule(recipe: Recipe, steps: int) -> optax.Schedule:
     elif recipe.schedule == "linear":
         falling = optax.linear_schedule(recipe.learning_rate, 0.0, recipe.epochs * steps - warmup)
     else:
-        # in short runs, several drops may be at one step
+        # in short runs, several drops may be at the same step
         counts = Counter(sorted(drop_epochs(recipe)))
         drops = {
             (epoch - 1) * steps - warmup: recipe.drop_factor**-times

@@ -120,7 +120,7 @@ def train(program: Program, seed: int, out: Path, view: loop.View) -> tuple[Stat
 
 
 def _measure(program: Program, state: State) -> loop.Measure:
-    """Return a function that measures moments, and distances from the previous epoch."""
+    """Return a function that measures moments, and distances to the outputs one epoch before."""
     outputs = program.outputs(state)
 
     def measure(state: State) -> dict[str, Any]:

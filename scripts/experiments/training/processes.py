@@ -1,4 +1,4 @@
-"""Starts one run in several processes, and makes their joint decisions."""
+"""Connects the processes of one run, and makes the processes' joint decisions."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 
 from experiments.cli import InputError, say
 
-ENDED = "all processes must run to the end, and another one seems to have ended"
+ENDED = "all processes must run to the end; another process seems to have ended"
 # These phrases appear in the exceptions of collectives, barriers and connections.
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
@@ -57,19 +57,19 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# By default, JAX would abort the process from a thread of its own, in which Python's handlers never
-# run.
+# By default, a thread of JAX would abort the process, and Python's signal handlers never run in
+# this thread.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
-    os.write(2, f"error: {ENDED}; JAX says above what it noticed\n".encode())
+    os.write(2, f"error: {ENDED}; JAX's message is above\n".encode())
     os._exit(2)
 
 
 @contextmanager
 def together() -> Iterator[None]:
-    """Explain failures that other processes cause.
+    """Raise one sentence for failures that other processes cause.
 
-    A joint computation fails if one of its processes has ended.
+    A computation of several processes fails if one of these processes has ended.
 
     Raises:
       InputError: A computation of several processes has failed.
@@ -99,7 +99,7 @@ def is_main_process() -> bool:
 def any_process(*flags: bool) -> tuple[bool, ...]:
     """For each flag, whether any process has set it.
 
-    The answer is the same in all processes, because all must end at the same step.
+    The result is the same in all processes, because all processes must end at the same step.
     """
     if jax.process_count() == 1:
         return flags

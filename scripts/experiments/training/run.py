@@ -1,4 +1,4 @@
-"""A training run of several seeds: their groups, its progress bar and its results."""
+"""A training run of several seeds: groups of seeds, the progress bar and the results."""
 
 import dataclasses
 import statistics
@@ -64,7 +64,7 @@ def prepare(
 ) -> Callable[[Seeds], State]:
     """Prepare the folder of a run.
 
-    The function returns a function that gives the state before the first step.
+    The result is a function from the seeds of a group to the state before the first step.
 
     Raises:
       InputError: The folder belongs to another run, or `init_from` has another network.
@@ -86,10 +86,10 @@ def train_groups(
 
     Args:
       trainer: The trainer, compiled for the recipe and for the number of seeds of a group.
-      groups: The groups of seeds that `seed_groups` gives.
+      groups: The groups of seeds that `seed_groups` returns.
       out: Folder of the run.
       extras: Further options of the run.
-      init: The state of a group before the first step.
+      init: A function from the seeds of a group to the state before the first step.
     """
     bar = progress_bar("numbers", disable=not is_main_process())
     start, runs, evaluated = time.perf_counter(), [], []

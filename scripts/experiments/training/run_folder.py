@@ -1,4 +1,4 @@
-"""The folder of a run: its recipe, and for each seed a folder with metrics."""
+"""The folder of a run, with the recipe and, for each seed, a folder with metrics."""
 
 import dataclasses
 import json
@@ -39,7 +39,7 @@ def prepare(
       init_from: A digest of the initial weights, if they come from another run.
 
     Raises:
-      InputError: The folder has a run of another recipe, of other data, or of an unknown recipe.
+      InputError: The folder has a run of an unknown recipe, of another recipe or of other data.
     """
     path = out / "recipe.json"
     settings = dataclasses.asdict(recipe) | {"vmapped_seeds": vmapped_seeds, "images": images}
@@ -55,17 +55,17 @@ def prepare(
     if existing is not None and trained:
         before = {"init_from": None} | existing
         refuse_others(out, before | more_epochs(out, recipe, before), settings)
-    # No network was trained here with other settings, so this file may be replaced.
+    # This folder has no network of other settings, so the recipe may be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 
 
 def more_epochs(out: Path, recipe: Recipe, existing: dict[str, Any]) -> dict[str, int]:
-    """The number of epochs of a recipe, if a run with these settings can continue until then.
+    """The larger number of epochs of a recipe, if the existing run may continue until this number.
 
     Raises:
-      InputError: The number of epochs is the only difference and is larger, but the rate falls over
-        the epochs.
+      InputError: Only the number of epochs differs and is larger, but the learning rate depends on
+        the number of epochs.
     """
     before = existing.get("epochs")
     if not isinstance(before, int) or recipe.epochs <= before:
@@ -98,7 +98,7 @@ def has_trained(out: Path) -> Path | None:
 
 
 def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse settings that differ from the settings in the folder.
+    """Refuse settings that differ from the existing settings of the folder.
 
     The error names the first different setting.
 
@@ -132,7 +132,7 @@ def same_data(out: Path, data: Images | Records) -> None:
 class MetricsLog:
     """The metrics of a seed's epochs.
 
-    The main process writes them to a file and for TensorBoard.
+    The main process writes the metrics to a file, and to a file for TensorBoard.
     """
 
     def __init__(self, folder: Path, lines: Lines, log: Callable[[str], None]):
@@ -149,7 +149,7 @@ class MetricsLog:
             return
         storage.make_folder(folder)
         if lines and read_lines(self.path)[: len(lines)] != lines:
-            log(f"{self.path} was incomplete: it is written again from the checkpoint")
+            log(f"{self.path} was incomplete; the file is written again from the checkpoint")
             self._write()
         self._events = EventLog(folder / "events", len(lines) + 1)
 

@@ -1,9 +1,9 @@
 """Trains small networks outside the recipes, as one compiled program.
 
-`Trainer` fixes initialization, optimizer and the order of batches by a recipe, and returns to
-Python after every few steps. The experiments that use this module choose all three, and one of
-their steps is shorter than a call from Python. Therefore one scan takes all steps, and `vmap` can
-batch the scan.
+In `Trainer`, a recipe fixes initialization, optimizer and the order of batches, and the training
+returns to Python after every few steps. The experiments that use this module choose initialization,
+optimizer and batches themselves, and a step takes less time than a call from Python. Therefore one
+scan takes all steps, and `vmap` can batch the scan.
 """
 
 from collections.abc import Callable

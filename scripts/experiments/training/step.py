@@ -45,7 +45,8 @@ def train_step(
       optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: A mesh with one axis, `data`, over which batches are sharded.
-      microbatches: Number of parts of a device's images; all use the statistics of all images.
+      microbatches: Number of parts of a device's images. The statistics of all images normalize
+        every part.
     """
     steps = loader.count // recipe.batch_size
     gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)
@@ -77,7 +78,7 @@ def train_step(
 def clip_alpha(params: Any) -> Any:
     """The tree `params`, in which every alpha of a unitized layer is clipped to [0, 1].
 
-    Theorem 3 holds for such alpha.
+    The bounds of Theorem 3 hold for alpha in [0, 1].
     """
 
     def clip(path: tuple, leaf: Array) -> Array:
@@ -88,7 +89,7 @@ def clip_alpha(params: Any) -> Any:
 
 
 def cast(tree: Any, recipe: Recipe) -> Any:
-    """The `tree` in the precision of the computation; statistics are never cast."""
+    """The `tree` of parameters or images in the precision of the computation."""
     return jax.tree.map(lambda a: a.astype(recipe.precision), tree)
 
 

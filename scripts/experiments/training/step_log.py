@@ -1,4 +1,4 @@
-"""The loss after every few steps, in addition to the metrics of every epoch."""
+"""Logs the loss after every few steps, in addition to the metrics of every epoch."""
 
 import json
 from pathlib import Path
@@ -18,10 +18,10 @@ class StepLog:
     """Adds a line for each chunk to the steps.jsonl of every seed."""
 
     def __init__(self, trainer: Trainer, folders: list[Path], state: State):
-        """Open the logs, and drop lines after the step of the resumed `state`.
+        """Open the logs, and remove lines for steps after the step of the resumed `state`.
 
         Args:
-          trainer: The trainer, which knows the number of steps of an epoch.
+          trainer: The trainer, whose `steps` is the number of steps of an epoch.
           folders: Folders of the seeds.
           state: State at the start of training.
         """

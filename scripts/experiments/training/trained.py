@@ -46,7 +46,7 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
         raise InputError(f"{must}; got {run} ({type(error).__name__})") from error
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     recipe = Recipe(**fields)
-    try:  # the file may come from another version of the code, or from a person
+    try:  # another version of the code, or a person, may have written the file
         recipes.check(recipe)
         check_optimizer(recipe)
     except InputError as error:
@@ -57,8 +57,8 @@ def read_recipe(run: Path) -> tuple[Recipe, dict[str, Any]]:
 def load_network(run: str | Path, seed: int = 0) -> nnx.Module:
     """The network of a seed from its newest checkpoint, for inference.
 
-    The network takes images `(n, height, width, channels)`, standardized like those of the data
-    set, and returns logits `(n, classes)`.
+    The network takes images `(n, height, width, channels)`, standardized like the images of the
+    data set, and returns logits `(n, classes)`.
 
     Args:
       run: The folder `--out` of scripts/train.py, on this machine or in a bucket.
@@ -95,14 +95,16 @@ def _weights(run: Path, seeds: Sequence[int]) -> list[tuple[Any, Any]]:
 
 
 class InitialWeights:
-    """The networks of a run, whose weights become the initial weights of another run, seed by seed.
+    """The networks of a run, whose weights become the initial weights of another run.
+
+    Each seed of the new run starts from the network of the same seed.
 
     Attributes:
       digest: A hash that identifies the weights.
     """
 
     def __init__(self, run: Path, seeds: int):
-        """Read the newest checkpoints of this number of seeds.
+        """Read the newest checkpoints of the first `count` seeds.
 
         Raises:
           InputError: The folder is not a run of scripts/train.py, or has no checkpoint of a seed.
@@ -113,7 +115,7 @@ class InitialWeights:
         self.digest = hashlib.sha256(b"".join(arrays)).hexdigest()
 
     def init_state(self, trainer: Trainer, seeds: Seeds) -> State:
-        """The trainer's first state with these weights and statistics.
+        """The first state of `trainer` with the weights and statistics of these networks.
 
         Raises:
           InputError: The trainer has another network.

@@ -1,4 +1,4 @@
-"""A recipe that is compiled for a data set and a mesh; the losses are the same on any mesh.
+"""Compiles a recipe for a data set and a mesh; up to rounding, losses are the same on any mesh.
 
 A state contains everything that a step changes, and the number of finished steps. Batches, crops
 and flips depend only on the seed and on this number, so a run that is resumed from any state ends
@@ -45,8 +45,8 @@ class Layout(NamedTuple):
       remat: Whether the inside of each block is recomputed in the backward pass.
       vmap_seeds: Whether several seeds train as one program.
       workers: Number of processes that read images, for streamed data sets.
-      microbatches: Number of parts of a device's images; all parts use the statistics of all
-        images.
+      microbatches: Number of parts of a device's images. The statistics of all images normalize
+        every part.
     """
 
     shard_state: bool = False
@@ -63,10 +63,10 @@ class Trainer:
       recipe: Recipe of the network.
       steps: Number of steps in an epoch; images that do not fill a batch are left out.
       total_steps: The number of steps of all epochs.
-      steps_per_call: The number of steps in one call, after which the loss is read.
+      steps_per_call: The maximum number of steps in one call, after which the loss is read.
       parameters: Number of trained parameters of one network.
       device: Kind of the devices.
-      streams: Whether batches are read while the network is trained.
+      streams: Whether images are streamed, so that batches are read while the network is trained.
       seconds_waiting: The seconds that all calls of `advance` together have waited for batches.
     """
 
@@ -149,7 +149,7 @@ class Trainer:
         return self._init(self._seed_array(seeds))
 
     def batches(self, seeds: Seeds, epoch: int, step: int) -> Any:
-        """The arguments from which `advance` takes the batches of an epoch, starting at a step."""
+        """The batches of an epoch from step `step` on, as an argument of `advance`."""
         return self._loader.epoch(self._seed_array(seeds), epoch, step)
 
     def advance(self, state: State, batches: Any, seeds: Seeds, count: int) -> State:
@@ -162,7 +162,7 @@ class Trainer:
         return state
 
     def _device_batch(self, batches: Any) -> Any:
-        """The next arrays of the loader; the clock counts the time of waiting for them."""
+        """The next arrays of the loader; the time of waiting is added to `seconds_waiting`."""
         began = time.monotonic()
         arrays = self._loader.device_batch(batches)
         self.seconds_waiting += time.monotonic() - began

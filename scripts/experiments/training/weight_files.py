@@ -18,7 +18,7 @@ NORM = {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var"
 
 
 def read(path: Path) -> CifarResNet:
-    """The `CifarResNet` of a weight file; the arrays of the file give its depth and classes.
+    """The `CifarResNet` of a weight file, whose arrays determine the depth and the classes.
 
     Convolutions have the names `conv1`, `layer1.0.conv1`, ..., and each has a batch norm, `bn1`,
     `layer1.0.bn1`, .... The last layer is `linear`, and shortcuts have no parameters.
@@ -59,7 +59,7 @@ def name(path: Path) -> str:
 
 
 def check_fits(model: CifarResNet, images: Images) -> None:
-    """Refuse images of another shape, or with another number of classes, than the network takes."""
+    """Refuse images whose number of channels or classes differs from the network's number."""
     given = model.stem.kernel.shape[-2], model.head.kernel.shape[-1]
     if given != (found := (images.x_train.shape[-1], images.classes)):
         raise InputError(
