@@ -66,7 +66,10 @@ def main(
 
 
 def kernels(path: Path) -> Mapping[str, "np.ndarray"]:
-    """The convolutions of a file with enough filters for a ranking, or else its dense layers."""
+    """The layers of a file that have enough filters for a ranking.
+
+    The layers are the convolutions, or the dense layers of a network without convolutions.
+    """
     import jax.numpy as jnp
     import numpy as np
 

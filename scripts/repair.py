@@ -9,7 +9,7 @@ The experiment digits repairs perceptrons and networks of convolutions on the em
 PyTorch's names (OUT/resnet20.json; each draw takes 13 minutes of a core). The experiment
 recalibration recomputes the statistics of the unpruned network from images that differ from the
 training images (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both
-results. After half of its channels are removed and least squares repairs it, a perceptron has an
+results. A perceptron that loses half of its channels and is repaired by least squares has an
 accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
 """
 

@@ -105,7 +105,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """The seconds of `emd` in a new Linux process, and the gigabytes by which memory grows."""
+    """The seconds of `emd` in a new Linux process, and the gigabytes by which peak memory grows."""
     program = f"""
 import time
 from pathlib import Path

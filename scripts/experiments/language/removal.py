@@ -190,7 +190,7 @@ def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
 
 
 def parameters(model: Architecture, tensors: Sources, found: Counts) -> int:
-    """The number of parameters of a decoder with these counts."""
+    """The number of parameters of a decoder with the given numbers of units."""
     sizes, total = axis_sizes(model, found), 0
     for name, tensor in tensors.items():
         if name.endswith(IGNORED) or layer_of(name) > 0:

@@ -131,7 +131,10 @@ def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
 def make_step(
     model: Architecture, optimizer: optax.GradientTransformation
 ) -> Callable[[State, Any], tuple[State, Array]]:
-    """One step of training: the next state, and the loss of the batch before this step."""
+    """A function that takes one training step.
+
+    The function returns the next state, and the loss of the batch before the step.
+    """
 
     @partial(jax.jit, donate_argnums=0)
     def step(state: State, tokens: Int[Array, "b t"]) -> tuple[State, Float[Array, ""]]:

@@ -29,13 +29,13 @@ QUICK_PRECISION = 1.5
 
 
 def quick_results(seed: int) -> list[dict[str, Any]]:
-    """results of claims whose printed form is false, if few draws decide both forms"""
+    """The results of claims whose printed form is false, if a few draws decide both forms."""
     verdicts = claims.check_all(quick_claims(), jax.random.key(seed), precision=QUICK_PRECISION)
     return [result(verdict) for verdict in verdicts]
 
 
 def quick_claims() -> list[Claim]:
-    """claims whose printed form fails, with only those checks that are quick"""
+    """The claims whose printed form is false, with only their quick checks."""
     trimmed = (
         replace(
             claim,

@@ -70,7 +70,7 @@ def init(key: Array, start: str, inputs: int, hl: int) -> Params:
 def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, Array]:
     """The logits, and the last hidden layer.
 
-    In evaluation too, batch norm uses the statistics of the batch.
+    Batch norm uses the statistics of the batch, also in evaluation.
     """
 
     def hidden(h: Array, layer: tuple[Array, Array]) -> tuple[Array, None]:

@@ -65,7 +65,8 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
             files.write(folder / name, text)
         return written
     folder.mkdir(parents=True, exist_ok=True)
-    # files that a killed command has left, because this process holds the lock
+    # a killed command has left these files; no process writes them now, because this process holds
+    # the lock
     for left in folder.glob(".report-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:

@@ -49,8 +49,8 @@ def prepare(
     trained = has_trained(out)
     if existing is None and trained:
         raise InputError(
-            f"{path} must exist, because {trained} exists; without it, the settings of the run are "
-            "unknown"
+            f"{path} must exist, because {trained} exists; without this file, the settings of the "
+            "run are unknown"
         )
     if existing is not None and trained:
         before = {"init_from": None} | existing
