@@ -393,8 +393,8 @@ def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_
             "must divide its hidden width.*; got 2 heads and width 23",
         ),
         ("llama", Wanted(experts=2), r"--experts must lie in 1\.\.1; got 2"),
-        ("gpt2", Wanted(heads=1), "--heads must be [24] for gpt2, whose configuration.*; got 1"),
-        ("gpt2", Wanted(hidden=4), "--hidden must be .* whose norms subtract a mean .*; got 4"),
+        ("gpt2", Wanted(heads=1), "--heads must be [24] for gpt2, of which only layers .*; got 1"),
+        ("gpt2", Wanted(hidden=4), "--hidden must be .* norms subtract a mean .*; got 4"),
         (
             "gpt2",
             Wanted(budget=9, units=("heads",)),
