@@ -22,7 +22,7 @@ def activation_step(
     """The Gram matrix E φ(zᵢ) φ(zⱼ) after an activation φ of Gaussian z with covariance `gram`.
 
     The samples may have any norms. The result is the sum of a series as in `kernel_map`, with
-    different coefficients for each sample. For ReLU, twice the result is `arccosine_kernel`. To
+    different coefficients for each sample. For ReLU, the result is half of `arccosine_kernel`. To
     compute a layer with a part of batch norm, first apply the normalization to the Gram matrix:
 
         neither                activation_step(gram, φ)
@@ -33,8 +33,8 @@ def activation_step(
         residual branch        gram + scale² · activation_step(...)
 
     In a finite batch, rescaling divides each neuron by its own root mean square over the batch.
-    `rescale_gram` divides all neurons by the same mean size, which is the limit for many samples in
-    many directions. For ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a
+    `rescale_gram` divides all neurons by one mean size, which is exact in the limit of many samples
+    in many directions. For ReLU, `rescale_rms_step` and `standardize_step` are exact. Without a
     rescaling over the batch, `activation_step` is exact for any batch.
 
     Args:
