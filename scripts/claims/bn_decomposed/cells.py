@@ -101,7 +101,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """One minus the probability, divided by γ, that one more neuron gives full rank."""
+    """The value 1 − P/γ, where P is the probability that one more neuron gives full rank."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)

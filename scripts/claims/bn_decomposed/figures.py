@@ -135,7 +135,7 @@ def _() -> Values:
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
     """The angle in degrees that layers with only rescaling about zero do not change.
 
-    The value is the limit of many samples.
+    The angle is for the limit of many samples.
     """
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)

@@ -18,8 +18,9 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """The mean number of samples that ReLU maps to zero, for two kinds of neurons.
 
-    One mean is over neurons with Wν < μ, and one is over neurons with Wν > μ, from 40 batches with
-    2,000 neurons each. A batch has a cluster of 19 samples, and one sample far from the cluster.
+    A batch has a cluster of 19 samples with mean ν, and one sample far from the cluster. One result
+    is for the neurons W with Wν < μ, where μ is the mean of the neuron over the batch. The other
+    result is for the neurons with Wν > μ. There are 40 batches with 2,000 neurons each.
     """
     rng = generator(key)
     x = np.concatenate([5 * rng.normal(size=(40, 1, 8)), rng.normal(size=(40, 19, 8))], 1)

@@ -48,7 +48,7 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples becomes odd at infinite width, and whether it was longest.
+    """Whether one of 10 Gaussian samples becomes odd at infinite width, and was the longest sample.
 
     A further result is whether the longest sample of the batch is the longest after 60 layers of
     width 50.

@@ -50,8 +50,8 @@ def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
     """The mean |cos| of samples after 100 linear layers with rescaling only, by width.
 
     Further results compare this mean with other means by a difference. At width 64, half of the
-    mean after 25 layers is subtracted. At larger widths, 0.6 or 0.4 times the mean at a quarter of
-    the width is subtracted. The factor is 0.5 if the mean decreases as 1/√d.
+    mean after 25 layers is subtracted. At widths 64 and 256, 0.6 or 0.4 times the mean at a quarter
+    of the width is subtracted. The factor is 0.5 if the mean decreases as 1/√d.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

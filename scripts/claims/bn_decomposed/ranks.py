@@ -28,7 +28,8 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
     """The number of neurons until a batch has full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
-    circle. For two points, rank 1 takes y₁ neurons, and rank 2 takes y₂ additional neurons.
+    circle. For "covariance", rank 1 takes y₁ neurons, and rank 2 of two points takes y₂ additional
+    neurons.
     """
 
     def rows(x: Array) -> Array:

@@ -108,7 +108,11 @@ THEOREM_14_2.mean(
 
 
 def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The images x₁′ and ν̂, and the mean of x₂′ to xₙ′, for random batches and weights."""
+    """The outputs x₁′ and ν̂, and the mean of x₂′ to xₙ′, of a layer for random batches and
+    weights.
+
+    The vector ν̂ is the output for the mean ν of the samples x₂ to xₙ.
+    """
     rng = generator(key)
     x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
     w = rng.normal(size=(4, 30))

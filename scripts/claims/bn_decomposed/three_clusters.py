@@ -25,7 +25,7 @@ def _geometric_sum(n: int, layers: int) -> float:
 
 
 def _bound_of_the_sum(n: int, layers: int) -> float:
-    """Eq. 62 without the factors that it shares with Eq. 61."""
+    """The bound of Eq. 62 without the factors that are also in Eq. 61."""
     return (n**2 - 2 * n + 1) / (2 * n - 7) * ((n - 1) / n) ** (2 * (layers - 1))
 
 
@@ -222,7 +222,7 @@ def _() -> Values:
 
 
 def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
-    """The product of x₂ and xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
+    """The product x₂·xₙ over ‖x₂‖‖x₁‖ and over ‖x₂‖‖xₙ‖, and the right side of Eq. 92."""
     rows, ac, bd = unbalanced_rows(key)
     rows = rows * np.where(rows[:, -1:] == rows[:, 1:2], 1, 2)  # makes B + D larger than A + C
     ac, bd = ac, 4 * bd

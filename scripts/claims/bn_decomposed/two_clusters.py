@@ -21,7 +21,7 @@ POINTS, LAYERS = 7, 6
 def two_clusters(key: Key[Array, ""]) -> Cases:
     """The heights of the children of two-valued neurons, minus their expected heights.
 
-    The expected height is (size of the new zero group)/n times the parent's height.
+    The expected height is m/n times the parent's height if the child is zero on m of n samples.
     """
     for zeros in range(1, POINTS):
         x = jnp.asarray([0.0] * zeros + [1.5] * (POINTS - zeros))

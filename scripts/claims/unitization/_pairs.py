@@ -20,7 +20,7 @@ CASES, POINTS, FEATURES = 300, 12, 4
 
 
 def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Heavy-tailed pairs at scales from 0.01 to 100, and pairs of opposite points.
+    """Pairs of heavy-tailed samples at scales from 0.01 to 100, and pairs of opposite points.
 
     Some elements of the heavy-tailed pairs are exact zeros.
     """

@@ -15,7 +15,7 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-STEP = 1e-6  # the distance of a point from a corner, where the bound is attained
+STEP = 1e-6  # the distance of a point from the corner at which the bound is attained
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:
