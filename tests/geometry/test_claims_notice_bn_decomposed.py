@@ -101,7 +101,7 @@ def without_zeros(reachable):
 
 
 def without_parallels(reachable):
-    """Rotate samples slightly, so that no samples are parallel."""
+    """Move samples slightly, so that no samples are parallel."""
     return lambda x: reachable(x + 1e-3 * jnp.stack([jnp.sin(3 * x[:, 1]), jnp.cos(x[:, 0])], 1))
 
 

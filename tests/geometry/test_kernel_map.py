@@ -183,7 +183,7 @@ def test_ten_thousand_layers_take_less_than_a_second():
     begin = time.perf_counter()
     layers(kernel, start).block_until_ready()
     assert time.perf_counter() - begin < 1
-    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # angle: 3π/layers
+    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # 3π/layers
 
 
 def test_the_stable_fixed_point_is_where_layers_lead():
@@ -206,7 +206,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
-    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # by rounding
+    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # slope 1, rounded
     assert critical.depth_scale > 1e9
     none = jnp.zeros(0)
     square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)

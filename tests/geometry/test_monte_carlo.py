@@ -37,7 +37,7 @@ def test_estimates_lie_within_their_standard_errors(key):
 
     scores = np.asarray(jax.vmap(error)(jax.random.split(key, 2000)))
     assert abs(scores.mean()) < 0.1
-    assert 0.93 < scores.std() < 1.13  # Student's t with 49 degrees of freedom has 1.02
+    assert 0.93 < scores.std() < 1.13  # 1.02 for Student's t with 49 degrees of freedom
 
 
 def test_a_large_mean_in_float32_does_not_spoil_the_standard_error(key):

@@ -75,7 +75,7 @@ def test_the_odd_point_and_the_cluster_stay_exactly_opposite(key):
     net = jax.jit(lambda k, x: random_network(k, x, depth=20, width=30))(key, x)
     g = net.statistics
     np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # x₁·ν = 0, for every weight
-    np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # one cluster
+    np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # the rest is one cluster
 
 
 def test_a_deep_network_has_an_odd_point(key):
@@ -173,7 +173,7 @@ def test_ten_thousand_layers_of_512_need_the_memory_of_ten():
         return memory.temp_size_in_bytes
 
     deep, shallow = bytes_of(10_000), bytes_of(10)
-    assert deep - shallow < 10_000 * 64  # only the keys
+    assert deep - shallow < 10_000 * 64  # each layer needs at most 64 more bytes, for its key
     assert deep < 16e6  # one layer's weights are 1 MB
 
 

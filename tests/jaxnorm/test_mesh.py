@@ -18,7 +18,7 @@ from tests.support.layers import layer_classes, layer_functions
 from tests.support.numpy_programs import evaluated
 
 MESHES = {
-    "default": jax.make_mesh((4, 2), ("data", "model")),  # Explicit
+    "default": jax.make_mesh((4, 2), ("data", "model")),  # Explicit axes
     "auto": jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2),
 }
 ALPHA = np.array([0.3, 0.8, -0.2, 0.5])

@@ -201,4 +201,4 @@ def test_checked_numbers_are_floats_and_arrays_stay_arrays():
         assert (found, type(found)) == (3.0, float)
         one = jnp.array(3.0)
         assert check(one, "b") is one
-        assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1  # not checked
+        assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1  # traced: not checked

@@ -209,7 +209,7 @@ def test_no_features_are_refused(shape):
 def test_uneven_shards_give_the_statistics_of_the_union():
     x = np.random.default_rng(3).normal(1e3, 1.0, (4, 5, 2))
     keep = np.zeros((4, 5), bool)
-    for shard, valid in enumerate((5, 2, 0, 1)):  # one shard holds nothing
+    for shard, valid in enumerate((5, 2, 0, 1)):  # one shard has no valid sample
         keep[shard, :valid] = True
     dirty = jnp.asarray(np.where(keep[..., None], x, np.nan))
     spread = jax.vmap(
