@@ -38,7 +38,7 @@ WHY = {
 
 
 class Cut(NamedTuple):
-    """A pruned architecture: its error, and whether its program must be changed by `resized`."""
+    """A pruned architecture: its error, and whether it needs a program from `resized`."""
 
     error: float
     resizes: bool
@@ -94,7 +94,7 @@ def size(tree: Any) -> int:
 
 
 def _channels(model: Architecture) -> tuple[int, int]:
-    """The number of removable and of all output channels of arrays with two or more axes."""
+    """The numbers of removable and of all output channels, of arrays with two or more axes."""
     groups = coupled_channels(model.apply, model.params, *model.inputs)
     leaves = [np.shape(leaf) for leaf in jax.tree.leaves(model.params)]
     total = sum(shape[model.outputs] for shape in leaves if len(shape) > 1)
@@ -108,7 +108,8 @@ def _channels(model: Architecture) -> tuple[int, int]:
     return len(found), total
 
 
-# These primitives only fix channels together with other channels, such as the zeros of a shortcut.
+# These primitives are no reason of their own: they only fix channels together with other fixed
+# channels, such as the zeros of a shortcut.
 BESIDE = ("add", "dot_general")
 
 

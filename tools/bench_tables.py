@@ -1,4 +1,4 @@
-"""The tables of the benchmarks in docs/results/bench; `tools.tables` writes the tables."""
+"""The tables of the benchmarks in docs/results/bench, for `tools.tables`."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """How a file was measured, and a table for each group of rows with a title from `titles`."""
+    """How a file was measured, and a table for each group whose title begins with `titles`."""
     parts = [provenance(found, subject)]
     for title, rows in found["groups"].items():
         if title.startswith(titles):
@@ -49,7 +49,7 @@ def _milliseconds(value: float) -> str:
 
 
 def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each input shape, with each layer's ratio of times and ratio of memory to Flax."""
+    """A row for each input shape, with ratios of each layer's time and memory to those of Flax."""
     table: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]

@@ -58,7 +58,7 @@ def main() -> int:
         for name, content in originals().items():
             load(written(folder, name, content), dense=True)
         gc.collect()
-        gc.freeze()  # the garbage collector then leaves these objects shared with the forks
+        gc.freeze()  # the garbage collector then skips these objects, and forks share them
         for files in (crafted(), mutated(options.mutated, options.seed)):
             for name, content in files:
                 if options.only in name:
@@ -84,7 +84,7 @@ def measure(path: Path, size: int) -> Outcome:
     ctypes.CDLL(None).malloc_trim(0)
     receiver, sender = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # JAX warns about threads, but no thread is used here
+        warnings.simplefilter("ignore")  # JAX warns about threads; forks use none
         child = os.fork()
     if not child:
         os.write(sender, json.dumps(attempted(path, size)).encode())

@@ -87,7 +87,7 @@ def _is_exact(part: Check) -> bool:
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """The checks whose mean z-score over the keys differs significantly from 0, with this mean."""
+    """The checks whose mean z-score over the keys differs significantly from 0, with the mean."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

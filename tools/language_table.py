@@ -1,4 +1,4 @@
-"""The table of pruned language models in docs/language_models.md; `tools.tables` writes it."""
+"""The table of pruned language models in docs/language_models.md, for `tools.tables`."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -161,7 +161,7 @@ FIGURES = [
         "steadier unitized; curves, no number",
         movement,
         "mnist",
-        hours=2.5,  # 40 networks, each 15 minutes on one core
+        hours=2.5,  # 40 networks, which take 15 minutes each on one core
         differs="seeds: the paper has one",
     ),
     Network(
@@ -171,7 +171,7 @@ FIGURES = [
         "deep networks learn with He's start and with batch norm; no number in the text",
         deepest,
         "fashion_mnist",
-        hours=24.0,  # 1,000 steps take 8 minutes; 180,000 steps for each of 5 depths and 2 runs
+        hours=24.0,  # 180 times 8 minutes, the time of 5 depths, 1,000 steps and 2 runs
     ),
 ]
 TABLES = [
@@ -188,7 +188,7 @@ MICRO = _table_4()
 
 
 def jobs(*, accelerated: bool) -> list[Job]:
-    """All trainings in order. Networks with batches of two images come last: they take days.
+    """All trainings in order; networks with batches of two images come last and take days.
 
     On a CPU, figures come first, because a CPU can train few of the tables' networks. On other
     machines, figures follow the tables.

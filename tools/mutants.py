@@ -47,11 +47,11 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = {name: ROOT / name for name in ("jaxnorm", "pruning", "geometry", "scripts")}
 MOST_FILES = 3  # largest number of test files for one module
 MOST_TESTS = 100  # largest number of tests for one line, besides the tests of its module
-CLAIMS = "scripts/claims"  # a test of recorded outcomes covers each module of a paper here
+CLAIMS = "scripts/claims"  # `OUTCOMES` tests each module of a paper in this folder
 OWN_CLAIMS = f"{CLAIMS}/own"
 OUTCOMES = "tests/geometry/test_claims.py::test_outcomes_of_a_module_are_as_recorded"
 DRAWN = "tests/scripts/test_results_pages.py::test_a_page_is_drawn_of_its_numbers"
-# compares committed numbers with what commands and experiments say
+# compares committed numbers with the results of commands and experiments
 COMMITTED = "tests/tools/test_results.py"
 RECORDED = ROOT / "out" / "coverage" / "data"
 UNNOTICED, UNCOUNTED = ("survived", "untested"), "not counted"
@@ -299,7 +299,7 @@ def try_module(
             _run(Path(folder), tests, Begun(began, only))
         try:
             status = _status(child, limit)
-        finally:  # this also ends processes that tests have started
+        finally:  # also end processes that tests have started
             with suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
         if status is None:

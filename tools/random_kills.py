@@ -1,4 +1,4 @@
-"""Kill a command at random moments, resume it, and compare its results with an undisturbed run.
+"""Kills a command at random moments, resumes it, and compares its results with an undisturbed run.
 
     python -m tools.random_kills FOLDER --kills 300                  # train.py
     python -m tools.random_kills FOLDER --command prune --kills 30
@@ -102,7 +102,7 @@ def start(command: str, out: Path) -> BaseProcess:
 
 
 def run(arguments: list[str], log: Path) -> None:
-    """Run a command in this process."""
+    """Run a command in the current process."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)

@@ -1,4 +1,4 @@
-"""The tables of repaired networks; `tools.tables` writes them."""
+"""The tables of repaired networks, for `tools.tables`."""
 
 from collections.abc import Iterator
 

@@ -4,11 +4,11 @@
     make results ARGS="resnet20 --input resnet20.safetensors=PATH"
     make results ARGS="all --input DIR=FOLDER"               # what took less than an hour
 
-A result is a file that contains the command that made it. The tool runs this command again, with
-another `--out` and with the inputs that `--input` names. Seconds and versions are not compared.
-Numbers may differ by a relative tolerance. A mean with a standard error may differ by three
-standard errors of the difference. The ratio of two times may differ by a factor of 2. The exit
-status is 1 if a number differs by more.
+A result is a file that contains the command by which the file was made. The tool runs this command
+again, with another `--out` and with the inputs that `--input` names. Seconds and versions are not
+compared. Numbers may differ by a relative tolerance. A mean with a standard error may differ by
+three standard errors of the difference. The ratio of two times may differ by a factor of 2. The
+exit status is 1 if a number differs by more.
 """
 
 import argparse
@@ -80,7 +80,7 @@ class Result(NamedTuple):
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 
     def needs(self, inputs: dict[str, str]) -> str | None:
-        """The inputs that are missing to run the command again."""
+        """The first thing that is missing to run the command again, such as an input, or None."""
         missing = [f"--input {name}=PATH" for name in self.inputs if name not in inputs]
         device = self.content.get("environment", {}).get("device", "cpu")
         if device != "cpu" and not device.startswith("none"):
@@ -101,7 +101,7 @@ class Difference(NamedTuple):
 
 
 def results() -> list[Result]:
-    """All files that name their command."""
+    """All results: the files of docs/results that contain a command."""
     found = []
     for path in sorted(FOLDER.rglob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Trains the networks of the papers' tables for a number of hours; a later run resumes.
+"""Trains the networks of the papers' tables for a number of hours; a later call resumes.
 
     make results-long ARGS="--list --data-dir DIR"               # the order, with estimates
     make results-long ARGS="--hours 8 --data-dir DIR --out DIR"
@@ -163,7 +163,7 @@ def interrupt_with_parent() -> None:
 
 
 def wait(child: subprocess.Popen[bytes], is_over: Callable[[], bool]) -> bool:
-    """Wait for a command, and interrupt it when the time is over; return whether it was."""
+    """Wait for a command; return whether it had to be interrupted because the time is over."""
     asked = None
     while child.poll() is None:
         if asked is None and is_over():

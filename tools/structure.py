@@ -153,8 +153,8 @@ def reach(name: str, modules: list[Module]) -> set[str]:
     """The functions, classes and methods that a function calls, directly or indirectly.
 
     Calls are found by names alone. A method counts if its class is reached and an attribute in the
-    reached code has the method's name. The functions that a table (a name in capitals) lists do not
-    count, because a reader reads such a table row by row.
+    reached code has the method's name. Functions that are only reached through a table (a name in
+    capitals) do not count, because a reader reads such a table row by row.
     """
     imported = {m.name: imported_names(m) for m in modules}
     found = {n: node for m in modules for n, node in definitions(m)}
@@ -212,7 +212,7 @@ def imported_names(module: Module) -> dict[str, str]:
 
 
 def primitive_places(modules: list[Module]) -> Iterator[str]:
-    """A fault for every primitive that `pruning.channels` names too often."""
+    """A fault for every primitive that `pruning.channels` names in too many places."""
     places: dict[str, list[str]] = {}
     for module in (m for m in modules if m.name.startswith("pruning.channels.")):
         for node in ast.walk(module.tree):
