@@ -169,7 +169,7 @@ def by_group(
     """The result of `normalize` for each of the `groups` parts of the batch and of the mask."""
     check_whole(groups=groups)
     if groups < 1 or x.shape[0] % groups:
-        raise ValueError(f"groups must divide the batch of {x.shape[0]}; got {groups}")
+        raise ValueError(f"groups must divide the number of samples, {x.shape[0]}; got {groups}")
     keep = None if where is None else sample_mask(x, where)
     if groups == 1:
         return normalize(x, keep)

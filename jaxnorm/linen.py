@@ -115,8 +115,8 @@ class BatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.BatchNorm`, with three differences: the input gives
-    the number of features, `use_running_average` has no default, and Linen passes keys and
-    metadata.
+    the number of features, `use_running_average` has no default, and the module has no arguments
+    for keys and metadata.
 
     Example:
       >>> import jax
@@ -148,8 +148,8 @@ class UnitizedBatchNorm(_RunningNorm):
     """The layer `jaxnorm.nnx.UnitizedBatchNorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.UnitizedBatchNorm`, with three differences: the input
-    gives the number of features, `use_running_average` has no default, and Linen passes keys and
-    metadata.
+    gives the number of features, `use_running_average` has no default, and the module has no
+    arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -187,8 +187,8 @@ class BatchRenorm(_RunningNorm):
     """The layer `jaxnorm.nnx.BatchRenorm` for Linen, in place of `flax.linen.BatchNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.BatchRenorm`, with three differences: the input gives
-    the number of features, `use_running_average` has no default, and Linen passes keys and
-    metadata.
+    the number of features, `use_running_average` has no default, and the module has no arguments
+    for keys and metadata.
 
     Example:
       >>> import jax
@@ -239,7 +239,7 @@ class DyT(_Stateless):
     """The layer `jaxnorm.nnx.DyT` for Linen, in place of `flax.linen.LayerNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.DyT`, with two differences: the input gives the
-    number of features, and Linen passes keys and metadata.
+    number of features, and the module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -260,7 +260,7 @@ class Derf(_Stateless):
     """The layer `jaxnorm.nnx.Derf` for Linen, in place of `flax.linen.LayerNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.Derf`, with two differences: the input gives the
-    number of features, and Linen passes keys and metadata.
+    number of features, and the module has no arguments for keys and metadata.
 
     Example:
       >>> import jax
@@ -283,7 +283,7 @@ class Unitization(_Stateless):
     """The layer `jaxnorm.nnx.Unitization` for Linen, in place of `flax.linen.LayerNorm`.
 
     Arguments are the same as for `jaxnorm.nnx.Unitization`, with two differences: the input gives
-    the number of features, and Linen passes keys and metadata.
+    the number of features, and the module has no arguments for keys and metadata.
 
     Example:
       >>> import jax

@@ -1,6 +1,6 @@
 """Gram matrices after a random ReLU layer, in expectation or at infinite width.
 
-A layer has Gaussian weights of variance 2/width ("He"), which keeps squared norms in the mean. Gram
+A layer has Gaussian weights of variance 2/width ("He"), which keeps the mean of squared norms. Gram
 matrices are (n, n) for a batch of n samples.
 """
 

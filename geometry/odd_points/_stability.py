@@ -1,4 +1,4 @@
-"""The odd state of recentering and any activation, and the stability of the odd state.
+"""The odd state of layers with recentering and any activation, and its stability.
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
 `std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples

@@ -178,9 +178,9 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     """One layer that computes `norm(layer(x))`, with the batch norm in inference.
 
     The kernel is multiplied by the norm's scale / √(var + eps), where var is the running variance.
-    The bias changes so that the outputs are equal. The kernel and the bias keep their dtype and
-    metadata. `fold` does not change `layer` and `norm`. A unitized layer cannot be folded, because
-    unitization divides each sample by its own norm.
+    The bias is changed so that the folded layer has the same outputs. The kernel and the bias keep
+    their dtype and metadata. `fold` does not change `layer` and `norm`. A unitized layer cannot be
+    folded, because unitization divides each sample by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

@@ -592,7 +592,7 @@ def test_groups_are_batches_of_their_own(layer):
 
 
 def test_groups_must_divide_the_batch():
-    with pytest.raises(ValueError, match="groups must divide the batch of 6; got 4"):
+    with pytest.raises(ValueError, match="groups must divide the number of samples, 6; got 4"):
         batch_norm(jnp.ones((6, 2)), groups=4)
 
 

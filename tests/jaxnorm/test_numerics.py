@@ -25,7 +25,7 @@ def test_the_square_root_of_what_has_none_is_nan():
 
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
 def test_norms_in_any_unit_of_float32(unit):
-    """Norms of rows and of columns, also of rows with zeros, ∞ and NaN."""
+    """Norms of rows and of columns, including rows with zeros, ∞ and NaN."""
     x = np.array([[3.0, 4.0], [0.0, 0.0], [-12.0, 5.0]], np.float32) * np.float32(unit)
     rows, columns = (internal.norm(jnp.asarray(x), axis) for axis in (-1, 0))
     np.testing.assert_allclose(rows / np.float32(unit), [[5], [0], [13]], rtol=1e-6)

@@ -108,10 +108,9 @@ THEOREM_14_2.mean(
 
 
 def _images(key: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The outputs x₁′ and ν̂, and the mean of x₂′ to xₙ′, of a layer for random batches and
-    weights.
+    """The outputs x₁′ and ν̂ of random layers, and the mean of the outputs x₂′ to xₙ′.
 
-    The vector ν̂ is the output for the mean ν of the samples x₂ to xₙ.
+    The batches are random too. The vector ν̂ is the output for the mean ν of x₂ to xₙ.
     """
     rng = generator(key)
     x = np.asarray(recenter(jnp.asarray(rng.normal(size=(CASES, 6, 4))), axis=1))
