@@ -4,7 +4,7 @@ Samples are the rows of an array `x`. Angles are in radians. Functions are pure 
 `vmap` and `grad` to the caller. The most used functions can be imported from `geometry` itself. All
 functions of a topic are in a namespace:
 
-- `networks`: batches in random networks, and neurons that fire for one sample.
+- `networks`: batches in random networks, and neurons that are active for one sample.
 - `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.
 - `tree`: the recentering tree at any depth, and its limit of infinite depth.
 - `odd_points`: odd points and invariant representations, at finite and infinite width.

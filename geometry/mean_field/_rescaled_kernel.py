@@ -26,8 +26,8 @@ from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
 from jaxnorm.internal import floating, matmul, replicate, safe_sqrt
 
-_STEP = 0.4  # with 0.4 as the step of log a, the error of the trapezoidal rule is 1e-9
-_BLOCK = 2**26  # memory in bytes for the matrices, of which each node needs one
+_STEP = 0.4  # the step of log a, with which the error of the trapezoidal rule is 1e-9
+_BLOCK = 2**26  # bytes of memory for the matrices of a block of nodes
 
 
 def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:

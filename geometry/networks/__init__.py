@@ -1,4 +1,4 @@
-"""Random networks, and neurons that fire for exactly one sample."""
+"""Random networks, and neurons that are active for exactly one sample."""
 
 from geometry.networks._neuron_per_point import hull_vertices as hull_vertices
 from geometry.networks._neuron_per_point import neuron_per_point as neuron_per_point

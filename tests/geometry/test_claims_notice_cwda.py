@@ -69,7 +69,7 @@ def to_the_centroid(right):
 
 
 MUTATIONS = [
-    # Moments.
+    # functions for moments
     Mutation(gaussian.chi_variance, "halved", times(0.5), (MOMENTS[1], "Theorem 5, item 1")),
     Mutation(gaussian.chi_variance, "+10 %", OFF, (MOMENTS[1], "Lemma 2, Equations 23 and 24")),
     Mutation(gaussian.chi_variance, "its root", result(jnp.sqrt), (MOMENTS[1],)),
@@ -117,7 +117,7 @@ MUTATIONS = [
         at_other(0, lambda d: d + 1),
         (FIRST, "Lemma 3, Equation 31"),
     ),
-    # Ratios.
+    # functions for ratios of criteria
     Mutation(pruning.l1_l2_ratio_variance, "exchanged", exchanged, (FIRST,)),
     Mutation(pruning.l1_l2_ratio_variance, "direct halved", shifted(direct=0.5), (FIRST,)),
     Mutation(pruning.l1_l2_ratio_variance, "inverse +10 %", shifted(inverse=1.1), (FIRST,)),
@@ -145,7 +145,7 @@ MUTATIONS = [
         option(shared=lambda shared: False),
         ("Equation 8, by Theorem 3",),
     ),
-    # Rank correlations.
+    # functions for rank correlations
     Mutation(pruning.l1_l2_correlation, "squared", squared, (RANKS,)),
     Mutation(pruning.l1_l2_correlation, "dims + 1", at_other(0, lambda d: d + 1), (RANKS,)),
     Mutation(pruning.l1_l2_correlation, "1", constant(1.0), (RANKS,)),
@@ -191,7 +191,7 @@ MUTATIONS = [
         ("Equation 1",),
     ),
     Mutation(ranking.lowest, "the largest", largest, ("Section 1, filters and one-shot pruning",)),
-    # Criteria.
+    # criteria
     Mutation(pruning.geometric_median, "the centroid", centroid, (FILTERS,)),
     Mutation(
         pruning.geometric_median,
@@ -217,7 +217,7 @@ MUTATIONS = [
     Mutation(pruning.l2_norm, "+10 %", OFF, ("Theorem 5, item 1",)),
     Mutation(pruning.gm, "+10 %", OFF, ("Table 2 and its footnote",)),
     Mutation(pruning.gm, "not a number", times(float("nan")), ("Section 4.1 (2)",)),
-    # Tests of weights.
+    # tests of weights
     Mutation(weight_tests.ks_distance, "+10 %", OFF, TESTS[:1]),
     Mutation(
         weight_tests.ks_distance,
@@ -268,7 +268,7 @@ MUTATIONS = [
         lambda right: lambda v: v @ v.T / (v.shape[1] - 1),
         ("Section 4.1 (3)",),
     ),
-    # Geometry of filters.
+    # functions for the geometry of filters
     Mutation(welch_bound, "halved", times(0.5), ("Theorem 5, item 2",)),
     Mutation(welch_bound, "+10 %", OFF, ("Theorem 5, item 2",)),
     *(

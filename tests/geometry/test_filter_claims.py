@@ -57,7 +57,8 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
     generator = np.random.default_rng(1)
     for share in (0.01, 0.1, 0.5):
         log_y, noise = generator.standard_normal((2, 1000))
-        # The bound is sharp if the residual is uncorrelated with log x, but not if with log y.
+        # The bound is sharp only if the residual is uncorrelated with log x, as for `tilted` below.
+        # Here, the noise is uncorrelated with log y.
         noise -= noise.mean() + (log_y - log_y.mean()) * (noise @ log_y) / (log_y @ log_y)
         noise *= np.std(log_y) / np.std(noise)
         for log_x in (log_y + share * noise, (1 - share**2) * log_y + share * noise, -log_y):
@@ -71,7 +72,10 @@ def test_variance_of_the_log_ratio_over_that_of_the_logs_bounds_the_correlation(
 
 
 class TestLemma3:
-    """A = (|X|² − |Y|²)² and B = 2 |X| |Y| for X and Y from N(0, c² I) in k dimensions."""
+    """A = (|X|² − |Y|²)² and B = 2 |X| |Y| for X and Y from N(0, c² I) in k dimensions.
+
+    Comments with an equation mark the printed numbers, which the tests refute.
+    """
 
     @staticmethod
     def draw(c, k, count=400_000):

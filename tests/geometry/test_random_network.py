@@ -194,7 +194,7 @@ def test_networks_are_spread_over_devices(key):
 
 def test_scales_beyond_floating_point_are_logarithms(key):
     # Without rescaling, each layer multiplies squared norms by about exp(-5/2d). After 500 layers,
-    # they would be below 5e-324.
+    # squared norms would be below 5e-324.
     x = jax.random.normal(key, (4, 3), jnp.float32)
     net = jax.jit(lambda k: random_network(k, x, depth=1500, width=3, layers=(1500,)))(key)
     assert net.log_scale[0] < -200

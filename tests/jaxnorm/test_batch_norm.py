@@ -158,7 +158,7 @@ def test_one_pixel_is_algorithm_1_on_normalized_vectors():
 
 
 def test_the_mean_of_line_9_is_channels_over_pixels():
-    # With alpha 1, outputs are multiplied by 1/√s. The mean of s over samples is c/P.
+    # With alpha 1, outputs are multiplied by 1/√s, where the mean of s over samples is c/P.
     x = jnp.asarray(case((8, 4, 4, 3))[0])
     plain, _ = batch_norm(x, eps=0.0)
     unitized, _ = unitized_batch_norm(x, jnp.ones(3), eps=0.0)

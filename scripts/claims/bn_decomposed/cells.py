@@ -14,7 +14,7 @@ from geometry.claims import Claim, Draws, Statistics, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
-POINTS = 5  # samples on the circle
+POINTS = 5  # number of samples on the circle
 CASES = 200
 THREE = (
     (1.0, 0.0),

@@ -20,7 +20,7 @@ from jaxnorm import recenter
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
-POINTS = 5  # samples of the batch of Theorems 13 and 14
+POINTS = 5  # number of samples of the batch of Theorems 13 and 14
 WIDTH = 5  # a small width, at which norms differ from their root mean squares by 13 %
 CASES = 200
 SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), (0.1, 0.1, -0.6))
