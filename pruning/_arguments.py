@@ -55,7 +55,7 @@ def vectors(**scores: Any) -> None:
     real(**scores)
     shapes = [jnp.shape(x) for x in scores.values()]
     if len(shapes[0]) != 1 or len(set(shapes)) > 1:
-        expected = "vectors of one length" if len(shapes) > 1 else "a vector"
+        expected = "vectors of the same length" if len(shapes) > 1 else "a vector"
         raise ValueError(
             f"{' and '.join(scores)} must be {expected}; got shape {' and '.join(map(str, shapes))}"
         )

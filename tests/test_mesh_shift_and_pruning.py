@@ -261,7 +261,10 @@ def whole(args):
 
 @cache
 def on_one_device(name):
-    """The result and gradient on one device, evaluated by NumPy or, for host functions, called."""
+    """The result and the gradient on one device, evaluated by NumPy.
+
+    Functions that run on the host are called without a change.
+    """
     call, args = with_gradient(name), whole(CALLS[name][1])
     found, gradient = call(args) if name in calls(ON_THE_HOST) else evaluated(call, args)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradient))

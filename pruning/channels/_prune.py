@@ -372,13 +372,14 @@ def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
         if not ratios:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")
         if ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
-            raise ValueError(f"ratios must be one or more rising numbers in (0, 1); got {ratios}")
+            raise ValueError(f"ratios must be ascending numbers in (0, 1); got {ratios}")
         return "ratio", ratios
     if ratios:
         raise ValueError(f"ratios must be empty if a budget is given; got {ratios}")
     if budgets != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
         raise ValueError(
-            f"budget must be a positive number or a list of falling positive numbers; got {budgets}"
+            "budget must be a positive number or a list of descending positive numbers; got "
+            f"{budgets}"
         )
     return "budget", budgets
 

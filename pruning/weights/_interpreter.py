@@ -56,9 +56,7 @@ class Interpreter:
         for opcode, argument, at in pickletools.genops(file):
             self.spend(1)
             if (at or 0) - start > self.max_bytes:
-                raise WeightsError(
-                    "a pickle of tensors must not be so long for the size of its file"
-                )
+                raise WeightsError("a pickle must not exceed the limits for a file of this size")
             if opcode.name in CONSTANTS:
                 self.stack.append(argument)
             elif opcode.name in OPERATIONS:
@@ -73,7 +71,7 @@ class Interpreter:
     def spend(self, steps: int) -> None:
         self.steps -= steps
         if self.steps < 0:
-            raise WeightsError("a pickle of tensors must not be so long for the size of its file")
+            raise WeightsError("a pickle must not exceed the limits for a file of this size")
 
     def memoize(self, index: int) -> None:
         """Store the top of the stack in the memo.

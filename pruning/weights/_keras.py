@@ -61,7 +61,7 @@ def _datasets(h5py: Any, root: Any, size: int) -> list[bytes]:
         left -= 1
         if left < 0 or path.count(b"/") >= MAX_DEPTH or len(path) > 1000:
             raise WeightsError(
-                "the file must not have so many groups for its size; they must be at most "
+                "the groups must not exceed the limit for a file of this size, and must be at most "
                 f"{MAX_DEPTH} deep, with names of at most 1000 bytes"
             )
         if info.type == h5py.h5o.TYPE_DATASET and b"optimizer" not in path:
@@ -101,7 +101,7 @@ def _arrays(
 
 def _check_parts(left: int) -> None:
     if left < 0:
-        raise WeightsError("the file must not have so many chunks and compound types for its size")
+        raise WeightsError("chunks and types must not exceed the limit for a file of this size")
 
 
 def _n_chunks(h5py: Any, dataset: Any, path: str) -> int:

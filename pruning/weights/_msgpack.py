@@ -104,7 +104,7 @@ class Parser:
     def spend(self, n: int) -> None:
         self.steps -= n
         if self.steps < 0 or self.max_text < 0:
-            raise WeightsError("the file must not have so many parts or so much text for its size")
+            raise WeightsError("parts and text must not exceed the limits for a file of this size")
 
 
 def floating(name: str) -> np.dtype | None:

@@ -160,7 +160,7 @@ def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) 
     if unknown:
         listed = ", ".join(f"{name} ({kind})" for name, kind in [*unknown.items()][:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-        message = f"{file}: what cannot be read was left out: {listed[:400]}{more}"
+        message = f"{file}: objects that cannot be read were left out: {listed[:400]}{more}"
         warnings.warn(" ".join(message.split()), stacklevel=7)
     content = cache(content)
     return {

@@ -73,7 +73,7 @@ def test_a_kernel_has_filters(shape):
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", OF_SCORES)
 def test_scores_must_be_vectors_of_one_length(name):
-    with pytest.raises(ValueError, match=r"a and b must be vectors of one length; got shape"):
+    with pytest.raises(ValueError, match=r"a and b must be vectors of the same length; got shape"):
         OF_SCORES[name](jnp.ones(4), jnp.ones(5))
     with pytest.raises(TypeError, match="a must be real; got complex"):
         OF_SCORES[name](jnp.ones(4, "complex64"), jnp.ones(4))

@@ -121,7 +121,7 @@ def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
 
 
 def test_the_score_of_the_next_channel_is_not_counted():
-    """The channel with score 1 is removed before 2, although the next score of its group is 100."""
+    """Score 1 is removed before score 2, although the next score of its group is 100."""
     scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
     masks = select_within(scores, budget=5, cost=sum, normalize=False)
     assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
@@ -384,8 +384,8 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": [1.0, 2.0]}, "budget must be a positive number or a list of falling"),
-        ({"budget": [0.5, 0.5]}, "budget must be a positive number or a list of falling"),
+        ({"budget": [1.0, 2.0]}, "budget must be a positive number or a list of desc"),
+        ({"budget": [0.5, 0.5]}, "budget must be a positive number or a list of desc"),
         ({"budget": 0.0}, "budget must be a positive number"),
         ({"budget": 0.5, "ratios": [0.5]}, "ratios must be empty if a budget is given"),
         ({"budget": 0.5, "select": select_layerwise}, "select must take a budget, as select_wit"),

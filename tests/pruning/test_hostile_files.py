@@ -109,9 +109,9 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("nils", "so many parts"),
-        ("empty-maps", "so many parts"),
-        ("nested-empty-maps", "so many parts"),
+        ("nils", "parts and text must not exceed"),
+        ("empty-maps", "parts and text must not exceed"),
+        ("nested-empty-maps", "parts and text must not exceed"),
         ("deep-maps", "at most 64 deep"),
         ("negative", "natural numbers"),
         ("both-negative", "natural numbers"),
@@ -135,11 +135,11 @@ def test_msgpack_is_counted_before_it_is_built(name, said, tmp_path):
         (crafted_files.many_datasets, "at most 3055 arrays"),
         (crafted_files.compressed, "stored uncompressed"),
         (crafted_files.layer_names, "layer_names must fit"),
-        (crafted_files.tiny_chunks, "so many chunks"),
-        (crafted_files.partial_chunks, "so many chunks"),
+        (crafted_files.tiny_chunks, "chunks and types must not exceed"),
+        (crafted_files.partial_chunks, "chunks and types must not exceed"),
         (crafted_files.virtual, "must be stored in the file"),
         (crafted_files.external_data, "must be stored in the file"),
-        (partial(crafted_files.compounds, n=31, fields=1), "many chunks and compound types"),
+        (partial(crafted_files.compounds, n=31, fields=1), "chunks and types must not exceed"),
     ],
 )
 def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
@@ -151,7 +151,7 @@ def test_hdf5_is_counted_before_it_is_read(fill, said, tmp_path):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"N0" * 200_000 + b"N.", "must not be so long for the size of its file"),
+        (b"N0" * 200_000 + b"N.", "must not exceed the limits for a file of this size"),
         (b")Na.", "append items to a list, not to a tuple"),
         (b"]NNs.", "set keys of a dictionary, not of a list"),
         (b"cos\nsystem\nNR.", "must call functions with a tuple"),
@@ -166,8 +166,8 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
     one = b"]NK\x05."  # a list, None, and a number, which is returned
     for steps, max_bytes, said in (
         (8, 8, None),
-        (8, 7, "must not be so long for the size of its file"),
-        (7, 8, "must not be so long for the size of its file"),
+        (8, 7, "must not exceed the limits for a file of this size"),
+        (7, 8, "must not exceed the limits for a file of this size"),
     ):
         reader = Interpreter({}, lambda pid: pid, steps=steps, max_bytes=max_bytes)
         file = io.BytesIO(2 * one)

@@ -567,9 +567,9 @@ def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path)
     ("options", "said"),
     [
         ({"ratios": ()}, r"ratios, such as \[0\.5\], or a budget must be given; got neither"),
-        ({"ratios": (0.5, 0.5)}, "ratios must be one or more rising"),
-        ({"ratios": (1.0,)}, "ratios must be one or more rising"),
-        ({"ratios": (0.0,)}, "ratios must be one or more rising"),
+        ({"ratios": (0.5, 0.5)}, "ratios must be ascending numbers"),
+        ({"ratios": (1.0,)}, "ratios must be ascending numbers"),
+        ({"ratios": (0.0,)}, "ratios must be ascending numbers"),
         ({"ratios": (0.5,), "exclude": ["pear"]}, "'pear' matches none"),
         ({"ratios": (0.5,), "exclude": ["0"]}, "apply must have channels that can be removed"),
         (

@@ -347,10 +347,13 @@ NAN = np.where(np.arange(5) == 2, np.nan, X)
 BAD_BATCHES = {
     "batches must hold at least one batch; got none": ([], {}),
     "batches must hold at least two": ([(X,)], {}),
-    r"batches must have one shape; got \(\(3, 5\),\) and \(\(2, 5\),\)": ([(X[:3],), (X[:2],)], {}),
+    r"all batches must have the same shape; got \(\(3, 5\),\) and \(\(2, 5\),\)": (
+        [(X[:3],), (X[:2],)],
+        {},
+    ),
     "second moments must be finite": (halves(NAN), {}),
     "more rows or ridge must be larger; 2 rows .* 10 inputs of c": (halves(X[:4]), {"ridge": (0,)}),
-    "ridge must hold no negative number": (halves(X), {"ridge": (-1.0, 1.0)}),
+    "ridge must hold one or more nonnegative numbers": (halves(X), {"ridge": (-1.0, 1.0)}),
 }
 
 
@@ -519,7 +522,7 @@ BIAS_FORMS = {  # sums with a parameter, with its sign
 @pytest.mark.parametrize("bias", BIAS_FORMS)
 @pytest.mark.parametrize("kernel", ["minus", "reshaped"])
 def test_signs_and_shapes_of_parameters_are_those_of_the_program(kernel, bias, one_number):
-    """The kernel and the bias may be negated, reshaped, or one number for all outputs."""
+    """The kernel may be negated or reshaped, and the bias may be subtracted or be one number."""
     (of_kernel, sign), (add, plus) = KERNEL_FORMS[kernel], BIAS_FORMS[bias]
 
     def apply(p, x):

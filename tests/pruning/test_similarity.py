@@ -98,7 +98,7 @@ def test_likeness_is_transitive_only_as_an_inequality(triple, key):
 
 @pytest.mark.parametrize("ratio", [0.25, 0.7])
 def test_pairs_are_compared_at_the_ratio_that_is_given(ratio, key):
-    """Overlaps equal those of sets of the 2 or 7 lowest of 10 filters."""
+    """Overlaps equal the overlaps of the sets of the 2 or 7 lowest of 10 filters."""
     filters = jax.random.normal(key, (10, 4))
     count = {0.25: 2, 0.7: 7}[ratio]
     of_filters = scores(filters)
@@ -152,5 +152,7 @@ def test_a_p_value_has_the_dtype_of_the_statistic(dtype, key):
 @pytest.mark.parametrize("wrong", [jnp.ones((2, 8)), jnp.arange(9.0)])
 def test_scores_of_all_criteria_have_one_length(wrong):
     one = dict.fromkeys(pruning.CRITERIA, jnp.arange(8.0))
-    with pytest.raises(ValueError, match=r"^l1 and .* must be vectors of one length; got shape"):
+    with pytest.raises(
+        ValueError, match=r"^l1 and .* must be vectors of the same length; got shape"
+    ):
         ranking.similarity(one | {"l1": wrong}, ratio=0.5)

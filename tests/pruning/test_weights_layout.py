@@ -160,7 +160,7 @@ def test_leaves_that_are_no_tensors_are_left_out_and_named(tmp_path):
     assert list(found) == ["conv1"]
     (warning,) = caught
     assert str(warning.message) == (
-        "detr.pth: what cannot be read was left out: args (argparse.Namespace), "
+        "detr.pth: objects that cannot be read were left out: args (argparse.Namespace), "
         "best.0 (numpy.core.multiarray.scalar)"
     )
 

@@ -10,4 +10,4 @@ import pytest
 KEYS = 3
 
 several_keys = pytest.mark.parametrize("key", [jax.random.key(i) for i in range(KEYS)], ids=str)
-"""In place of the fixture `key`, for every test that calls `check_grads`."""
+"""Replaces the fixture `key` in every test that calls `check_grads`."""

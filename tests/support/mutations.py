@@ -73,7 +73,7 @@ def unnoticed(
 
 
 def _holds(claim: Claim, key: Key[Array, ""], precision: float) -> bool:
-    """Whether a claim is as recorded.
+    """Whether the checks of a claim have the recorded outcome.
 
     Random draws use one device, because several devices would take longer to compile.
     """

@@ -78,7 +78,7 @@ def compiled_cycles(programs: Sequence[Executable]) -> list[float]:
 def _count(program: Executable, quantity: str) -> float:
     found = program.compiled.cost_analysis() or {}
     if quantity not in found:
-        known = ", ".join(found) or "nothing, as for a GPU that is not at hand"
+        known = ", ".join(found) or "nothing, as for a GPU that is not present"
         raise ValueError(f"the compiler must report {quantity}; it reports {known}")
     return float(found[quantity])
 

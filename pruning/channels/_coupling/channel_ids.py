@@ -19,7 +19,7 @@ from pruning.channels._program.lines import at, line_of
 
 FREE, FIXED = 0, 1
 NO_CHANNEL = -2
-"""The number in place of a reason, for pinned ids that belong to no channel."""
+"""The entry of `UnionFind.reasons` for pinned ids that belong to no channel."""
 
 Vector = np.ndarray
 Zero = frozenset[tuple[int, ...]] | None

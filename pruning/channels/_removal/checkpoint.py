@@ -29,7 +29,7 @@ from pruning.channels._removal.resizing import Resized, resized
 
 UNFINISHED = ".orbax-checkpoint-tmp"  # suffix of a step's folder whose saving was interrupted
 Notes = dict[str, Any]
-"""The description of its arrays that a checkpoint contains, as JSON."""
+"""The metadata of a checkpoint, as JSON."""
 Indices = Mapping[str, Mapping[int, Sequence[int]]]
 """For each array and axis, the indices of the large network that were kept."""
 

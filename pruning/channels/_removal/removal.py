@@ -44,7 +44,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
     Args:
       params: The tree from which the groups were read, or any tree with arrays of the same names
         and shapes, such as the state of an optimizer. The factored states of the optimizers
-        Adafactor and SM3 are cut too. An array of an optimizer's state is cut like a parameter if
+        Adafactor and SM3 are also cut. An array of an optimizer's state is cut like a parameter if
         the path of the array ends in the path of the parameter. The first name of the parameter's
         path may be missing. Scalars are not changed. After the removal, Adafactor needs a new state
         if another axis of a kernel is now the longest, or if an axis is now too short to be
@@ -288,7 +288,8 @@ def _owner(
     end, candidates = _longest_end(path, by_end)
     before, _, last = path.rpartition("/")
     inner, factors = _longest_end(before, by_end)
-    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):  # SM3
+    # an accumulator of the optimizer SM3, which has one axis of its parameter
+    if len(factors) == 1 and last.isdigit() and inner.count("/") >= end.count("/"):
         (owner,), axis = factors, int(last)
         if shape == shapes[owner][axis : axis + 1]:
             return Owner(owner, (axis,))

@@ -67,7 +67,7 @@ class Chain(NamedTuple):
 
 
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain that an equation starts, or None if the equation is no product with a kernel."""
+    """The chain that an equation starts, or None if it is not a product with a kernel."""
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None
@@ -82,7 +82,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand, extended by an equation; None if the equation cannot follow."""
+    """The chain of an operand, extended by an equation, or None if the equation cannot follow."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None

@@ -59,7 +59,7 @@ class Gain(NamedTuple):
         return np.asarray(self.maker.linear.outputs(array).mean(1, keepdims=True), np.float64)
 
     def of_parameter(self, addend: Addend, factor: np.ndarray, like: Array) -> Array:
-        """The numbers `factor` of the kernel's outputs, in the shape of an added parameter."""
+        """One number `factor` for each output, converted to the shape of an added parameter."""
         zero, transpose = jax.vjp(self.maker.linear.outputs, jnp.zeros_like(self.array))
         (whole,) = transpose(jnp.broadcast_to(jnp.asarray(factor, zero.dtype), zero.shape))
         return addend.mean(whole * addend.spread(jnp.ones_like(like)), like)

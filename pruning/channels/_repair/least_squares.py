@@ -98,7 +98,7 @@ def least_squares(
       [11.]
     """
     if not ridge or min(ridge) < 0:
-        raise ValueError(f"ridge must hold no negative number; got {tuple(ridge)}")
+        raise ValueError(f"ridge must hold one or more nonnegative numbers; got {tuple(ridge)}")
     if len(ridge) > 1 and len(batches) == 1:
         raise ValueError(
             "batches must hold at least two batches, because the last batch is used to choose "
@@ -162,7 +162,7 @@ def read_batches(
         check_tuple(batch, "a batch")
     shapes = list(dict.fromkeys(str(jax.tree.map(np.shape, tuple(batch))) for batch in batches))
     if len(shapes) > 1:
-        raise ValueError(f"batches must have one shape; got {shapes[0]} and {shapes[1]}")
+        raise ValueError(f"all batches must have the same shape; got {shapes[0]} and {shapes[1]}")
     return jax.tree.map(jnp.asarray, (params, list(map(tuple, batches))))
 
 
@@ -233,7 +233,7 @@ class Repair:
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)
-        except np.linalg.LinAlgError as error:  # also a ValueError
+        except np.linalg.LinAlgError as error:  # caught first: it is a ValueError
             raise ValueError(
                 f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
                 f"few for the {kernel.shape[1]} inputs of {path}"

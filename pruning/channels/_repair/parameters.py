@@ -42,7 +42,7 @@ class Addend(NamedTuple):
     spread: Callable[[Array], Array]
 
     def mean(self, change: Array, like: Array) -> Array:
-        """The change of the parameter that is nearest to a `change` of the sum: a mean."""
+        """The change of the parameter that fits a `change` of the sum best, which is a mean."""
 
         def spread(x: Array) -> Array:
             return jnp.broadcast_to(self.spread(x), change.shape).astype(change.dtype)
@@ -121,10 +121,7 @@ class Network(NamedTuple):
         constant: Callable[[Leaf], T],
         step: Callable[[Fact, Equation, list[T]], Sequence[T]],
     ) -> list[T]:
-        """Interpret the program, as the function `interpret` does.
-
-        For each equation, `step(fact, eqn, operands)` is called.
-        """
+        """Evaluate the program by the function `interpret`, with `step(fact, eqn, operands)`."""
         facts = iter(self.facts)
         return interpret(self.program, values, constant, lambda eqn, x: step(next(facts), eqn, x))
 
@@ -157,7 +154,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # the number of readers of each parameter
-    sums: dict[int, int] = {}  # for an equation with a kernel: the next sum
+    sums: dict[int, int] = {}  # by equation with a kernel: the next sum
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)

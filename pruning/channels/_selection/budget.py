@@ -21,7 +21,7 @@ from pruning.channels._selection.choice import Masks, Scores, keep_largest, mult
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
-"""The total value of the best 0, 1, 2, ... channels of a group."""
+"""The value of a group that keeps its n best channels, for n = 0, 1, 2, ..."""
 
 
 def select_within(

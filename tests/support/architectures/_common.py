@@ -20,7 +20,7 @@ class Architecture(NamedTuple):
 
 
 Make = Callable[[Any], Architecture]
-"""An architecture in float32 or float64."""
+"""A function from the dtype, float32 or float64, to an architecture."""
 
 
 def drawn(tree: Any, dtype: Any) -> Any:

@@ -4,13 +4,13 @@ A kind is a pair `(arrays, apply)`. The string `arrays` has the shapes of the pa
 such as `"w:cn b:n"`. The function `apply(p, x)` maps images, tokens or vectors, whose last axis has
 the channels. The letters are
 
-    c        channels that come in; i half as many, C twice as many, z and Z one and two more
-    n, m     widths drawn for the block; N and M twice as many, T and F three and four times m
-    h, d     heads and their depth; H twice as many heads, D all of them together
-    k, l, r  window, layers (experts, parts), rank
-    t, f     positions along the second axis; all values of an example
+    c        channels of the input; i = c/2, C = 2c, z = c + 1, Z = c + 2
+    n, m     widths that are drawn for the block; N = 2n, M = 2m, T = 3m, F = 4m
+    h, d     heads and their depth; H = 2h, D = h · d
+    k, l, r  window, layers (or experts, or parts), rank
+    t, f     size of the second axis; number of elements of an example
     e, o     words, classes
-    1, s     one; a scalar
+    1, s     an axis of size 1; a scalar, without axes
 
 Arrays whose name begins with v are positive.
 """
