@@ -239,7 +239,7 @@ def tiny_chunks(file):
 
 
 def partial_chunks(file):
-    """Along each of 14 axes, one whole chunk and one partial chunk: 2¹⁴ chunks."""
+    """A dataset of 2¹⁴ chunks, because each of its 14 axes has a whole and a partial chunk."""
     file.create_dataset("a", 14 * (3,), "f4", chunks=14 * (2,))
 
 
