@@ -181,10 +181,10 @@ def shift_near_mean(
     """The difference x − shift in at least float32, and the shift, which is a mean of some samples.
 
     All shards have the same shift. Without a mask, the shift is the mean of about every 128th
-    sample. With a mask, the shift is the mean of all chosen samples. If the shift is the mean of m
-    of N samples, the Cauchy–Schwarz inequality gives (μ − shift)² ≤ (N/m) σ² for every batch of
-    mean μ and variance σ². Therefore the relative rounding error of the variance E[h²] − E[h]² of h
-    = x − shift is at most a few hundred units of rounding, for any outliers and any mean.
+    sample. With a mask, the shift is the mean of all chosen samples. Let μ and σ² be the mean and
+    the variance of all N samples, and let the shift be the mean of m of them. Then (μ − shift)² ≤
+    (N/m) σ² by the Cauchy–Schwarz inequality. Therefore the variance E[h²] − E[h]² of h = x − shift
+    has a relative error of at most a few hundred roundings, for any outliers and any mean.
     """
     h, axes = promote_to_float32(x), tuple(range(x.ndim - 1))
     still = jax.lax.stop_gradient(x)
@@ -280,12 +280,12 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
     """The statistics of the union of two sets of samples, Chan, Golub and LeVeque (1979).
 
     An empty set (count 0) does not change the statistics of the other set. Two empty sets give an
-    empty set. The means in `a` and `b` are rounded, so the relative error of the result's variance
-    is about ε |mean| / standard deviation, where ε is the rounding unit of the dtype. In float32
-    the error is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the mean is 10⁶
-    standard deviations. `batch_statistics` of the union does not have this error. If means are much
-    larger than standard deviations, merge in float64 or first subtract a common number from all
-    samples.
+    empty set. The means in `a` and `b` are rounded. Therefore the relative error of the merged
+    variance is about ε |mean| / standard deviation, where ε is the rounding unit of the dtype. In
+    float32 the error is 0.1 % if the mean is 10⁴ standard deviations, and a few per cent if the
+    mean is 10⁶ standard deviations. `batch_statistics` of the union does not have this error. If
+    means are much larger than standard deviations, merge in float64 or first subtract a common
+    number from all samples.
 
     Raises:
       TypeError: `a` or `b` is not a `BatchStatistics`.

@@ -117,9 +117,9 @@ class Computed:
       what: The statement that is checked, in one line.
       values: A function that returns the numbers, one for each case, as arrays of any shapes or as
         an iterator. The function has no argument, or a key from which it draws the cases.
-      relation: "identity" if the values must be within `tolerance` of `predicted`; "limit" if, in
-        addition, the value is the fitted exponent of an error; "inequality" if the values must not
-        exceed `predicted` by more than `tolerance`.
+      relation: "identity" or "limit" if the values must be within `tolerance` of `predicted`, where
+        "limit" is for the fitted exponent of an error. "inequality" if the values must not exceed
+        `predicted` by more than `tolerance`.
       predicted: The number with which the values are compared.
       tolerance: The allowed error from rounding, or from the fit of an exponent.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
@@ -168,8 +168,8 @@ class Result(NamedTuple):
     """Our number from trained networks, for comparison with the paper's number.
 
     Attributes:
-      ours: A sentence with our number, its uncertainty and the number of runs; or a function that
-        makes this sentence from the contents of `page`, so no number is written twice.
+      ours: A sentence with our number, its uncertainty and the number of runs, or a function that
+        makes the sentence from the contents of `page`.
       printed: The number that the paper prints.
       page: The JSON file with our numbers, as a path from the root of the repository.
     """

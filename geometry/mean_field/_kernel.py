@@ -21,11 +21,11 @@ _LONG_SUM = 10_000
 def arccosine_kernel(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The expected Gram matrix after Gaussian weights and ReLU: Eq. 111 of Nachum et al.
 
-    If ρ is the cosine of x and y, K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, the
-    arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal of the Gram matrix is
-    unchanged. The kernel K(x, y) is at least x·y. K(x, y) and x·y are equal for vectors of the same
-    direction, a case that the paper leaves out. For opposite vectors, the kernel is zero. A zero
-    vector has a row of zeros. Gradients are finite everywhere.
+    The elements are K(x, y) = ‖x‖ ‖y‖ (√(1 − ρ²) + (π − arccos ρ) ρ) / π, where ρ is the cosine of
+    x and y. K is the arc-cosine kernel of degree one (Cho and Saul, 2009). The diagonal of the Gram
+    matrix is unchanged. The kernel K(x, y) is at least x·y. K(x, y) and x·y are equal for vectors
+    of the same direction, a case that the paper leaves out. For opposite vectors, the kernel is
+    zero. A zero vector has a row of zeros. Gradients are finite everywhere.
 
     Example:
       >>> print(arccosine_kernel(jnp.eye(2)).round(4))

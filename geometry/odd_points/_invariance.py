@@ -78,7 +78,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     − 1)² of the image of ν, and their inner product 0. Items 1 to 3 of Theorem 14 print norms
     instead of the squared norms; see `expected_norm_factor`. Distances between the other samples do
     not grow if R ≥ n/(n − 1) (item 4). In an invariant representation, R² is (n² − 2n + 2)/(n −
-    1)², which is too small for item 4: squared distances grow relative to R² by the factor
+    1)², which is too small for item 4. Squared distances then grow relative to R² by the factor
     `cluster_growth`.
 
     Raises:

@@ -2,9 +2,10 @@
 
 A layer of infinite width recentres the batch, scales the preactivations to the root mean square
 `std`, and applies the activation. For ReLU, the result does not depend on `std`. If all samples
-except one are exchangeable, the Gram matrix has four different entries: the variance of the odd
-sample, its covariance with the other samples, the variance of the other samples, and the covariance
-of two of the other samples. Everything is computed on the host in double precision.
+except one are exchangeable, the Gram matrix has four different entries. Two entries are the
+variance of the odd sample and its covariance with another sample. The other two entries are the
+variance of another sample and the covariance of two other samples. Everything is computed on the
+host in double precision.
 """
 
 import math

@@ -80,8 +80,8 @@ def rows_needed(
 def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     """Whether ReLU neurons exist that make the samples linearly independent.
 
-    The result is true if and only if three conditions hold: no sample is zero, no two samples are
-    positively parallel, and the directions of the antiparallel pairs are linearly independent. The
+    The result is true if and only if three conditions hold. No sample is zero, no two samples have
+    the same direction, and the directions of the antiparallel pairs are linearly independent. The
     third condition is needed because ReLU(s) − ReLU(−s) = s. Corollary 4 requires that no two
     samples of x are collinear, but it should require this for the recentred batch. An angle between
     two samples below 64 ε counts as zero. Under `jit`, the result for samples with a NaN has no
@@ -111,9 +111,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     samples. Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ.
     A neuron breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is
     active, is nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of
-    a cell (`gamma_2d`). The reason is that of two cells that differ in one sample with aⱼ ≠ 0, at
-    least one cell has neurons that break the relation, and so has the opposite cell. Lemma 2 prints
-    γ instead of 2γ. Under `jit`, the result is NaN if samples are not finite.
+    a cell (`gamma_2d`). The reason is the following. If two cells differ in one sample with aⱼ ≠ 0,
+    the neurons of at least one of them break the relation. The neurons of the opposite cell break
+    the relation too. Lemma 2 prints γ instead of 2γ. Under `jit`, the result is NaN if samples are
+    not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -131,9 +131,9 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
     """A copy of `model` whose unitized layers keep the pixel counts that they use for `x`.
 
     Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
-    images of another size, its layers should use the number of pixels of training; otherwise the
-    scale of outputs would change with the size of the image. A layer with a given `pixels`, or with
-    `per_pixel`, does not depend on the image size and does not change.
+    images of another size, its layers should still use the number of pixels of training. Otherwise,
+    the scale of outputs would depend on the size of the image. A layer with a given `pixels`, or
+    with `per_pixel`, does not depend on the image size and does not change.
 
     Args:
       model: A model with any layers; the model itself is not changed. The variables of the model

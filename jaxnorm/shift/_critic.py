@@ -32,10 +32,10 @@ def emd_critic(
     """The difference of a clipped critic's mean values on x and on y: Algorithm 3.
 
     The critic is the network of appendix B.1. The critic has 3×3 convolutions of 64, 64, 128 and
-    128 channels with strides 2, 1, 2 and 1, each followed by ReLU, then a dense layer and a
-    sigmoid. Weights have He initialization. Every step changes the parameters along the gradient on
-    a minibatch, and clips them to ±`clip`. The paper names no optimizer. `emd_critic` uses RMSProp,
-    which is usual for Wasserstein GANs.
+    128 channels with strides 2, 1, 2 and 1. ReLU follows each convolution. At the end are a dense
+    layer and a sigmoid. Weights have He initialization. Every step changes the parameters along the
+    gradient on a minibatch, and clips them to ±`clip`. The paper names no optimizer. `emd_critic`
+    uses RMSProp, which is usual for Wasserstein GANs.
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
     distance. The Lipschitz constant of the clipped critic is not known, and training does not reach

@@ -76,11 +76,11 @@ def certified_upper_bound(
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
     """The bounds of γ (x − mean)/√(var + eps): M = √d s and L = s/√eps.
 
-    The number s is the norm of the map x ↦ γ x on vectors of mean 0: s² is the maximum of Σ γᵢ² uᵢ²
-    over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ² and is a zero
-    of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. If the variance is large,
-    distances from the bias approach M. If the variance tends to 0, the slope approaches L. With one
-    feature every output is the bias: M = L = 0.
+    The number s is the norm of the map x ↦ γ x on vectors of mean 0. Its square s² is the maximum
+    of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ²
+    and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. If the
+    variance is large, distances from the bias approach M. If the variance tends to 0, the slope
+    approaches L. With one feature every output is the bias: M = L = 0.
 
     Args:
       scale: The factor γ of each feature.
@@ -160,9 +160,9 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     Far from the origin, distances from the bias approach M. Near the origin, the slope approaches
     L. M is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and
     L are NaN. If α differs between features, the returned L is 5/4 of max|γ/(1 − α)|, which is not
-    the smallest possible constant. This L follows from the Jacobian Γ (I − A)⁻¹ (I − C) (I − C w
-    wᵀ), where Γ, A and C are diagonal, the elements of C are in [0, 1), and w is a unit vector: the
-    norm of C (I − C) w is at most 1/4.
+    the smallest possible constant. The reason is the Jacobian Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with
+    a unit vector w. Here Γ, A and C are diagonal, and the elements of C are in [0, 1), so the norm
+    of C (I − C) w is at most 1/4.
 
     Args:
       alpha: The parameter α of unitization.

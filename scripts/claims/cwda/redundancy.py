@@ -170,8 +170,8 @@ FIGURE_5 = claim(
 def largest_eigenvalue() -> float:
     """The mean largest eigenvalue of the covariance of N filters.
 
-    The mean is that of Tracy and Widom's distribution, with its center at the edge of Marchenko and
-    Pastur's distribution, (√(ν − 1) + √N)²/ν with ν = d − 1.
+    The eigenvalue has Tracy and Widom's distribution. The center of this distribution is the edge
+    of Marchenko and Pastur's distribution, (√(ν − 1) + √N)²/ν with ν = d − 1.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)
