@@ -77,22 +77,22 @@ HOST = {
     "select_layerwise": (
         lambda s: pruning.channels.select_layerwise([s], ratio=0.5),
         (SCORES,),
-        "use lowest, the mask of what is removed",
+        "use lowest, a mask of removed scores",
     ),
     "select_globally": (
         lambda s: pruning.channels.select_globally([s], ratio=0.5),
         (SCORES,),
-        "use lowest of all scores together",
+        "use lowest on all scores together",
     ),
     "remove_channels": (
         lambda keep: pruning.remove_channels(PARAMS, GROUPS, [keep]),
         (KEEP,),
-        "of a traced keep, use mask_channels",
+        "for a traced keep, use mask_channels",
     ),
     "fold_constants": (
         lambda keep: pruning.channels.fold_constants(mlp, PARAMS, GROUPS, [keep], jnp.ones((1, 2))),
         (KEEP,),
-        "of a traced keep, use mask_channels alone",
+        "for a traced keep, use mask_channels alone",
     ),
     "least_squares": (
         lambda x: pruning.channels.least_squares(mlp, PARAMS, GROUPS, [KEEP], [(x,), (x,)]),
@@ -119,7 +119,7 @@ HOST = {
     "sensitivity": (
         lambda params: pruning.channels.sensitivity(params, GROUPS, measure=lambda tree: 0.0),
         (PARAMS,),
-        "scan before compiling",
+        "call sensitivity before compiling",
     ),
     "swap_channels": (
         lambda x: pruning.channels.swap_channels(mlp, PARAMS, GROUPS, [KEEP], batches=[(x,)]),
@@ -129,7 +129,7 @@ HOST = {
     "resized": (
         lambda keep: pruning.channels.resized(mlp, GROUPS, [keep])(PARAMS, jnp.ones((1, 2))),
         (KEEP,),
-        "of a traced keep, use mask_channels",
+        "for a traced keep, use mask_channels",
     ),
     "prune": (
         lambda params: pruning.prune(mlp, params, jnp.ones((1, 2)), ratios=(0.5,)),
@@ -151,7 +151,7 @@ HOST = {
     "select_within": (
         lambda s: pruning.channels.select_within([s], budget=1, cost=lambda widths: widths[0]),
         (SCORES,),
-        "use lowest, the mask of what is removed",
+        "use lowest, a mask of removed scores",
     ),
     "widths_for": (
         lambda params: pruning.widths_for(mlp, params, GROUPS[0], jnp.ones((1, 2)), widths=[4]),
@@ -161,9 +161,9 @@ HOST = {
     "fold_batch_norms": (
         lambda params: pruning.channels.fold_batch_norms(mlp, params, jnp.ones((1, 2))),
         (PARAMS,),
-        "fold first, and compile what it returns",
+        "fold first, and compile the function that is returned",
     ),
-    "save_pruned": (saved, (PARAMS,), "return the arrays and save them then"),
+    "save_pruned": (saved, (PARAMS,), "return the arrays, and save them outside jit"),
     "weights.load": (
         lambda a: pruning.weights.load({"layer": {"kernel": a}}, dense=True),
         (X,),

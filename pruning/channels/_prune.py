@@ -45,7 +45,7 @@ CURES = {
         "its smaller parameters run under shard_map"
     ),
 }
-RESIZE = "with resize=True channels under a norm are removed, too, as in a unitized layer"
+RESIZE = "with resize=True, channels that a norm reads are also removed, as in a unitized layer"
 
 
 def prune(

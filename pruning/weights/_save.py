@@ -47,7 +47,7 @@ def save(path: str | Path, source: Any) -> None:
       ['params.Dense_0.bias', 'params.Dense_0.kernel']
     """
     path = _check(path)
-    check_on_host("weights.save", source, instead="return the arrays and save them then")
+    check_on_host("weights.save", source, instead="return the arrays, and save them outside jit")
     check_values("weights.save", source)
     named = [(name, leaf) for name, leaf in _by_name(source) if isinstance(leaf, ARRAYS)]
     # not `ascontiguousarray`, which would add an axis to a single number

@@ -168,7 +168,7 @@ def test_another_program_at_other_inputs_is_refused(smaller):
         return product(p, x) * p["a"][None] if len(x) > 2 else smaller(p, x)
 
     run, arrays = fold_batch_norms(apply, params, x)
-    with pytest.raises(ValueError, match=r"^apply must be the program that was folded"):
+    with pytest.raises(ValueError, match=r"^apply must have the program that was folded"):
         run(arrays, x[:1])
 
 

@@ -97,7 +97,7 @@ def test_no_weights_cannot_be_tested():
 @several_keys
 def test_ks_can_be_differentiated_batched_and_compiled(key):
     x = jax.random.normal(key, (3, 300))
-    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4, eps=1e-6)  # small steps: kinks
+    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4, eps=1e-6)  # small eps: D has kinks
     scale = jnp.array([0.5, 1.0, 2.0])
     found = jax.jit(jax.vmap(lambda x, scale: ks_normal(x, scale=scale)))(x, scale)
     expected = [compiled_ks_normal(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]

@@ -104,7 +104,9 @@ def save_pruned(
             f"pruned must be a Pruned, such as the result of pruning.prune; got a "
             f"{type(pruned).__name__}: save a module with pruning.weights.save"
         )
-    check_on_host("save_pruned", pruned.params, instead="return the arrays and save them then")
+    check_on_host(
+        "save_pruned", pruned.params, instead="return the arrays, and save them outside jit"
+    )
     check_values("save_pruned", pruned.params)
     leaves, (paths, shapes) = arrays_of(pruned.params), describe(pruned.params)
     large = pruned.groups[0].parameters.shapes if pruned.groups else shapes

@@ -82,7 +82,7 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
         taken = np.asarray(leaf).take(indices, axis)  # NumPy compiles nothing
         return taken if sharding is None and library is np else jax.device_put(taken, sharding)
 
-    check_on_host("remove_channels", keep, instead="of a traced keep, use mask_channels")
+    check_on_host("remove_channels", keep, instead="for a traced keep, use mask_channels")
     check_keep(groups, keep)
     return _along_channels(cut, params, groups, keep_masks(groups, list(map(np.asarray, keep))))
 

@@ -128,7 +128,7 @@ def resized(
       >>> print(mean_of_relu(small, np.ones((1, 2))), right)
       [[2.]] [[1.]]
     """
-    check_on_host("resized", keep, instead="of a traced keep, use mask_channels")
+    check_on_host("resized", keep, instead="for a traced keep, use mask_channels")
     check_keep(groups, keep, may_be_empty=True)
     return Resized(apply, tuple(groups), tuple(map(np.asarray, keep)), tuple(states))
 

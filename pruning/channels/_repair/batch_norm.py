@@ -43,7 +43,8 @@ from pruning.channels._repair.chains import (
 Arrays = dict[str, Array]
 KernelAndShift = tuple[Array, Array]
 ANOTHER = (
-    "apply must be the program that was folded; at these inputs it is another: fold it at these"
+    "apply must have the program that was folded; at these inputs the program is another: call "
+    "fold_batch_norms with these inputs"
 )
 
 
@@ -86,7 +87,9 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       >>> print(run(arrays, jnp.ones(2)), layer(params, jnp.ones(2)))
       [0.5 0.5 0.5] [0.5 0.5 0.5]
     """
-    check_on_host("fold_batch_norms", params, instead="fold first, and compile what it returns")
+    check_on_host(
+        "fold_batch_norms", params, instead="fold first, and compile the function that is returned"
+    )
     check_values("fold_batch_norms", params)
     paths = describe(params).paths
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))

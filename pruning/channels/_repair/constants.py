@@ -91,7 +91,7 @@ def fold_constants(
       >>> print(fold_constants(mlp, params, groups, [np.array([False, True])], np.ones(2))["d"])
       [6.]
     """
-    check_on_host("fold_constants", keep, instead="of a traced keep, use mask_channels alone")
+    check_on_host("fold_constants", keep, instead="for a traced keep, use mask_channels alone")
     regular = [not g.normed and all(p.masked for p in g.positions) for g in groups]
     groups = list(compress(groups, regular))
     keep = list(compress(keep, regular))

@@ -81,7 +81,7 @@ def select_within(
       >>> print([m.tolist() for m in select_within(scores, budget=7, cost=cost)])
       [[True, True, True], [True, False]]
     """
-    check_on_host("select_within", scores, instead="use lowest, the mask of what is removed")
+    check_on_host("select_within", scores, instead="use lowest, a mask of removed scores")
     at_least(1, min_channels=min_channels)
     vectors = [jnp.asarray(vector) for vector in scores]
     values = [_values(np.sort(np.asarray(vector, np.float64)), normalize) for vector in vectors]

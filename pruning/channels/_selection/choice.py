@@ -153,7 +153,7 @@ def select_layerwise(
       >>> select_layerwise([jnp.array([3.0, 1.0, 2.0, 4.0])], ratio=0.5)[0].tolist()
       [True, False, False, True]
     """
-    check_on_host("select_layerwise", scores, instead="use lowest, the mask of what is removed")
+    check_on_host("select_layerwise", scores, instead="use lowest, a mask of removed scores")
     _check_ratio(ratio)
     counts = [len(vector) - round_down(ratio, len(vector)) for vector in scores]
     return _largest(scores, counts, min_channels, multiples(round_to, len(scores)))
@@ -193,7 +193,7 @@ def select_globally(
       >>> print([m.tolist() for m in select_globally(scores, ratio=0.5, normalize=False)])
       [[False, True], [True, True]]
     """
-    check_on_host("select_globally", scores, instead="use lowest of all scores together")
+    check_on_host("select_globally", scores, instead="use lowest on all scores together")
     _check_ratio(ratio)
     scores = normalized(scores) if normalize else scores
     together = jnp.concatenate(list(scores))

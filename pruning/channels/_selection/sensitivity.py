@@ -53,7 +53,7 @@ def sensitivity(
       >>> print(sensitivity(params, groups, measure=measure, ratios=[0.1, 0.5]))
       [[0.   0.25]]
     """
-    check_on_host("sensitivity", params, instead="scan before compiling")
+    check_on_host("sensitivity", params, instead="call sensitivity before compiling")
     scores = score(params, groups)
 
     def measured(group: ChannelGroup, own: Array, ratio: int | float) -> float:
