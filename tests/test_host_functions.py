@@ -161,7 +161,7 @@ HOST = {
     "fold_batch_norms": (
         lambda params: pruning.channels.fold_batch_norms(mlp, params, jnp.ones((1, 2))),
         (PARAMS,),
-        "fold first, and compile the function that is returned",
+        "fold first, and compile the result",
     ),
     "save_pruned": (saved, (PARAMS,), "return the arrays, and save them outside jit"),
     "weights.load": (

@@ -87,9 +87,7 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       >>> print(run(arrays, jnp.ones(2)), layer(params, jnp.ones(2)))
       [0.5 0.5 0.5] [0.5 0.5 0.5]
     """
-    check_on_host(
-        "fold_batch_norms", params, instead="fold first, and compile the function that is returned"
-    )
+    check_on_host("fold_batch_norms", params, instead="fold first, and compile the result")
     check_values("fold_batch_norms", params)
     paths = describe(params).paths
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))

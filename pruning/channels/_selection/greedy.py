@@ -267,8 +267,7 @@ class Block:
     def gains(self, channel: int, left: np.ndarray) -> np.ndarray:
         """The decrease of the error if a removed channel is added after `channel` is removed.
 
-        The result has one number for each channel, which is zero for channels that are not
-        removed.
+        The result has one number for each channel. The numbers of kept channels are zero.
         """
         gains = np.zeros(self.size)
         if all(left[c] for c in self.rows):
