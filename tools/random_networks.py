@@ -3,7 +3,8 @@
     python -m tools.random_networks --count 10000 --seed 0 [--transformers]
 
 The tool prints how many networks were equal, how many had nothing to prune, and how many were
-refused with each error message. The tool also describes all wrong results.
+refused with each error message. The tool also describes each network whose result was wrong or
+whose error is explained by rounding.
 """
 
 import argparse
@@ -52,7 +53,7 @@ def main() -> None:
         network = draw(seed)
         outcomes.append(outcome(network, seed, resize=options.transformers))
         kinds.update(network.kinds)
-        if outcomes[-1].kind in WRONG:
+        if outcomes[-1].kind in (*WRONG, "rounding"):
             print(f"seed {seed}: {', '.join(network.kinds)}: {outcomes[-1]}", flush=True)
     rows = _rows(outcomes)
     table = Table(*rows[0], title="Random networks")
