@@ -587,6 +587,14 @@ def test_the_stages_of_a_vgg_are_rematerialized():
     np.testing.assert_allclose(run(state, x), plain, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("model", ["mlp", "mlp_relu_first", "preact8", "resnet8", "vgg11"])
+def test_every_family_of_networks_can_be_rematerialized(model):
+    x, y = np.ones((40, 32, 32, 3), np.float32), np.arange(40, dtype=np.int32) % 10
+    images = Images("made", "", 10, x, y, x, y)
+    recipe = Recipe(model=model, batch_size=16, normalization="unitized", precision="bfloat16")
+    compiled(recipe, images, 2, remat=True, shard_state=True, microbatches=2).lower()
+
+
 @pytest.mark.slow
 def test_rematerialized_blocks_change_nothing(images):
     losses = [float(first_state(with_blocks(images, remat), 3).loss) for remat in (False, True)]
