@@ -177,7 +177,7 @@ def test_a_network_of_the_atlas_is_trained_by_adam_and_measured_with_running_ave
         (value, _), g = jax.value_and_grad(loss_by_hand, has_aux=True)(w, x, y)
         state, found = ours.step(state, jnp.asarray(rows))
         np.testing.assert_allclose(found, value, rtol=1e-4)
-        for name in w:  # the steps of Adam
+        for name in w:  # Adam, Algorithm 1 of Kingma and Ba (2015)
             first[name] = 0.9 * first[name] + 0.1 * g[name]
             second[name] = 0.999 * second[name] + 0.001 * g[name] ** 2
             m, v = first[name] / (1 - 0.9**t), second[name] / (1 - 0.999**t)
