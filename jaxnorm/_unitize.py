@@ -29,8 +29,8 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 
     The gradient at the zero vector is zero.
 
-    Elements are divided by the largest element before they are squared. Therefore the result has
-    norm 1 for every finite nonzero `x` that is not subnormal.
+    Elements are divided by the largest absolute value before they are squared. Therefore the result
+    has norm 1 for every finite nonzero `x` that is not subnormal.
 
     Example:
       >>> print(unit_vector(jnp.array([[3.0, 4.0], [0.0, 0.0]])))

@@ -56,9 +56,9 @@ def cluster_growth(n: int) -> float:
     """The growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
 
     The spread is relative to the odd sample. In the invariant representation, the cluster is a
-    point. Because the growth exceeds 1, the invariant representation is unstable. Theorem 14 of
-    Nachum et al. suggests that it is stable. Theorem 13 multiplies He's variance of the weights by
-    the same number n² / (n² − 2n + 2).
+    point. Because the growth exceeds 1, the invariant representation is unstable, although Theorem
+    14 of Nachum et al. suggests that the representation is stable. Theorem 13 multiplies He's
+    variance of the weights by the same number n² / (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.

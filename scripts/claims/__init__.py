@@ -1,8 +1,9 @@
 """The claims of three papers as data: printed statements, corrections and checks.
 
 `PAPERS` has the claims of each paper in the paper's order, and `ALL` has the claims of all three
-papers. Each module covers one section of a paper. In a module, the checks of a claim follow the
-claim. `geometry.claims` decides whether each claim holds.
+papers. The modules follow the sections of each paper: a long section has several modules, and some
+modules cover several short sections. In a module, the checks of a claim follow the claim.
+`geometry.claims` decides whether each claim holds.
 """
 
 from claims.bn_decomposed import CLAIMS as _BN_DECOMPOSED

@@ -79,7 +79,7 @@ def test_no_two_parts_of_a_run_draw_the_same(monkeypatch, tmp_path):
 
 
 def test_the_loss_of_a_part_of_an_epoch_is_the_mean_of_its_steps(one_image):
-    """With learning rate 0 and equal images, the mean loss is the same after every step."""
+    """With learning rate 0 and equal images, the mean loss so far is the same after every step."""
     program = compiled(STILL, one_image)
     steps = chunks.chunks(program, program.init_state((0,)), (0,), itertools.repeat(1))
     losses = [float(chunk.losses[0]) for chunk in steps]

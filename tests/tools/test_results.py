@@ -27,7 +27,7 @@ EVERY = results.results()
 
 
 def test_every_file_of_results_is_one_result():
-    kept = results.FOLDER / "theorems" / "compiled"  # programs, to resume; not tracked
+    kept = results.FOLDER / "theorems" / "compiled"  # programs for a resumed run; Git ignores them
     files = [p for p in results.FOLDER.rglob("*") if p.is_file() and kept not in p.parents]
     untracked = ("index.html", ".in-use", "measured.json")
     assert {p for p in files if p.name not in untracked} == {

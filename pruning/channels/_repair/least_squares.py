@@ -102,7 +102,7 @@ def least_squares(
     if len(ridge) > 1 and len(batches) == 1:
         raise ValueError(
             "batches must hold at least two batches, because the last batch is used to choose "
-            "ridge; got 1"
+            "ridge; got 1 batch"
         )
     solver = partial(ridge_solution, ridge=ridge)
     return _repair("least_squares", apply, params, groups, keep, batches, solver)

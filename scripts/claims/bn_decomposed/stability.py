@@ -260,9 +260,10 @@ STABILITY = claim(
     r"Then the distance of a sample from the centre of the cluster is about $3\pi "
     r"R/(\sqrt{2}\,n^2)$",
     fault="false",
-    why="With the variance of Theorem 13, Eq. 111 gives the growth of squared distances in a "
-    r"slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - "
-    r"2(K - \tilde x_i \cdot \tilde x_j))$. The term $K - \tilde x_i \cdot \tilde x_j$ is of "
+    why="If the weights have the variance of Theorem 13, Eq. 111 gives the growth of squared "
+    r"distances in a slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i "
+    r"- x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$. Here K is the kernel of Eq. 111 for the "
+    r"samples $\tilde x_i$ and $\tilde x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of "
     "third order in the angle, so small distances grow. Theorem 14 finds smaller distances, "
     "because the proof divides by $R > n/(n - 1)$ once. But after a layer, $R > n/(n - 1)$ is "
     "false.",

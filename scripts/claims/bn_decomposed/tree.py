@@ -120,7 +120,8 @@ def _() -> Values:
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
     """Chains of neurons that keep their clusters of samples, with the sign of each step.
 
-    These neurons have many samples at both ends, and a few samples with tiny gaps in the middle.
+    Many samples share the smallest output of such a neuron, and many share the largest output.
+    Between these two outputs are a few samples with tiny gaps.
     Therefore at most one child of a neuron keeps the clusters.
     """
     for _ in range(40):

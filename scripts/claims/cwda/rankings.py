@@ -83,8 +83,9 @@ STRONG = claim(
     "between the sequence of two variables”",
     remark=Remark(
         "over-reading",
-        "Two criteria with similar rankings need not prune the same filters. Suppose that 1,000 "
-        r"filters have two normal scores with $\mathrm{Sp} = 0.8$. Then the tenth of the filters "
+        "Two criteria with similar rankings need not prune the same filters. Suppose that each of "
+        r"1,000 filters has two scores from a bivariate normal distribution with $\mathrm{Sp} = "
+        r"0.8$. Then the tenth of the filters "
         "with the lowest first scores and the tenth with the lowest second scores have 57 % of "
         "their filters in common.",
     ),

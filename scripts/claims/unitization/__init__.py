@@ -1,4 +1,4 @@
-"""Claims of the unitization paper (Huang and Yu), with one module for each section."""
+"""Claims of the unitization paper (Huang and Yu), with modules for its sections."""
 
 from claims.sections import claims_in
 from claims.unitization import (

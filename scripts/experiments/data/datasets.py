@@ -183,8 +183,8 @@ def _version(name: str, data_dir: Path | None) -> Path:
     if version is None:
         raise InputError(
             f"{folder} must hold {name} in tensorflow-datasets' format "
-            f"({name}/VERSION/dataset_info.json), because nothing is downloaded: give its folder "
-            "with --data-dir"
+            f"({name}/VERSION/dataset_info.json), because nothing is downloaded: give the folder "
+            f"that contains {name} with --data-dir"
         )
     return version
 
