@@ -37,8 +37,7 @@ class Options:
     Attributes:
       data_dir: The folder of the data set in tensorflow-datasets' format, also gs:// or s3://;
         digits need none.
-      fake_data: Whether to train on 20 batches of noise with the data set's shape, to measure the
-        speed.
+      fake_data: Whether to measure the speed on 20 batches of noise with the data set's shape.
       seeds: The number of networks, which are trained from seeds 0, 1, …
       vmap_seeds: Whether all seeds are trained as one program. With auto, only seeds of the mlp are
         trained as one program, because only the mlp then trains faster.
@@ -48,8 +47,7 @@ class Options:
         On a CPU, XLA ignores this option.
       microbatches: The number of parts in which a step is computed, with statistics of the whole
         batch. More parts need less memory and more time.
-      evaluations: How networks for ImageNet are evaluated after the last epoch: crops takes 42
-        crops at five scales, and whole takes whole images.
+      evaluations: Evaluations on ImageNet at the end: crops (42, at five scales) and whole images.
       workers: The number of processes that read and crop ImageNet; by default one for each core.
       coordinator: HOST:PORT of process 0 in a run of several; auto on TPU pods and under Slurm.
       processes: The number of processes; auto finds this number.
@@ -58,10 +56,9 @@ class Options:
       axis_type: Whether XLA (auto) or JAX (explicit) propagates shardings.
       compile_for: Chips that need not be attached, such as v5e:16x16 or h100. The command only
         compiles a training step for these chips, and prints memory and traffic.
-      init_from: The folder of a run of the same network; training starts from the newest weights of
-        that run.
+      init_from: A run of the same network, from whose newest weights the training starts.
       evaluate_only: Whether to train nothing, and only evaluate the newest checkpoints of OUT and
-        print the accuracies.
+        print the accuracies. All settings of the recipe are those of the run in OUT.
       log_every: The number of steps between two lines with the loss in seed-0/steps.jsonl.
       profile: Whether to write a trace of ten steps, for Perfetto or TensorBoard, to OUT/profile.
       out: The folder of the run, local or in a bucket (gs://BUCKET/RUN).
@@ -103,6 +100,8 @@ def main(recipe: Recipe, options: Options) -> None:
     from experiments.training.loop import Extras
     from experiments.training.trainer import Layout, Trainer, mesh_of
 
+    only = options.evaluate_only
+    recipe = run.recipe_to_evaluate(options.out, recipe) if only else recipe
     groups = run.seed_groups(recipe, options.seeds, options.vmap_seeds)
     workers = len(os.sched_getaffinity(0)) if options.workers is None else options.workers
     vmapped, parts = len(groups[0]) > 1, options.microbatches
@@ -120,16 +119,17 @@ def main(recipe: Recipe, options: Options) -> None:
     trainer = Trainer(recipe, data, mesh, layout)
     folder = files.in_use(options.out) if is_main else nullcontext(lambda: None)
     with folder as check_folder, processes.together():
-        init = run.prepare(trainer, data, groups, options.out, options.init_from)
+        out = options.out
+        init = run.prepare(trainer, data, groups, out, options.init_from, evaluate_only=only)
         introduce(trainer, mesh, groups, data.note, options.evaluations)
-        if options.evaluate_only:
-            run.show_evaluations(trainer, groups, options.out, extras.evaluations)
+        if only:
+            run.show_evaluations(trainer, groups, out, extras.evaluations)
             return
-        results = run.train_groups(trainer, groups, options.out, extras, init)
+        results = run.train_groups(trainer, groups, out, extras, init)
         check_folder()
         if is_main:
             results |= cli.provenance(__file__) | {"note": data.note, "mesh": trainer.placement}
-            train_page.report(results, options.out)
+            train_page.report(results, out)
 
 
 def check(recipe: Recipe, options: Options) -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +19,7 @@ import train
 from experiments import recipes
 from experiments.cli import InputError
 from experiments.data import datasets
-from experiments.recipes import residual_recipe
+from experiments.recipes import PRESETS, residual_recipe
 from experiments.training import introduction, loop, run_folder, trained
 from experiments.training import run as training_run
 from experiments.training.checkpoints import Checkpoints
@@ -108,9 +109,11 @@ def test_the_page_on_training_loads_and_exports_a_run(run, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "train").symlink_to(run)
-    names = {"jax": jax, "jnp": jnp, "images": jnp.ones((3, 8, 8, 1))}
+    names: dict[str, Any] = {"jax": jax, "jnp": jnp}
     exec("\n".join(blocks("training.md")), names)
-    assert names["logits"].shape == (3, 10)
+    (line,) = read_lines(run / "seed-0" / "metrics.jsonl")
+    right = np.argmax(names["logits"], 1) == names["images"].y_test
+    np.testing.assert_allclose(right.mean(), line["accuracy"], atol=1e-6)
     assert names["exported"].in_avals[0].shape[1:] == (8, 8, 1)
 
 
@@ -143,6 +146,24 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
     assert sorted(path for path in run.rglob("*") if path.is_file()) == before
     with pytest.raises(InputError, match=r"needs a run with a checkpoint; .* has none"):
         train.main(RECIPE, replace(options, out=tmp_path))
+
+
+def test_evaluating_alone_needs_no_option_of_the_training(run, capsys, tmp_path):
+    """Neither the number of epochs, nor the optimizer, nor the run that gave the first weights."""
+    out = tmp_path / "further"
+    given = train.Options(seeds=2, devices=1, init_from=run, out=out)
+    train.main(replace(RECIPE, optimizer="adamw", drops=(), learning_rate=1e-3), given)
+    trained = capsys.readouterr().out
+    preset = PRESETS["digits-mlp"][1]
+    train.main(preset, train.Options(seeds=2, devices=1, out=out, evaluate_only=True))
+    said = capsys.readouterr().out
+    for seed in (0, 1):
+        (line,) = read_lines(out / f"seed-{seed}" / "metrics.jsonl")
+        assert f"{100 * line['accuracy']:.2f} " in said
+        assert f"{100 * line['accuracy']:.2f} " in trained
+    other = replace(preset, normalization="none")
+    with pytest.raises(InputError, match="has normalization batch_norm, not none"):
+        train.main(other, train.Options(seeds=2, devices=1, out=out, evaluate_only=True))
 
 
 def test_evaluating_alone_prints_on_the_main_process_only(run, capsys, monkeypatch):
@@ -250,7 +271,7 @@ def test_a_run_starts_from_the_weights_of_another_one(vmap_seeds, run, tmp_path)
         for new, old in zip(weights_of(tmp_path / "a", seed), weights_of(run, seed), strict=True):
             np.testing.assert_array_equal(new, old)
     train.main(still, options)  # the run resumes
-    with pytest.raises(InputError, match=r"a new folder or a run of this recipe; .* has init_from"):
+    with pytest.raises(InputError, match="--init-from must name the run whose weights started"):
         train.main(still, replace(options, init_from=None))
 
 

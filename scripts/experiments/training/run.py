@@ -21,7 +21,7 @@ from experiments.training.accuracies import percentages
 from experiments.training.loop import Extras
 from experiments.training.processes import is_main_process
 from experiments.training.step import State
-from experiments.training.trained import InitialWeights, newest_state
+from experiments.training.trained import InitialWeights, newest_state, read_recipe
 from experiments.training.trainer import Seeds, Trainer
 
 
@@ -55,22 +55,40 @@ def seed_groups(
     return [tuple(range(seeds))] if together else [(seed,) for seed in range(seeds)]
 
 
+def recipe_to_evaluate(out: Path, recipe: Recipe) -> Recipe:
+    """The recipe of the run in `out`.
+
+    Raises:
+      InputError: The run has another data set or another network than `recipe`.
+    """
+    found, _ = read_recipe(out)
+    given, recorded = (dataclasses.asdict(r) for r in (recipe, found))
+    used = {name: given[name] for name in ("dataset", "model", "normalization")}
+    run_folder.refuse_others(out, recorded, used)
+    return found
+
+
 def prepare(
     trainer: Trainer,
     data: Images | Records,
     groups: list[Seeds],
     out: Path,
     init_from: Path | None,
+    *,
+    evaluate_only: bool = False,
 ) -> Callable[[Seeds], State]:
     """Prepare the folder of a run.
 
-    The result is a function from the seeds of a group to the state before the first step.
+    The result is a function from the seeds of a group to the state before the first step. With
+    `evaluate_only`, the initial weights may be other weights than those of the run.
 
     Raises:
       InputError: The folder belongs to another run, or `init_from` has another network.
     """
     weights = None if init_from is None else InitialWeights(init_from, sum(map(len, groups)))
     digest = weights.digest if weights else None
+    if evaluate_only:
+        digest = read_recipe(out)[1].get("init_from")
     run_folder.prepare(out, trainer.recipe, data, vmapped_seeds=len(groups[0]), init_from=digest)
     return partial(weights.init_state, trainer) if weights else trainer.init_state
 

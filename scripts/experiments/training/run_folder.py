@@ -54,7 +54,15 @@ def prepare(
         )
     if existing is not None and trained:
         before = {"init_from": None} | existing
-        refuse_others(out, before | more_epochs(out, recipe, before), settings)
+        others = {name: value for name, value in settings.items() if name != "init_from"}
+        refuse_others(out, before | more_epochs(out, recipe, before), others)
+        if before["init_from"] != init_from:
+            raise InputError(
+                f"--init-from must name the run whose weights started the run in {out}, with the "
+                "same weights as then"
+                if before["init_from"]
+                else f"--init-from must be omitted, because the run in {out} started without it"
+            )
     # This folder has no network of other settings, so the recipe may be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
