@@ -637,7 +637,7 @@ def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
         return (h / jnp.sqrt(jnp.square(h).sum(-1, keepdims=True))) @ params["b"]
 
     params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
-    said = r"reduce_sum needs all of them at .*; with resize=True channels under a norm"
+    said = r"reduce_sum needs all of them at .*; with resize=True, channels that a norm reads"
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
     small = prune(apply, params, np.ones((1, 2)), ratios=(0.5,), resize=True).params
