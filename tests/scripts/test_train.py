@@ -28,7 +28,7 @@ from experiments import recipes
 from experiments.cli import InputError, StoppedError
 from experiments.data import datasets, loaders, stand_ins
 from experiments.data.datasets import Images
-from experiments.recipes import PRESETS, Normalization, Recipe, replace
+from experiments.recipes import PRESETS, Recipe, replace
 from experiments.training import (
     checkpoints,
     introduction,
@@ -558,17 +558,17 @@ def test_evaluations_that_cannot_be_are_refused(one):
         one.evaluate_views(one.init_state((0,)), ("crops",))
 
 
-def with_blocks(images, remat, normalization: Normalization = "unitized"):
-    recipe = Recipe(batch_size=16, normalization=normalization)
-    return compiled(recipe, images, remat=remat)
-
-
-def test_blocks_are_rematerialized_where_asked(images):
+@pytest.mark.parametrize("model", ["preact8", "resnet8", "vgg11"])
+def test_blocks_are_rematerialized_where_asked(model):
     """The lowered program shows the request, because XLA's CPU back end later removes it."""
-    barriers = [
-        with_blocks(images, remat, "none").lower().as_text().count("optimization_barrier")
+    x, y = np.ones((40, 32, 32, 3), np.float32), np.arange(40, dtype=np.int32) % 10
+    images = Images("made", "", 10, x, y, x, y)
+    recipe = Recipe(model=model, batch_size=16, normalization="none", precision="bfloat16")
+    programs = [
+        compiled(recipe, images, 2, remat=remat, shard_state=True, microbatches=2)
         for remat in (False, True)
     ]
+    barriers = [program.lower().as_text().count("optimization_barrier") for program in programs]
     assert barriers[1] >= barriers[0] + 3
 
 
@@ -587,17 +587,11 @@ def test_the_stages_of_a_vgg_are_rematerialized():
     np.testing.assert_allclose(run(state, x), plain, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["mlp", "mlp_relu_first", "preact8", "resnet8", "vgg11"])
-def test_every_family_of_networks_can_be_rematerialized(model):
-    x, y = np.ones((40, 32, 32, 3), np.float32), np.arange(40, dtype=np.int32) % 10
-    images = Images("made", "", 10, x, y, x, y)
-    recipe = Recipe(model=model, batch_size=16, normalization="unitized", precision="bfloat16")
-    compiled(recipe, images, 2, remat=True, shard_state=True, microbatches=2).lower()
-
-
 @pytest.mark.slow
 def test_rematerialized_blocks_change_nothing(images):
-    losses = [float(first_state(with_blocks(images, remat), 3).loss) for remat in (False, True)]
+    recipe = Recipe(batch_size=16, normalization="unitized")
+    programs = [compiled(recipe, images, remat=remat) for remat in (False, True)]
+    losses = [float(first_state(program, 3).loss) for program in programs]
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
 

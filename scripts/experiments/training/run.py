@@ -12,6 +12,7 @@ from typing import Any, Literal
 from rich.progress import Progress, TaskID
 
 from experiments import cli, signals
+from experiments.cli import InputError
 from experiments.data.datasets import Images
 from experiments.data.imagenet import Records
 from experiments.progress import print_above, progress_bar
@@ -62,9 +63,13 @@ def recipe_to_evaluate(out: Path, recipe: Recipe) -> Recipe:
       InputError: The run has another data set or another network than `recipe`.
     """
     found, _ = read_recipe(out)
-    given, recorded = (dataclasses.asdict(r) for r in (recipe, found))
-    used = {name: given[name] for name in ("dataset", "model", "normalization")}
-    run_folder.refuse_others(out, recorded, used)
+    for name in ("dataset", "model", "normalization"):
+        given, recorded = getattr(recipe, name), getattr(found, name)
+        if given != recorded:
+            raise InputError(
+                "--evaluate-only needs the preset and the normalization of the run; "
+                f"{out} has {name} {recorded}, not {given}"
+            )
     return found
 
 
