@@ -32,8 +32,7 @@ from tests.support import ir_contexts  # noqa: E402
 # the cores already, so that one thread may write a program.
 if jax.__version_info__ < (0, 11):
     os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+        "XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
     )
 
 shape_checks.begin()

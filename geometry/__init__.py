@@ -21,40 +21,41 @@ import typing
 
 from jaxnorm import __version__ as __version__  # isort: split
 
-from geometry import cells as cells
-from geometry import filters as filters
-from geometry import mean_field as mean_field
-from geometry import networks as networks
-from geometry import odd_points as odd_points
-from geometry import ranks as ranks
-from geometry import sampling as sampling
-from geometry import tree as tree
-from geometry._angles import angles as angles
-from geometry._angles import distances as distances
-from geometry._angles import gram as gram
-from geometry.cells import cell_volumes_2d as cell_volumes_2d
-from geometry.cells import gamma_2d as gamma_2d
-from geometry.filters import FilterGeometry as FilterGeometry
-from geometry.filters import filter_geometry as filter_geometry
-from geometry.mean_field import arccosine_kernel as arccosine_kernel
-from geometry.mean_field import mean_field_step as mean_field_step
-from geometry.networks import RandomNetwork as RandomNetwork
-from geometry.networks import random_network as random_network
-from geometry.odd_points import OddPoint as OddPoint
-from geometry.odd_points import invariant_representation as invariant_representation
-from geometry.odd_points import is_invariant as is_invariant
-from geometry.odd_points import is_odd as is_odd
-from geometry.odd_points import odd_point as odd_point
-from geometry.ranks import effective_rank as effective_rank
-from geometry.ranks import isometry_gap as isometry_gap
-from geometry.ranks import numerical_rank as numerical_rank
-from geometry.ranks import orthogonality_gap as orthogonality_gap
-from geometry.ranks import rank_tail_bound as rank_tail_bound
-from geometry.ranks import stable_rank as stable_rank
-from geometry.sampling import Estimate as Estimate
-from geometry.sampling import monte_carlo as monte_carlo
-from geometry.tree import TreeGram as TreeGram
-from geometry.tree import tree_gram as tree_gram
+from geometry import (
+    cells as cells,
+    filters as filters,
+    mean_field as mean_field,
+    networks as networks,
+    odd_points as odd_points,
+    ranks as ranks,
+    sampling as sampling,
+    tree as tree,
+)
+from geometry._angles import angles as angles, distances as distances, gram as gram
+from geometry.cells import cell_volumes_2d as cell_volumes_2d, gamma_2d as gamma_2d
+from geometry.filters import FilterGeometry as FilterGeometry, filter_geometry as filter_geometry
+from geometry.mean_field import (
+    arccosine_kernel as arccosine_kernel,
+    mean_field_step as mean_field_step,
+)
+from geometry.networks import RandomNetwork as RandomNetwork, random_network as random_network
+from geometry.odd_points import (
+    OddPoint as OddPoint,
+    invariant_representation as invariant_representation,
+    is_invariant as is_invariant,
+    is_odd as is_odd,
+    odd_point as odd_point,
+)
+from geometry.ranks import (
+    effective_rank as effective_rank,
+    isometry_gap as isometry_gap,
+    numerical_rank as numerical_rank,
+    orthogonality_gap as orthogonality_gap,
+    rank_tail_bound as rank_tail_bound,
+    stable_rank as stable_rank,
+)
+from geometry.sampling import Estimate as Estimate, monte_carlo as monte_carlo
+from geometry.tree import TreeGram as TreeGram, tree_gram as tree_gram
 from jaxnorm.internal import lazy_modules
 
 if typing.TYPE_CHECKING:

@@ -133,11 +133,7 @@ class Shifted(NamedTuple):
     statistics: BatchStatistics
 
 
-def shift_batch(
-    x: Float[Array, "n *spatial c"],
-    keep: Keep,
-    reduction: Reduction,
-) -> Shifted:
+def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reduction) -> Shifted:
     """`x` minus a shift near its mean, with the statistics of `x`, which are 0 for no samples."""
     if reduction.correction is not None:
         check_function(reduction.correction, "correction", "jaxnorm.bessel")

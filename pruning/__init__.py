@@ -17,46 +17,58 @@ import typing
 
 from jaxnorm import __version__ as __version__  # isort: split
 
-from pruning import channels as channels
-from pruning import criteria as criteria
-from pruning import gaussian as gaussian
-from pruning import nnx as nnx
-from pruning import ranking as ranking
-from pruning import schedules as schedules
-from pruning import weight_tests as weight_tests
-from pruning import weights as weights
-from pruning.channels import ChannelGroup as ChannelGroup
-from pruning.channels import Pruned as Pruned
-from pruning.channels import cost as cost
-from pruning.channels import coupled_channels as coupled_channels
-from pruning.channels import least_squares as least_squares
-from pruning.channels import load_pruned as load_pruned
-from pruning.channels import mask_channels as mask_channels
-from pruning.channels import prune as prune
-from pruning.channels import remove_channels as remove_channels
-from pruning.channels import resized as resized
-from pruning.channels import save_pruned as save_pruned
-from pruning.channels import select_globally as select_globally
-from pruning.channels import select_within as select_within
-from pruning.channels import widths_for as widths_for
-from pruning.criteria import CRITERIA as CRITERIA
-from pruning.criteria import fermat as fermat
-from pruning.criteria import filter_matrix as filter_matrix
-from pruning.criteria import geometric_median as geometric_median
-from pruning.criteria import gm as gm
-from pruning.criteria import l1_norm as l1_norm
-from pruning.criteria import l2_norm as l2_norm
-from pruning.gaussian import expected_spearman as expected_spearman
-from pruning.gaussian import l1_l2_correlation as l1_l2_correlation
-from pruning.gaussian import l1_l2_ratio_variance as l1_l2_ratio_variance
-from pruning.ranking import kendall as kendall
-from pruning.ranking import order as order
-from pruning.ranking import overlap as overlap
-from pruning.ranking import spearman as spearman
-from pruning.weight_tests import ks_normal as ks_normal
-from pruning.weight_tests import lilliefors as lilliefors
-from pruning.weight_tests import mean_equivalence as mean_equivalence
-from pruning.weight_tests import std_homogeneity as std_homogeneity
+from pruning import (
+    channels as channels,
+    criteria as criteria,
+    gaussian as gaussian,
+    nnx as nnx,
+    ranking as ranking,
+    schedules as schedules,
+    weight_tests as weight_tests,
+    weights as weights,
+)
+from pruning.channels import (
+    ChannelGroup as ChannelGroup,
+    Pruned as Pruned,
+    cost as cost,
+    coupled_channels as coupled_channels,
+    least_squares as least_squares,
+    load_pruned as load_pruned,
+    mask_channels as mask_channels,
+    prune as prune,
+    remove_channels as remove_channels,
+    resized as resized,
+    save_pruned as save_pruned,
+    select_globally as select_globally,
+    select_within as select_within,
+    widths_for as widths_for,
+)
+from pruning.criteria import (
+    CRITERIA as CRITERIA,
+    fermat as fermat,
+    filter_matrix as filter_matrix,
+    geometric_median as geometric_median,
+    gm as gm,
+    l1_norm as l1_norm,
+    l2_norm as l2_norm,
+)
+from pruning.gaussian import (
+    expected_spearman as expected_spearman,
+    l1_l2_correlation as l1_l2_correlation,
+    l1_l2_ratio_variance as l1_l2_ratio_variance,
+)
+from pruning.ranking import (
+    kendall as kendall,
+    order as order,
+    overlap as overlap,
+    spearman as spearman,
+)
+from pruning.weight_tests import (
+    ks_normal as ks_normal,
+    lilliefors as lilliefors,
+    mean_equivalence as mean_equivalence,
+    std_homogeneity as std_homogeneity,
+)
 
 __all__ = [
     "CRITERIA",

@@ -52,8 +52,7 @@ def main(
       seed: The seed of the network, if `path` is a run.
     """
     from experiments.measures import analysis
-    from experiments.pages import analysis as analysis_page
-    from experiments.pages import page
+    from experiments.pages import analysis as analysis_page, page
 
     with files.in_use(out):
         parameters = load(path, layers, seed)

@@ -43,8 +43,7 @@ def main(
       out: The folder for the page, its results and finished runs.
     """
     from experiments.measures import atlas, atlas_findings
-    from experiments.pages import atlas as atlas_page
-    from experiments.pages import page
+    from experiments.pages import atlas as atlas_page, page
 
     with files.in_use(out), progress_bar() as progress:
         storage.make_folder(out / "runs")

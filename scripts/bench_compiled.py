@@ -56,11 +56,9 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Compile all programs, print a line for each program, and write a page."""
     import jax
 
-    from experiments.compiled import layers as compiled_layers
-    from experiments.compiled import tables as compiled_tables
+    from experiments.compiled import layers as compiled_layers, tables as compiled_tables
     from experiments.compiled.compile_only import check_plugin, in_own_process
-    from experiments.pages import compiled as compiled_page
-    from experiments.pages import page
+    from experiments.pages import compiled as compiled_page, page
 
     targets = [options.target] if options.target else list(compiled_tables.TARGETS)
     tables = [options.only] if options.only else list(compiled_tables.TABLES)

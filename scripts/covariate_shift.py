@@ -56,8 +56,7 @@ def main(
     """
     from experiments.data import datasets
     from experiments.measures import provenance, shift
-    from experiments.pages import page
-    from experiments.pages import shift as shift_page
+    from experiments.pages import page, shift as shift_page
     from experiments.training import run_folder
     from experiments.training.optimizers import learning_rate
     from experiments.training.paired_runs import NORMALIZATIONS

@@ -44,8 +44,7 @@ def main(
       out: The folder for the page and its results.
     """
     from experiments.measures import filter_models
-    from experiments.pages import filter_models as models_page
-    from experiments.pages import page
+    from experiments.pages import filter_models as models_page, page
 
     if not paths:
         raise cli.InputError("at least one weight file must be given; got none")

@@ -32,8 +32,7 @@ def main(seeds: SeveralSeeds = 3, out: LocalPath = Path("out/filter_settings")) 
     """
     from experiments.data import datasets
     from experiments.measures import filter_settings, filter_tests, filter_training
-    from experiments.pages import filter_settings as settings_page
-    from experiments.pages import page
+    from experiments.pages import filter_settings as settings_page, page
 
     images, settings = datasets.load("digits", None), filter_settings.settings()
     with files.in_use(out), progress_bar() as progress:

@@ -35,8 +35,7 @@ def main(out: LocalPath = Path("out/odd_states")) -> None:
     """
     from experiments.measures import activation_states, odd_certificate
     from experiments.measures.finished import Finished
-    from experiments.pages import activation_states as states_page
-    from experiments.pages import page
+    from experiments.pages import activation_states as states_page, page
 
     with files.in_use(out), progress_bar() as progress:
         names = activation_states.ACTIVATIONS

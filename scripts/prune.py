@@ -77,8 +77,7 @@ def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
     """Prune trained networks by each criterion and write OUT/index.html and OUT/results.json."""
     from experiments.data import datasets, loaders
     from experiments.measures import pruned
-    from experiments.pages import page
-    from experiments.pages import prune as prune_page
+    from experiments.pages import page, prune as prune_page
     from experiments.training import run_folder
 
     run = options.out / "run" if options.run is None else options.run

@@ -43,8 +43,7 @@ def main(
       out: The folder for the report, and for checkpoints from which an interrupted run resumes.
     """
     from experiments.measures import report
-    from experiments.pages import page
-    from experiments.pages import reproduce as reproduce_page
+    from experiments.pages import page, reproduce as reproduce_page
 
     recipe = residual_recipe(dataset, depth, epochs, batch_size)
     folder = out / "report"

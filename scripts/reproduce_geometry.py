@@ -46,8 +46,7 @@ def main(
       out: The folder for the page and its results.
     """
     from experiments.data import datasets
-    from experiments.pages import geometry as geometry_page
-    from experiments.pages import page
+    from experiments.pages import geometry as geometry_page, page
 
     images = datasets.load("digits" if data_dir is None else "fashion_mnist", data_dir)
     with files.in_use(out):

@@ -66,12 +66,7 @@ def row(result: dict) -> list[str]:
     """The cells of the row of a pair: its name, its distance and the errors of the estimates."""
     *estimates, critic = result["estimates"].values()
     cells = [f"{e['bias']:+.3f} ± {e['spread']:.3f}" for e in estimates]
-    return [
-        result["name"],
-        f"{result['distance']:.3f}",
-        *cells,
-        f"{1 + critic['bias']:.1e} × W₁",
-    ]
+    return [result["name"], f"{result['distance']:.3f}", *cells, f"{1 + critic['bias']:.1e} × W₁"]
 
 
 if __name__ == "__main__":

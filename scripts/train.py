@@ -24,8 +24,7 @@ from typing import Literal
 import tyro
 
 from experiments import cli, files, recipes
-from experiments.options import Location, Natural, Positive, Seeds
-from experiments.options import check as check_ranges
+from experiments.options import Location, Natural, Positive, Seeds, check as check_ranges
 from experiments.recipes import PRESETS, Evaluation, Recipe
 from experiments.training import checks
 

@@ -33,11 +33,7 @@ DTYPE_CHANGES = {
 # For narrow inputs such as bfloat16, functions of `pruning` and `jaxnorm.shift` return float32,
 # except for the functions in `NARROW`. Functions in `STATISTICS` also return float32.
 STATISTICS = {jaxnorm.batch_statistics, jaxnorm.moments, geometry.tree_gram}
-NARROW = {
-    pruning.filter_matrix,
-    jaxnorm.shift.clipped_power,
-    jaxnorm.shift.certified_upper_bound,
-}
+NARROW = {pruning.filter_matrix, jaxnorm.shift.clipped_power, jaxnorm.shift.certified_upper_bound}
 named = pytest.mark.parametrize("function", NUMERICAL, ids=lambda f: f"{f.__module__}.{f.__name__}")
 
 
@@ -101,10 +97,7 @@ def test_the_dtype_is_kept(function, dtype):
     result = jax.eval_shape(call, *arguments)
     first, *others = result if function in layer_functions() else (result,)
     wide = np.promote_types(dtype, np.float32)
-    for leaves, expected in (
-        (first, wide if in_float32(function) else dtype),
-        (others, wide),
-    ):
+    for leaves, expected in ((first, wide if in_float32(function) else dtype), (others, wide)):
         for leaf in jax.tree.leaves(leaves):
             if jnp.issubdtype(leaf.dtype, jnp.floating):
                 assert leaf.dtype == expected

@@ -241,11 +241,7 @@ def test_a_python_number_is_as_good_as_an_array_of_one(name, kind):
 
 @pytest.mark.parametrize(
     "bound",
-    [
-        shift.unitized_upper_bound,
-        shift.sharp_unitized_upper_bound,
-        shift.interpolated_upper_bound,
-    ],
+    [shift.unitized_upper_bound, shift.sharp_unitized_upper_bound, shift.interpolated_upper_bound],
 )
 def test_an_alpha_of_other_features_is_refused(bound):
     with pytest.raises(

@@ -10,8 +10,7 @@ import pytest
 from flax import nnx
 
 from geometry.networks import hull_vertices, neuron_per_point
-from jaxnorm import linen
-from jaxnorm import nnx as layers
+from jaxnorm import linen, nnx as layers
 from tests.support.public_functions import NUMERICAL
 
 X: Any = np.random.default_rng(5).normal(3, 2, (6, 4))

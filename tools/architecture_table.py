@@ -51,11 +51,7 @@ def compiled(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def cut(
-    model: Architecture,
-    ratio: float,
-    run: Callable[..., Any] = evaluated,
-    *,
-    resize: bool = False,
+    model: Architecture, ratio: float, run: Callable[..., Any] = evaluated, *, resize: bool = False
 ) -> Cut:
     """Remove a random share `ratio` of every group of channels; compare with the masked network."""
     apply, params, inputs, _ = model

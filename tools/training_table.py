@@ -36,10 +36,7 @@ Cell = tuple[str, str, int, str]
 CELLS: list[Cell] = [
     (model, normalization, images, topology)
     for model, topology, images, normalization in product(
-        ("resnet50", "resnet101"),
-        (SMALL, LARGE),
-        (64, 128, 256),
-        ("batch_norm", "unitized"),
+        ("resnet50", "resnet101"), (SMALL, LARGE), (64, 128, 256), ("batch_norm", "unitized")
     )
 ]
 

@@ -96,11 +96,7 @@ def main() -> None:
     given = parser.parse_args()
     # Compile first, because JAX then uses a device.
     chips = {topology: rows(topology) for topology in given.topology}
-    run = cli.provenance(__file__) | {
-        "seconds": cli.seconds(),
-        "seeds": None,
-        "chips": chips,
-    }
+    run = cli.provenance(__file__) | {"seconds": cli.seconds(), "seeds": None, "chips": chips}
     files.write_results(given.out, run)
     for topology, found in chips.items():
         print(topology)

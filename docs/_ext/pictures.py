@@ -52,10 +52,7 @@ def odd_point(results: Path) -> str:
     return draw(paint, name="odd-point", title=title, xlabel="a random plane", size=SMALL)
 
 
-PICTURES: dict[str, Callable[[Path], str]] = {
-    "criteria": criteria,
-    "odd-point": odd_point,
-}
+PICTURES: dict[str, Callable[[Path], str]] = {"criteria": criteria, "odd-point": odd_point}
 
 
 class Picture(SphinxDirective):

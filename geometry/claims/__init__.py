@@ -23,29 +23,33 @@ Example:
   misprint False True
 """
 
-from geometry.claims._decide import LEVEL as LEVEL
-from geometry.claims._decide import check as check
-from geometry.claims._decide import check_all as check_all
-from geometry.claims._decide import decide as decide
-from geometry.claims._decide import measure as measure
-from geometry.claims._decide import number as number
-from geometry.claims._decide import sources as sources
-from geometry.claims._findings import Finding as Finding
-from geometry.claims._findings import Measurement as Measurement
-from geometry.claims._findings import Verdict as Verdict
-from geometry.claims._numbers import about as about
-from geometry.claims._numbers import numbered as numbered
-from geometry.claims._numbers import objects as objects
-from geometry.claims._types import Cases as Cases
-from geometry.claims._types import Check as Check
-from geometry.claims._types import Claim as Claim
-from geometry.claims._types import Computed as Computed
-from geometry.claims._types import Draws as Draws
-from geometry.claims._types import Fault as Fault
-from geometry.claims._types import Form as Form
-from geometry.claims._types import Remark as Remark
-from geometry.claims._types import Result as Result
-from geometry.claims._types import Sampled as Sampled
-from geometry.claims._types import Standing as Standing
-from geometry.claims._types import Statistics as Statistics
-from geometry.claims._types import Values as Values
+from geometry.claims._decide import (
+    LEVEL as LEVEL,
+    check as check,
+    check_all as check_all,
+    decide as decide,
+    measure as measure,
+    number as number,
+    sources as sources,
+)
+from geometry.claims._findings import (
+    Finding as Finding,
+    Measurement as Measurement,
+    Verdict as Verdict,
+)
+from geometry.claims._numbers import about as about, numbered as numbered, objects as objects
+from geometry.claims._types import (
+    Cases as Cases,
+    Check as Check,
+    Claim as Claim,
+    Computed as Computed,
+    Draws as Draws,
+    Fault as Fault,
+    Form as Form,
+    Remark as Remark,
+    Result as Result,
+    Sampled as Sampled,
+    Standing as Standing,
+    Statistics as Statistics,
+    Values as Values,
+)

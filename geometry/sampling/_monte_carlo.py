@@ -124,10 +124,7 @@ def monte_carlo_moments(
 
 
 def _central_moments(
-    sampler: Sampler,
-    key: Key[Array, ""],
-    samples: int,
-    target_stderr: float | None,
+    sampler: Sampler, key: Key[Array, ""], samples: int, target_stderr: float | None
 ) -> tuple[CentralMoments, int]:
     """The moments of the draws, and the number of draws."""
     keys = number_of_keys(sampler, key, samples)

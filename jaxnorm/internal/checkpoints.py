@@ -47,13 +47,7 @@ def manager(
     return ocp.CheckpointManager(folder, options=options)
 
 
-def save(
-    steps: Any,
-    step: int,
-    *,
-    arrays: Mapping[str, Any],
-    notes: Mapping[str, Any],
-) -> None:
+def save(steps: Any, step: int, *, arrays: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
     """Write named trees of arrays and named notes as one step, which must be the latest step."""
     import orbax.checkpoint as ocp
 

@@ -8,6 +8,5 @@ initialized from a truncated normal of variance 2 / fan-in, He et al. (2015), an
 from jaxnorm.models._mlp import MLP as MLP
 from jaxnorm.models._norm import Norm as Norm
 from jaxnorm.models._pre_act import PreActResNet as PreActResNet
-from jaxnorm.models._resnet import CifarResNet as CifarResNet
-from jaxnorm.models._resnet import ResNet as ResNet
+from jaxnorm.models._resnet import CifarResNet as CifarResNet, ResNet as ResNet
 from jaxnorm.models._vgg import VGG as VGG

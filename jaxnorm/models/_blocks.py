@@ -67,14 +67,7 @@ class PreActBlock(nnx.Module):
     """
 
     def __init__(
-        self,
-        channels: int,
-        width: int,
-        *,
-        stride: int = 1,
-        conv: Conv,
-        norm: Norm,
-        rngs: nnx.Rngs,
+        self, channels: int, width: int, *, stride: int = 1, conv: Conv, norm: Norm, rngs: nnx.Rngs
     ):
         self.norm1 = norm(channels, rngs=rngs)
         self.conv1 = conv(channels, width, 3, stride=stride, rngs=rngs)
@@ -97,14 +90,7 @@ class PreActBottleneck(nnx.Module):
     """
 
     def __init__(
-        self,
-        channels: int,
-        width: int,
-        *,
-        stride: int = 1,
-        conv: Conv,
-        norm: Norm,
-        rngs: nnx.Rngs,
+        self, channels: int, width: int, *, stride: int = 1, conv: Conv, norm: Norm, rngs: nnx.Rngs
     ):
         inner = width // 4
         self.norm1 = norm(channels, rngs=rngs)

@@ -120,13 +120,7 @@ class CifarResNet(nnx.Module):
     """
 
     def __init__(
-        self,
-        depth: int,
-        *,
-        classes: int,
-        channels: int = 3,
-        norm: Norm = BatchNorm,
-        rngs: nnx.Rngs,
+        self, depth: int, *, classes: int, channels: int = 3, norm: Norm = BatchNorm, rngs: nnx.Rngs
     ):
         check_norm(norm)
         check_sizes(rngs, depth=depth, classes=classes, channels=channels)

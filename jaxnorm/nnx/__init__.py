@@ -1,16 +1,17 @@
 """Flax NNX modules of the functions of `jaxnorm`, and functions that change models with norms."""
 
-from jaxnorm.nnx._layers import BatchNorm as BatchNorm
-from jaxnorm.nnx._layers import BatchRenorm as BatchRenorm
-from jaxnorm.nnx._layers import UnitizedBatchNorm as UnitizedBatchNorm
+from jaxnorm.nnx._layers import (
+    BatchNorm as BatchNorm,
+    BatchRenorm as BatchRenorm,
+    UnitizedBatchNorm as UnitizedBatchNorm,
+)
 from jaxnorm.nnx._microbatches import microbatched as microbatched
-from jaxnorm.nnx._models import layer_outputs as layer_outputs
-from jaxnorm.nnx._models import norm_parameters as norm_parameters
+from jaxnorm.nnx._models import layer_outputs as layer_outputs, norm_parameters as norm_parameters
 from jaxnorm.nnx._recalibration import recalibrate as recalibrate
-from jaxnorm.nnx._stateless import Derf as Derf
-from jaxnorm.nnx._stateless import DyT as DyT
-from jaxnorm.nnx._stateless import Unitization as Unitization
-from jaxnorm.nnx._surgery import fix_pixels as fix_pixels
-from jaxnorm.nnx._surgery import fold as fold
-from jaxnorm.nnx._surgery import replace_batch_norm as replace_batch_norm
+from jaxnorm.nnx._stateless import Derf as Derf, DyT as DyT, Unitization as Unitization
+from jaxnorm.nnx._surgery import (
+    fix_pixels as fix_pixels,
+    fold as fold,
+    replace_batch_norm as replace_batch_norm,
+)
 from jaxnorm.nnx._widths import fit_widths as fit_widths

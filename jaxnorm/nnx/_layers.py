@@ -124,9 +124,7 @@ class RunningNorm(Affine):
         self.var = nnx.BatchStat(jnp.ones(self.num_features, jnp.float32))
 
     def set_view(
-        self,
-        use_running_average: bool | None = None,
-        update_running_average: bool | None = None,
+        self, use_running_average: bool | None = None, update_running_average: bool | None = None
     ) -> None:
         """Select inference or training for `nnx.view`, which calls this method."""
         if use_running_average is not None:

@@ -32,10 +32,7 @@ def _called(model: nnx.Module, batch: Any) -> Any:
 
 
 def recalibrate(
-    model: nnx.Module,
-    batches: Iterable[Any],
-    *,
-    call: Callable[[nnx.Module, Any], Any] = _called,
+    model: nnx.Module, batches: Iterable[Any], *, call: Callable[[nnx.Module, Any], Any] = _called
 ) -> None:
     """Replace the running statistics of `model` by the statistics of all samples of `batches`.
 

@@ -25,9 +25,7 @@ Alpha = int | float | Float[Array, "..."]
 
 
 def unitized_upper_bound(
-    alpha: Alpha,
-    x: Float[Array, "n d"] | None = None,
-    y: Float[Array, "m d"] | None = None,
+    alpha: Alpha, x: Float[Array, "n d"] | None = None, y: Float[Array, "m d"] | None = None
 ) -> Float[Array, ""]:
     """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
 

@@ -5,50 +5,71 @@ the traced program which channels of which arrays must be removed together. `pru
 of pruning.
 """
 
-from pruning.channels._cost.cost import Cost as Cost
-from pruning.channels._cost.cost import Executable as Executable
-from pruning.channels._cost.cost import Timing as Timing
-from pruning.channels._cost.cost import cost as cost
-from pruning.channels._cost.cost import milliseconds as milliseconds
+from pruning.channels._cost.cost import (
+    Cost as Cost,
+    Executable as Executable,
+    Timing as Timing,
+    cost as cost,
+    milliseconds as milliseconds,
+)
 from pruning.channels._cost.cost_at import cost_at as cost_at
-from pruning.channels._cost.widths_for import WidthCost as WidthCost
-from pruning.channels._cost.widths_for import compiled_bytes as compiled_bytes
-from pruning.channels._cost.widths_for import compiled_cycles as compiled_cycles
-from pruning.channels._cost.widths_for import compiled_flops as compiled_flops
-from pruning.channels._cost.widths_for import widths_for as widths_for
-from pruning.channels._coupling.coupling import coupled_channels as coupled_channels
-from pruning.channels._coupling.coupling import fixed_channels as fixed_channels
-from pruning.channels._coupling.groups import ChannelGroup as ChannelGroup
-from pruning.channels._coupling.groups import FixedChannels as FixedChannels
-from pruning.channels._coupling.groups import Position as Position
+from pruning.channels._cost.widths_for import (
+    WidthCost as WidthCost,
+    compiled_bytes as compiled_bytes,
+    compiled_cycles as compiled_cycles,
+    compiled_flops as compiled_flops,
+    widths_for as widths_for,
+)
+from pruning.channels._coupling.coupling import (
+    coupled_channels as coupled_channels,
+    fixed_channels as fixed_channels,
+)
+from pruning.channels._coupling.groups import (
+    ChannelGroup as ChannelGroup,
+    FixedChannels as FixedChannels,
+    Position as Position,
+)
 from pruning.channels._prune import prune as prune
-from pruning.channels._removal.checkpoint import Pruned as Pruned
-from pruning.channels._removal.checkpoint import load_pruned as load_pruned
-from pruning.channels._removal.checkpoint import save_pruned as save_pruned
+from pruning.channels._removal.checkpoint import (
+    Pruned as Pruned,
+    load_pruned as load_pruned,
+    save_pruned as save_pruned,
+)
 from pruning.channels._removal.comparison import check_program as check_program
-from pruning.channels._removal.removal import mask_channels as mask_channels
-from pruning.channels._removal.removal import remove_channels as remove_channels
-from pruning.channels._removal.removal import widths as widths
+from pruning.channels._removal.removal import (
+    mask_channels as mask_channels,
+    remove_channels as remove_channels,
+    widths as widths,
+)
 from pruning.channels._removal.resizing import resized as resized
 from pruning.channels._repair.batch_norm import fold_batch_norms as fold_batch_norms
 from pruning.channels._repair.constants import fold_constants as fold_constants
-from pruning.channels._repair.least_squares import least_squares as least_squares
-from pruning.channels._repair.least_squares import rescale as rescale
-from pruning.channels._repair.merge_plans import clusters as clusters
-from pruning.channels._repair.merge_plans import transport as transport
+from pruning.channels._repair.least_squares import (
+    least_squares as least_squares,
+    rescale as rescale,
+)
+from pruning.channels._repair.merge_plans import clusters as clusters, transport as transport
 from pruning.channels._repair.merging import merge_channels as merge_channels
 from pruning.channels._selection.budget import select_within as select_within
-from pruning.channels._selection.choice import channel_scores as channel_scores
-from pruning.channels._selection.choice import excluding as excluding
-from pruning.channels._selection.choice import mean_scores as mean_scores
-from pruning.channels._selection.choice import select_globally as select_globally
-from pruning.channels._selection.choice import select_layerwise as select_layerwise
-from pruning.channels._selection.data_scores import taylor_scores as taylor_scores
-from pruning.channels._selection.data_scores import wanda_scores as wanda_scores
-from pruning.channels._selection.greedy import reconstruction_scores as reconstruction_scores
-from pruning.channels._selection.greedy import swap_channels as swap_channels
-from pruning.channels._selection.sensitivity import output_error as output_error
-from pruning.channels._selection.sensitivity import sensitivity as sensitivity
+from pruning.channels._selection.choice import (
+    channel_scores as channel_scores,
+    excluding as excluding,
+    mean_scores as mean_scores,
+    select_globally as select_globally,
+    select_layerwise as select_layerwise,
+)
+from pruning.channels._selection.data_scores import (
+    taylor_scores as taylor_scores,
+    wanda_scores as wanda_scores,
+)
+from pruning.channels._selection.greedy import (
+    reconstruction_scores as reconstruction_scores,
+    swap_channels as swap_channels,
+)
+from pruning.channels._selection.sensitivity import (
+    output_error as output_error,
+    sensitivity as sensitivity,
+)
 
 __all__ = [
     "ChannelGroup",

@@ -5,16 +5,20 @@ the filters with the smallest scores are pruned first. `filter_matrix` makes thi
 layer's kernel.
 """
 
-from pruning.criteria._criteria import CRITERIA as CRITERIA
-from pruning.criteria._criteria import fermat as fermat
-from pruning.criteria._criteria import filter_matrix as filter_matrix
-from pruning.criteria._criteria import gm as gm
-from pruning.criteria._criteria import l1_norm as l1_norm
-from pruning.criteria._criteria import l2_norm as l2_norm
-from pruning.criteria._criteria import repr_score as repr_score
-from pruning.criteria._criteria import scores as scores
-from pruning.criteria._median import geometric_median as geometric_median
-from pruning.criteria._median import optimality_gap as optimality_gap
+from pruning.criteria._criteria import (
+    CRITERIA as CRITERIA,
+    fermat as fermat,
+    filter_matrix as filter_matrix,
+    gm as gm,
+    l1_norm as l1_norm,
+    l2_norm as l2_norm,
+    repr_score as repr_score,
+    scores as scores,
+)
+from pruning.criteria._median import (
+    geometric_median as geometric_median,
+    optimality_gap as optimality_gap,
+)
 
 __all__ = [
     "CRITERIA",

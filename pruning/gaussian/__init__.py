@@ -4,25 +4,33 @@ Further functions give the correlation of l1 and l2 if weights are not Gaussian 
 different scales.
 """
 
-from pruning.gaussian._expected_similarity import expected_overlap as expected_overlap
-from pruning.gaussian._expected_similarity import expected_spearman as expected_spearman
-from pruning.gaussian._expected_similarity import l1_l2_correlation as l1_l2_correlation
-from pruning.gaussian._moments import amoroso_moment as amoroso_moment
-from pruning.gaussian._moments import chi_moment as chi_moment
-from pruning.gaussian._moments import chi_variance as chi_variance
-from pruning.gaussian._moments import expected_distance as expected_distance
-from pruning.gaussian._moments import half_normal_moment as half_normal_moment
-from pruning.gaussian._ratios import RatioVariances as RatioVariances
-from pruning.gaussian._ratios import l1_l2_ratio_variance as l1_l2_ratio_variance
-from pruning.gaussian._ratios import l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit
-from pruning.gaussian._ratios import norm_sum_ratio_variance as norm_sum_ratio_variance
-from pruning.gaussian._ratios import norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit
-from pruning.gaussian._scaled_filters import FilterModel as FilterModel
-from pruning.gaussian._scaled_filters import fit_filter_model as fit_filter_model
-from pruning.gaussian._scaled_filters import normal_kendall as normal_kendall
-from pruning.gaussian._scaled_filters import normal_overlap as normal_overlap
-from pruning.gaussian._scaled_filters import normal_spearman as normal_spearman
-from pruning.gaussian._scaled_filters import scaled_l1_l2_correlation as scaled_l1_l2_correlation
+from pruning.gaussian._expected_similarity import (
+    expected_overlap as expected_overlap,
+    expected_spearman as expected_spearman,
+    l1_l2_correlation as l1_l2_correlation,
+)
+from pruning.gaussian._moments import (
+    amoroso_moment as amoroso_moment,
+    chi_moment as chi_moment,
+    chi_variance as chi_variance,
+    expected_distance as expected_distance,
+    half_normal_moment as half_normal_moment,
+)
+from pruning.gaussian._ratios import (
+    RatioVariances as RatioVariances,
+    l1_l2_ratio_variance as l1_l2_ratio_variance,
+    l1_l2_ratio_variance_limit as l1_l2_ratio_variance_limit,
+    norm_sum_ratio_variance as norm_sum_ratio_variance,
+    norm_sum_ratio_variance_limit as norm_sum_ratio_variance_limit,
+)
+from pruning.gaussian._scaled_filters import (
+    FilterModel as FilterModel,
+    fit_filter_model as fit_filter_model,
+    normal_kendall as normal_kendall,
+    normal_overlap as normal_overlap,
+    normal_spearman as normal_spearman,
+    scaled_l1_l2_correlation as scaled_l1_l2_correlation,
+)
 
 __all__ = [
     "FilterModel",

@@ -1,11 +1,5 @@
 """Prunes models of `flax.nnx`."""
 
-from pruning.nnx._prune import evaluation as evaluation
-from pruning.nnx._prune import load_pruned as load_pruned
-from pruning.nnx._prune import prune as prune
+from pruning.nnx._prune import evaluation as evaluation, load_pruned as load_pruned, prune as prune
 
-__all__ = [
-    "evaluation",
-    "load_pruned",
-    "prune",
-]
+__all__ = ["evaluation", "load_pruned", "prune"]

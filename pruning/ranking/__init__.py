@@ -3,18 +3,20 @@
 The scores of a layer are one vector. The filters with the smallest scores are pruned first.
 """
 
-from pruning.ranking._ranking import PAIRS as PAIRS
-from pruning.ranking._ranking import Similarity as Similarity
-from pruning.ranking._ranking import chance_overlap as chance_overlap
-from pruning.ranking._ranking import gaussian_similarity as gaussian_similarity
-from pruning.ranking._ranking import kendall as kendall
-from pruning.ranking._ranking import lowest as lowest
-from pruning.ranking._ranking import order as order
-from pruning.ranking._ranking import overlap as overlap
-from pruning.ranking._ranking import permutation_p_value as permutation_p_value
-from pruning.ranking._ranking import similarity as similarity
-from pruning.ranking._ranking import spearman as spearman
-from pruning.ranking._ranking import spearman_z_score as spearman_z_score
+from pruning.ranking._ranking import (
+    PAIRS as PAIRS,
+    Similarity as Similarity,
+    chance_overlap as chance_overlap,
+    gaussian_similarity as gaussian_similarity,
+    kendall as kendall,
+    lowest as lowest,
+    order as order,
+    overlap as overlap,
+    permutation_p_value as permutation_p_value,
+    similarity as similarity,
+    spearman as spearman,
+    spearman_z_score as spearman_z_score,
+)
 
 __all__ = [
     "PAIRS",

@@ -24,8 +24,7 @@ from jaxnorm.internal import (
     check_whole,
 )
 from pruning._arguments import at_least, floating, fraction, real, vectors
-from pruning.criteria import CRITERIA
-from pruning.criteria import scores as scores_by_name
+from pruning.criteria import CRITERIA, scores as scores_by_name
 
 PAIRS = tuple(itertools.combinations(CRITERIA, 2))
 """The six pairs of the four criteria, by name."""

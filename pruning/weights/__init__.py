@@ -7,12 +7,6 @@ file is truncated or corrupt, or declares more data than it contains, reading it
 
 from pruning.weights._limits import WeightsError as WeightsError
 from pruning.weights._load import load as load
-from pruning.weights._save import restore as restore
-from pruning.weights._save import save as save
+from pruning.weights._save import restore as restore, save as save
 
-__all__ = [
-    "WeightsError",
-    "load",
-    "restore",
-    "save",
-]
+__all__ = ["WeightsError", "load", "restore", "save"]

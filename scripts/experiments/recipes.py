@@ -207,10 +207,7 @@ PRESETS: dict[str, tuple[str, Recipe]] = {
         replace(_LARGE, model="vgg16", learning_rate=0.01),
     ),
     "cifar10-speed": ("no paper: ResNet-20 of Table 1 in a tenth of the epochs", _SPEED),
-    "imagenet-resnet50": (
-        "no paper: warm-up, cosine, label smoothing, 90 epochs",
-        _COMPARED,
-    ),
+    "imagenet-resnet50": ("no paper: warm-up, cosine, label smoothing, 90 epochs", _COMPARED),
 }
 
 
@@ -254,12 +251,7 @@ def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> R
     """
     if not has_residual_depth(depth):
         raise InputError(f"--depth must be 6k + 2 with k at least 1; got {depth}")
-    return Recipe(
-        dataset=dataset,
-        model=f"preact{depth}",
-        epochs=epochs,
-        batch_size=batch_size,
-    )
+    return Recipe(dataset=dataset, model=f"preact{depth}", epochs=epochs, batch_size=batch_size)
 
 
 def has_residual_depth(depth: int) -> bool:

@@ -493,10 +493,7 @@ def tolerated(**options):
         (lambda key: tolerated(tolerance=math.inf), "tolerance must be finite; got inf"),
         (lambda key: tolerated(number="0"), "the number of a check must be a number; got '0'"),
         (lambda key: tolerated(form="wrong"), "form must be one of printed, .*; got 'wrong'"),
-        (
-            lambda key: made().mean("x", 0.0, None, "u"),
-            "draws must be Draws, such as .*; got None",
-        ),
+        (lambda key: made().mean("x", 0.0, None, "u"), "draws must be Draws, such as .*; got None"),
         (
             lambda key: made().mean("x", 0.0, UNIFORM, "u", side="<"),
             "side must be one of =, ≤, ≥; got '<'",

@@ -4,17 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from geometry.tree._float_exp import (
-    FloatExp,
-    add,
-    at_exponent,
-    multiply,
-    renormalize,
-    top_exponent,
-)
+from geometry.tree._float_exp import FloatExp, add, at_exponent, multiply, renormalize, top_exponent
 
 numbers = st.tuples(st.floats(-8, 8, width=16), st.integers(-30, 30))
 

@@ -105,10 +105,10 @@ WRONG_TYPES = {
         lambda: shift.emd_critic(X, X, X, X, X),
     ],
     r"key must be one random key, .*; got key<fry> of shape \(2,\)": [
-        lambda: shift.emd_sliced(jax.random.split(jax.random.key(0)), X, X),
+        lambda: shift.emd_sliced(jax.random.split(jax.random.key(0)), X, X)
     ],
     "key must be one random key, such as jax.random.key.0.; got int": [
-        lambda: shift.emd_sliced(ZERO, X, X),
+        lambda: shift.emd_sliced(ZERO, X, X)
     ],
     "y must be given: emd_sliced takes key, x and y": [
         lambda: shift.emd_sliced(jax.random.key(0), X)
@@ -294,8 +294,7 @@ WRONG_SHAPES = {
     ],
     r"norm must act on the layer's 4 features along axis -1; got 4 along axis 1": [
         lambda: jaxnorm.nnx.fold(
-            nnx.Linear(3, 4, rngs=nnx.Rngs(0)),
-            jaxnorm.nnx.BatchNorm(4, axis=1, rngs=nnx.Rngs(0)),
+            nnx.Linear(3, 4, rngs=nnx.Rngs(0)), jaxnorm.nnx.BatchNorm(4, axis=1, rngs=nnx.Rngs(0))
         )
     ],
 }

@@ -12,15 +12,7 @@ import pytest
 from jax.test_util import check_grads
 
 import jaxnorm
-from jaxnorm import (
-    BatchStatistics,
-    bessel,
-    bounded,
-    interpolated,
-    recenter,
-    rescale,
-    unit_vector,
-)
+from jaxnorm import BatchStatistics, bessel, bounded, interpolated, recenter, rescale, unit_vector
 from jaxnorm._statistics import Sums, mean_and_variance
 from tests.support import numpy_layers
 from tests.support.jitted import jitted

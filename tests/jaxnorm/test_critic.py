@@ -10,10 +10,15 @@ import optax
 import pytest
 from flax import linen
 
-from jaxnorm.shift import _critic as critics
-from jaxnorm.shift import _lower_bound as lower
-from jaxnorm.shift import _pairs as pairs
-from jaxnorm.shift import emd, emd_critic, emd_lower_bound, mean_lower_bound
+from jaxnorm.shift import (
+    _critic as critics,
+    _lower_bound as lower,
+    _pairs as pairs,
+    emd,
+    emd_critic,
+    emd_lower_bound,
+    mean_lower_bound,
+)
 from tests.support.jitted import jitted
 
 CRITICS = [

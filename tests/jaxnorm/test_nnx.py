@@ -137,11 +137,7 @@ def test_metadata_reaches_the_variables():
         rngs=nnx.Rngs(0),
     )
     variables: Any = (layer.alpha, layer.scale, layer.bias)
-    assert [v.get_metadata("tag") for v in variables] == [
-        "a",
-        "s",
-        "b",
-    ]
+    assert [v.get_metadata("tag") for v in variables] == ["a", "s", "b"]
 
 
 def test_ghost_batches_update_the_running_statistics_by_their_average():

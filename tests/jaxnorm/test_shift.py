@@ -8,20 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax.test_util import check_grads
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 
-from jaxnorm.shift import (
-    _emd_1d,
-    emd,
-    emd_1d,
-    emd_sliced,
-    mean_projection,
-    transport_plan,
-)
+from jaxnorm.shift import _emd_1d, emd, emd_1d, emd_sliced, mean_projection, transport_plan
 from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 

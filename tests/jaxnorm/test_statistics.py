@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from jax.test_util import check_grads
 
 import jaxnorm
@@ -92,11 +91,7 @@ def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
     lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if places == "slice" else 4
     rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)
     keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
-    masks = {
-        None: np.ones(shape[:-1], bool),
-        "all": np.ones(shape[:-1], bool),
-        "nine tenths": keep,
-    }
+    masks = {None: np.ones(shape[:-1], bool), "all": np.ones(shape[:-1], bool), "nine tenths": keep}
     for mean in (0.0, 1e4):
         for size in (1e2, 1e4, 1e6):
             x = outlying(shape, mean, size, places, dtype)

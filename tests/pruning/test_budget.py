@@ -373,9 +373,7 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
     at = cost_at(apply, params, groups, x)
     budget = getattr(pruning.cost(apply, params, x), quantity) // 2
     keep = select_within(
-        by_number(params, groups),
-        budget=budget,
-        cost=lambda widths: getattr(at(widths), quantity),
+        by_number(params, groups), budget=budget, cost=lambda widths: getattr(at(widths), quantity)
     )
     small = remove_channels(params, groups, keep)
     assert 0.7 * budget < getattr(pruning.cost(apply, small, x), quantity) <= budget

@@ -371,10 +371,7 @@ READERS = {
     "product": (lambda p, h, x: h @ (p["w"] * p["v"]), {"w", "v"}),
     "adapter": (lambda p, h, x: h @ (p["w"] + p["low"] @ p["up"]), {"w", "low"}),
     "sum with a quotient": (lambda p, h, x: h @ (p["w"] / p["s"][:, None] + p["v"]), {"w", "v"}),
-    "mask of data": (
-        lambda p, h, x: h @ jnp.where(x.sum() > 0, p["w"], p["v"]),
-        {"w", "v"},
-    ),
+    "mask of data": (lambda p, h, x: h @ jnp.where(x.sum() > 0, p["w"], p["v"]), {"w", "v"}),
     "branch of data": (
         lambda p, h, x: h @ jax.lax.cond(x.sum() > 0, lambda: p["w"], lambda: p["v"]),
         {"w", "v"},

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from jax.test_util import check_grads
 
 import pruning
@@ -20,12 +19,7 @@ CRITERIA = {name: jitted(criterion) for name, criterion in pruning.CRITERIA.item
 l1_norm, l2_norm, fermat, gm = (CRITERIA[name] for name in ("l1", "l2", "fermat", "gm"))
 geometric_median, optimality_gap, repr_score, scores = map(
     jitted,
-    (
-        pruning.geometric_median,
-        criteria.optimality_gap,
-        criteria.repr_score,
-        criteria.scores,
-    ),
+    (pruning.geometric_median, criteria.optimality_gap, criteria.repr_score, criteria.scores),
 )
 jacobian = jax.jit(jax.jacobian(geometric_median))
 slow = partial(pytest.param, marks=pytest.mark.slow)

@@ -50,9 +50,7 @@ def test_wanda_of_a_convolution_and_a_product():
 
     def maps(params, x):
         convolve = partial(
-            jax.lax.conv_general_dilated,
-            padding="SAME",
-            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            jax.lax.conv_general_dilated, padding="SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
         first = jax.nn.relu(convolve(x, params["a"], (1, 1)))
         return first, jax.nn.relu(convolve(first, params["b"], (2, 2))).mean((1, 2))

@@ -537,18 +537,8 @@ CHAINS = {
         lambda p: p["t"] / p["s"],
     ),
     "a sum of two shifts": (lambda y, p: jnp.tanh((y + (p["m"] + p["b"])) * p["s"]), "", "", None),
-    "a shift times a scale": (
-        lambda y, p: jnp.tanh((y + p["m"] * p["b"]) * p["s"]),
-        "",
-        "",
-        None,
-    ),
-    "read before a scale": (
-        lambda y, p: jnp.tanh(y + p["m"]) + jnp.tanh(y * p["s"]),
-        "",
-        "",
-        None,
-    ),
+    "a shift times a scale": (lambda y, p: jnp.tanh((y + p["m"] * p["b"]) * p["s"]), "", "", None),
+    "read before a scale": (lambda y, p: jnp.tanh(y + p["m"]) + jnp.tanh(y * p["s"]), "", "", None),
     "read between scales": (
         lambda y, p: jnp.tanh(y * p["s"]) + jnp.tanh(y * p["s"] * p["t"]),
         "",

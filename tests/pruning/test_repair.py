@@ -564,10 +564,7 @@ def test_constants_are_folded_into_a_bias_by_its_sign(kernel, bias):
     np.testing.assert_allclose(found["d"], params["d"] + plus * constant, rtol=1e-10)
 
 
-TERMS = {
-    "sum": lambda p: p["w"] + p["v"],
-    "adapter": lambda p: p["w"] + p["low"] @ p["up"],
-}
+TERMS = {"sum": lambda p: p["w"] + p["v"], "adapter": lambda p: p["w"] + p["low"] @ p["up"]}
 
 
 @pytest.mark.parametrize("name", TERMS)

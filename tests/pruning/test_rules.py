@@ -471,11 +471,7 @@ KEPT: dict[str, tuple[Case, str]] = {
         "dot_general",
     ),
     "stacked on what is not zero": (
-        whole(
-            lambda h: self_product(jnp.stack([h, jnp.cos(h)], 1).sum(1)),
-            sizes=(),
-            out=6,
-        ),
+        whole(lambda h: self_product(jnp.stack([h, jnp.cos(h)], 1).sum(1)), sizes=(), out=6),
         "dot_general",
     ),
     "a reshape of nothing": (

@@ -61,9 +61,7 @@ def test_overlap_by_chance_is_hypergeometric(n, ratio):
     m = round(ratio * n - 0.4)
     hypergeom = scipy.stats.hypergeom(n, m, m)
     np.testing.assert_allclose(
-        chance_overlap(n, ratio=ratio),
-        [hypergeom.mean() / m, hypergeom.var() / m**2],
-        rtol=1e-12,
+        chance_overlap(n, ratio=ratio), [hypergeom.mean() / m, hypergeom.var() / m**2], rtol=1e-12
     )
 
 

@@ -11,8 +11,7 @@ import pytest
 from pruning import coupled_channels, mask_channels, prune, remove_channels
 from pruning.channels import check_program, resized
 from tests.support.architectures.streams import STREAMS
-from tests.support.random_blocks.constants import CONSTANTS as TABLES
-from tests.support.random_blocks.constants import TAKEN
+from tests.support.random_blocks.constants import CONSTANTS as TABLES, TAKEN
 from tests.support.random_networks import WRONG, outcome, random_transformer
 from tests.support.reasons import pinning
 from tools.architecture_table import PAGE, compiled, cut

@@ -27,9 +27,7 @@ import pruning
 from experiments import cli
 from experiments.benchmarks.host_functions import HOST_ONLY
 from experiments.cli import InputError
-from experiments.compiled import compile_only
-from experiments.compiled import layers as compiled_layers
-from experiments.compiled import tables as compiled_tables
+from experiments.compiled import compile_only, layers as compiled_layers, tables as compiled_tables
 from experiments.compiled.compile_only import compile_only_devices
 from experiments.compiled.functions import cases
 from experiments.compiled.layers import LAYERS, Limits, floor, judge, training

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from experiments.benchmarks import pruning as bench
-from experiments.benchmarks import training
+from experiments.benchmarks import pruning as bench, training
 from experiments.recipes import replace
 from jaxnorm import models
 from tests.support import numpy_torch

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from experiments.training import chunks
-from experiments.training import trainer as trainers
+from experiments.training import chunks, trainer as trainers
 from experiments.training.run_folder import read_lines
 from tests.support.small_runs import View, train_one
 

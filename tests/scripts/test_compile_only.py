@@ -18,8 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 import train
 from experiments import cli
 from experiments.cli import InputError
-from experiments.compiled import compile_only
-from experiments.compiled import step as compiled_step
+from experiments.compiled import compile_only, step as compiled_step
 from experiments.data import stand_ins
 from experiments.data.datasets import Images
 from experiments.recipes import PRESETS, Recipe, replace

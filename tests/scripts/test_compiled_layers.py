@@ -16,9 +16,11 @@ from flax import nnx
 from jax.sharding import PartitionSpec, SingleDeviceSharding
 
 import jaxnorm
-from experiments.compiled import block as compiled_block
-from experiments.compiled import layers as compiled_layers
-from experiments.compiled import normalizers as compiled_normalizers
+from experiments.compiled import (
+    block as compiled_block,
+    layers as compiled_layers,
+    normalizers as compiled_normalizers,
+)
 from experiments.compiled.compile_only import Measured
 from experiments.compiled.layers import LAYERS, layer_rows, limits
 from experiments.compiled.traffic import Collective

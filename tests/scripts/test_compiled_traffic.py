@@ -388,11 +388,7 @@ def test_bytes_wherever_they_lie_include_vector_memory_and_padding():
 
 def test_arrays_have_their_dimensions_and_tokens_are_none():
     found = arrays("(f32[]{}, bf16[<=8,3]{1,0:T(8,128)}, token[], pred[0])")
-    assert found == [
-        ("f32", [], "{}"),
-        ("bf16", [8, 3], "{1,0:T(8,128)}"),
-        ("pred", [0], ""),
-    ]
+    assert found == [("f32", [], "{}"), ("bf16", [8, 3], "{1,0:T(8,128)}"), ("pred", [0], "")]
 
 
 @pytest.mark.parametrize(

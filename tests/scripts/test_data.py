@@ -101,8 +101,7 @@ def test_counts_that_disagree_with_the_records_are_refused(count, tmp_path):
             split["shardLengths"] = [str(count)]
     path.write_text(json.dumps(info))
     with pytest.raises(
-        InputError,
-        match=rf"-train.* must hold the {count} records that .* lists; it holds 40",
+        InputError, match=rf"-train.* must hold the {count} records that .* lists; it holds 40"
     ):
         datasets.load("digits", folder)
 

@@ -24,11 +24,7 @@ from tests.support.made_imagenet import CLASSES, make, pictures
 
 CROP, SCALES = 32, (36, 48)
 RECIPE = replace(
-    PRESETS["imagenet-resnet34"][1],
-    crop=CROP,
-    scales=SCALES,
-    test_scales=(32, 48),
-    batch_size=8,
+    PRESETS["imagenet-resnet34"][1], crop=CROP, scales=SCALES, test_scales=(32, 48), batch_size=8
 )
 
 

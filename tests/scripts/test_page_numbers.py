@@ -7,12 +7,16 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.measures.networks import OverSeeds
-from experiments.measures.networks import mean as over_seeds
+from experiments.measures.networks import OverSeeds, mean as over_seeds
 from experiments.measures.repair import Mean, mean_of
-from experiments.pages import page, plots, sentences, train
-from experiments.pages import repair as repair_page
-from experiments.pages import shift as shift_page
+from experiments.pages import (
+    page,
+    plots,
+    repair as repair_page,
+    sentences,
+    shift as shift_page,
+    train,
+)
 from experiments.pages.plots import SERIES, Series
 from tests.support.drawn_panels import record_panels
 

@@ -10,14 +10,17 @@ from matplotlib.figure import Figure
 from experiments.measures.analysis import PAIRS, TESTS
 from experiments.measures.filter_tests import SIZES
 from experiments.measures.networks import mean as over_seeds
-from experiments.pages import atlas as atlas_page
-from experiments.pages import filter_models as models_page
-from experiments.pages import filter_settings as settings_page
-from experiments.pages import geometry as geometry_page
-from experiments.pages import geometry_plots, page
-from experiments.pages import language as language_page
-from experiments.pages import reproduce_criteria as criteria_page
-from experiments.pages import reproduce_training as training_page
+from experiments.pages import (
+    atlas as atlas_page,
+    filter_models as models_page,
+    filter_settings as settings_page,
+    geometry as geometry_page,
+    geometry_plots,
+    language as language_page,
+    page,
+    reproduce_criteria as criteria_page,
+    reproduce_training as training_page,
+)
 from tests.support.drawn_panels import record_panels
 
 NBSP = "\N{NO-BREAK SPACE}"

@@ -8,11 +8,13 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.measures import analysis, pruned
-from experiments.pages import analysis as analysis_page
-from experiments.pages import compiled as compiled_page
-from experiments.pages import plots
-from experiments.pages import prune as prune_page
-from experiments.pages import reproduce_criteria as criteria_page
+from experiments.pages import (
+    analysis as analysis_page,
+    compiled as compiled_page,
+    plots,
+    prune as prune_page,
+    reproduce_criteria as criteria_page,
+)
 from tests.support.drawn_panels import record_panels
 from tests.support.made_up_results import PRUNED, made_up_accuracies, pruned_networks
 

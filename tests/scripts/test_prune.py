@@ -23,8 +23,7 @@ from experiments.pages import prune as prune_page
 from experiments.recipes import PRESETS, Recipe, replace, residual_recipe
 from experiments.training import run_folder, weight_files
 from prune import Options
-from tests.support.made_up_results import PRUNED as VALUES
-from tests.support.made_up_results import pruned_networks
+from tests.support.made_up_results import PRUNED as VALUES, pruned_networks
 from tests.support.other_values import with_one_other_value
 from tests.support.recorded import assert_as_recorded, condense
 from tests.support.small_runs import random_images

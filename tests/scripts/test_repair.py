@@ -56,10 +56,7 @@ def test_of_one_draw_the_tests_are_scipy_s():
     ttest: Any = scipy.stats.ttest_1samp
     # At the margin, the one-sided test of the pair with the largest difference has p = 5 %.
     p = [
-        max(
-            ttest(d, limit, alternative="less")[1],
-            ttest(d, -limit, alternative="greater")[1],
-        )
+        max(ttest(d, limit, alternative="less")[1], ttest(d, -limit, alternative="greater")[1])
         for a in values[:, 0]
         for b in values[:, 0]
         if (d := a - b).any()

@@ -10,8 +10,13 @@ import numpy as np
 import pytest
 
 from experiments import files
-from experiments.pages import reproduce as reproduce_page
-from experiments.pages import reproduce_claims, reproduce_criteria, reproduce_training, sentences
+from experiments.pages import (
+    reproduce as reproduce_page,
+    reproduce_claims,
+    reproduce_criteria,
+    reproduce_training,
+    sentences,
+)
 from experiments.pages.page import write
 from experiments.pages.papers import papers
 from experiments.pages.series import MOMENTS, NORMALIZATIONS, criterion_series

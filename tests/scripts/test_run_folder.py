@@ -20,13 +20,7 @@ from experiments.pages import page
 from experiments.recipes import replace
 from experiments.training import checkpoints, checks, finite, loop, processes, run_folder
 from jaxnorm import internal
-from tests.support.small_runs import (
-    SMALL,
-    View,
-    compiled,
-    train_one,
-    without_times,
-)
+from tests.support.small_runs import SMALL, View, compiled, train_one, without_times
 
 pytestmark = pytest.mark.usefixtures("users_jax")
 

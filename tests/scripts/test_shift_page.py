@@ -11,8 +11,7 @@ from scipy import stats
 
 from experiments.pages import shift as shift_page
 from experiments.pages.series import NORMALIZATIONS
-from tests.support.made_up_results import SHIFT_EPOCHS as EPOCHS
-from tests.support.made_up_results import made_up_shift
+from tests.support.made_up_results import SHIFT_EPOCHS as EPOCHS, made_up_shift
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +71,7 @@ def test_movements_are_compared_by_paired_tests_that_count_each_other(results):
             norm: [
                 np.mean(run["movement"]["whole set"][record["moment"]][EPOCHS // 4 :])
                 for run in runs_of(
-                    results,
-                    normalization=norm,
-                    order=record["order"],
-                    schedule=record["schedule"],
+                    results, normalization=norm, order=record["order"], schedule=record["schedule"]
                 )
             ]
             for norm in NORMALIZATIONS

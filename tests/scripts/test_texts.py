@@ -10,21 +10,18 @@ import pytest
 
 import train
 from experiments import cli, files, texts
-from experiments.pages import analysis as analysis_page
-from experiments.pages import compiled as compiled_page
-from experiments.pages import geometry as geometry_page
-from experiments.pages import prune as prune_page
-from experiments.pages import reproduce as reproduce_page
-from experiments.pages import shift as shift_page
-from experiments.pages import theorems as theorem_page
-from experiments.pages import train as train_page
-from experiments.progress import print_above, progress_bar
-from tests.support.made_up_results import (
-    made_up,
-    made_up_shift,
-    made_up_theorems,
-    pruned_networks,
+from experiments.pages import (
+    analysis as analysis_page,
+    compiled as compiled_page,
+    geometry as geometry_page,
+    prune as prune_page,
+    reproduce as reproduce_page,
+    shift as shift_page,
+    theorems as theorem_page,
+    train as train_page,
 )
+from experiments.progress import print_above, progress_bar
+from tests.support.made_up_results import made_up, made_up_shift, made_up_theorems, pruned_networks
 
 SCRIPTS = Path(train.__file__).parent
 HOSTILE = "[bold]x[/red]:smile: a\x1b]0;owned\x07 b\u202egnp\u2028 <script>c</script> $\\frac{"

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from claims import ALL
-from experiments.pages import errata, figures, theorem_plots, theorem_words
-from experiments.pages import theorems as theorem_page
+from experiments.pages import (
+    errata,
+    figures,
+    theorem_plots,
+    theorem_words,
+    theorems as theorem_page,
+)
 from experiments.pages.papers import ROOT, papers
 from experiments.pages.sentences import duration
 from experiments.pages.theorem_cards import anchor

@@ -31,6 +31,7 @@ from experiments.data.datasets import Images
 from experiments.recipes import PRESETS, Recipe, replace
 from experiments.training import (
     checkpoints,
+    events as event_log,
     introduction,
     loop,
     networks,
@@ -39,7 +40,6 @@ from experiments.training import (
     run_folder,
     trainer,
 )
-from experiments.training import events as event_log
 from experiments.training.optimizers import learning_rate, make_optimizer
 from experiments.training.step import rematerialize
 from jaxnorm import models
@@ -321,8 +321,7 @@ DEEP = [
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n not in DEEP else pytest.param(n, marks=pytest.mark.slow) for n in PRESETS],
+    "name", [n if n not in DEEP else pytest.param(n, marks=pytest.mark.slow) for n in PRESETS]
 )
 def test_presets_are_networks_of_their_images(name):
     _, recipe = PRESETS[name]
@@ -604,14 +603,7 @@ def test_numbers_of_seeds_are_summarized():
 
 def command_line(out, *options):
     script = Path(train.__file__)
-    return [
-        sys.executable,
-        str(script),
-        "digits-mlp",
-        "--out",
-        str(out),
-        *options,
-    ]
+    return [sys.executable, str(script), "digits-mlp", "--out", str(out), *options]
 
 
 @pytest.mark.slow

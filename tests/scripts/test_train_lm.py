@@ -17,10 +17,10 @@ from experiments.language import (
     export,
     python_text,
     removal,
+    tokens as tokens_of,
     training,
     training_run,
 )
-from experiments.language import tokens as tokens_of
 from experiments.language.architecture import parse
 from tests.support import language_models, smaller_language_models
 

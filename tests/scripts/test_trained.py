@@ -20,8 +20,7 @@ from experiments import recipes
 from experiments.cli import InputError
 from experiments.data import datasets
 from experiments.recipes import PRESETS, residual_recipe
-from experiments.training import introduction, loop, run_folder, trained
-from experiments.training import run as training_run
+from experiments.training import introduction, loop, run as training_run, run_folder, trained
 from experiments.training.checkpoints import Checkpoints
 from experiments.training.loop import Extras
 from experiments.training.optimizers import make_optimizer

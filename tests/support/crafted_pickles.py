@@ -11,16 +11,7 @@ import numpy as np
 
 from pruning.weights._interpreter import Function
 from pruning.weights._pytorch import NAMES
-from tests.support.torch_files import (
-    WEIGHT,
-    Call,
-    Name,
-    Storage,
-    in_a_row,
-    pickled,
-    tensor,
-    zipped,
-)
+from tests.support.torch_files import WEIGHT, Call, Name, Storage, in_a_row, pickled, tensor, zipped
 
 START, STOP = b"\x80\x02", b"."
 N = 40  # the number of doublings

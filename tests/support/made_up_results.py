@@ -8,13 +8,11 @@ import numpy as np
 import pruning
 from claims import ALL
 from experiments import files
-from experiments.measures import claims as claim_measures
-from experiments.measures import pruned
+from experiments.measures import claims as claim_measures, pruned
 from experiments.measures.networks import OverSeeds
 from experiments.measures.pruned import STAGES
 from experiments.measures.shift import FREE
-from experiments.pages import shift as shift_page
-from experiments.pages import theorem_plots
+from experiments.pages import shift as shift_page, theorem_plots
 from experiments.pages.series import MOMENTS, NORMALIZATIONS
 from geometry import claims
 

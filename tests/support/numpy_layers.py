@@ -205,12 +205,7 @@ def _moments(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
 
 
 def normalized(
-    name: str,
-    x: np.ndarray,
-    keep: np.ndarray,
-    mean: np.ndarray,
-    var: np.ndarray,
-    o: dict[str, Any],
+    name: str, x: np.ndarray, keep: np.ndarray, mean: np.ndarray, var: np.ndarray, o: dict[str, Any]
 ) -> np.ndarray:
     """The normalized elements of one group, before scale and bias."""
     eps = o["epsilon"]

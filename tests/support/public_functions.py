@@ -102,10 +102,7 @@ NUMERICAL = {
     pruning.gaussian.normal_kendall: ((np.float64(0.3),), {}),
     pruning.gaussian.normal_overlap: ((np.float64(0.3),), {"ratio": 0.4}),
     pruning.gaussian.normal_spearman: ((np.float64(0.3), np.float64(9.0)), {}),
-    pruning.gaussian.scaled_l1_l2_correlation: (
-        (np.float64(9.0),),
-        {"shape": 1.5, "spread": 0.2},
-    ),
+    pruning.gaussian.scaled_l1_l2_correlation: ((np.float64(9.0),), {"shape": 1.5, "spread": 0.2}),
     pruning.gaussian.expected_distance: ((np.float64(3.0), np.float64(2.0), np.float64(9.0)), {}),
     geometry.gram: ((X,), {}),
     geometry.angles: ((X,), {}),

@@ -65,12 +65,7 @@ def test_a_result_names_a_command_of_the_repository(result, tmp_path):
     assert count(result.content) >= 10
 
 
-@pytest.mark.parametrize(
-    ("name", "recipe"),
-    [
-        ("report", residual_recipe("digits", 20, 15, 64)),
-    ],
-)
+@pytest.mark.parametrize(("name", "recipe"), [("report", residual_recipe("digits", 20, 15, 64))])
 def test_numbers_were_made_by_the_recipe_that_the_script_has_now(name, recipe):
     content = json.loads((results.FOLDER / name / "results.json").read_text(encoding="utf-8"))
     recorded, now = content["settings"], json.loads(json.dumps(asdict(recipe)))

@@ -110,10 +110,7 @@ class Products:
     """Products of sizes of axes, as functions of the widths of groups."""
 
     def __init__(
-        self,
-        channels: TracedChannels,
-        groups: Sequence[ChannelGroup],
-        products: Sequence[Product],
+        self, channels: TracedChannels, groups: Sequence[ChannelGroup], products: Sequence[Product]
     ):
         sets = channels.sets
         owner = np.full(sets.parents.size, len(groups))

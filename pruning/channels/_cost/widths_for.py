@@ -149,11 +149,7 @@ def widths_for(
 
 
 def _compiled(
-    apply: Apply,
-    params: Tree,
-    group: ChannelGroup,
-    inputs: Sequence[Tree],
-    width: int,
+    apply: Apply, params: Tree, group: ChannelGroup, inputs: Sequence[Tree], width: int
 ) -> Executable:
     check_widths([group], [width])
     keep = [np.arange(group.size) < width]

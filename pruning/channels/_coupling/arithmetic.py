@@ -110,10 +110,7 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 
 
 def _reduce_axes(
-    eqn: Equation,
-    sets: UnionFind,
-    values: Values,
-    summable: Callable[[ChannelIds], bool],
+    eqn: Equation, sets: UnionFind, values: Values, summable: Callable[[ChannelIds], bool]
 ) -> Results:
     results = []
     for value in values:

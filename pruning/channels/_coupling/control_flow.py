@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.extend.core import primitives as p
+from jax.extend.core import Primitive, primitives as p
 
 from jaxnorm.internal import is_traced
 from pruning.channels._coupling.channel_ids import (
@@ -213,9 +212,7 @@ def while_parts(eqn: Equation, values: Sequence[T]) -> tuple[list[T], list[T], l
 
 
 def _settle_carry(
-    sets: UnionFind,
-    start: Values,
-    body: Callable[[list[ChannelIds]], list[ChannelIds]],
+    sets: UnionFind, start: Values, body: Callable[[list[ChannelIds]], list[ChannelIds]]
 ) -> tuple[list[ChannelIds], list[ChannelIds]]:
     """The channel ids of a loop's carry at every step, and of the results of the loop's body.
 

@@ -179,12 +179,7 @@ def report_of(pinned: Pinned) -> FixedChannels:
 
 
 def channels_of(
-    apply: Apply,
-    params: Tree,
-    inputs: Sequence[Tree],
-    *,
-    states: int = 0,
-    pin_outputs: bool = True,
+    apply: Apply, params: Tree, inputs: Sequence[Tree], *, states: int = 0, pin_outputs: bool = True
 ) -> TracedChannels:
     """The traced program of a model, after channel ids are united and pinned.
 

@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Primitive
-from jax.extend.core import primitives as p
+from jax.extend.core import Primitive, primitives as p
 
 from jaxnorm.internal import is_traced
 from pruning.channels._coupling import arithmetic, moves
@@ -173,8 +172,7 @@ RULES: dict[Primitive | str, Rule] = {
     # elementwise primitives whose result may be nonzero at zero operands
     **dict.fromkeys((p.exp_p, p.exp2_p, p.logistic_p, p.cosh_p), elementwise(nonzero="always")),
     **dict.fromkeys(
-        (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"),
-        elementwise(singular=(0,)),
+        (p.acosh_p, p.digamma_p, p.lgamma_p, p.log_p, "log2"), elementwise(singular=(0,))
     ),
     **dict.fromkeys(
         (

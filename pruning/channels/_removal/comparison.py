@@ -40,11 +40,7 @@ CURE = "run it by pruning.channels.resized, which prune does with resize=True"
 
 
 def check_program(
-    apply: Apply,
-    params: Tree,
-    groups: Sequence[ChannelGroup],
-    keep: Keep,
-    *inputs: Tree,
+    apply: Apply, params: Tree, groups: Sequence[ChannelGroup], keep: Keep, *inputs: Tree
 ) -> None:
     """Raise unless `apply` has the same program, except for shapes, as before pruning.
 

@@ -79,11 +79,7 @@ class Sized(NamedTuple):
 
 
 def resized(
-    apply: Apply,
-    groups: Sequence[ChannelGroup],
-    keep: Keep,
-    *,
-    states: Sequence[Tree] = (),
+    apply: Apply, groups: Sequence[ChannelGroup], keep: Keep, *, states: Sequence[Tree] = ()
 ) -> Apply:
     """Turn `apply` into a function of the smaller tree, which `remove_channels` returns.
 
@@ -261,12 +257,7 @@ class Resizing:
         return 0
 
     def call(
-        self,
-        eqn: Equation,
-        call: Call,
-        arrays: Sequence[Leaf],
-        operands: Values,
-        results: Values,
+        self, eqn: Equation, call: Call, arrays: Sequence[Leaf], operands: Values, results: Values
     ) -> list[Leaf]:
         """The results of a call with its `jax.checkpoint` or its custom derivative rule."""
 
@@ -284,11 +275,7 @@ class Resizing:
         return function(*arrays)
 
     def tangents(
-        self,
-        eqn: Equation,
-        ids: Values,
-        primals: Sequence[Leaf],
-        tangents: Sequence[Leaf],
+        self, eqn: Equation, ids: Values, primals: Sequence[Leaf], tangents: Sequence[Leaf]
     ) -> tuple[list[Leaf], list[Leaf]]:
         """The `jax.custom_jvp` rule of a call, evaluated on smaller arrays."""
         pairs = [(t, i) for x, t, i in zip(primals, tangents, ids, strict=True) if is_floating(x)]

@@ -24,11 +24,7 @@ from pruning.channels._program.calls import (
     program_of,
     shape_of,
 )
-from pruning.channels._program.interpret import (
-    interpret,
-    is_literal,
-    trace_apply,
-)
+from pruning.channels._program.interpret import interpret, is_literal, trace_apply
 from pruning.channels._removal.removal import along_axis
 from pruning.channels._repair.chains import (
     Chain,

@@ -42,11 +42,7 @@ class Value(NamedTuple):
 
 
 def fold_constants(
-    apply: Apply,
-    params: Tree,
-    groups: Sequence[ChannelGroup],
-    keep: Keep,
-    *inputs: Tree,
+    apply: Apply, params: Tree, groups: Sequence[ChannelGroup], keep: Keep, *inputs: Tree
 ) -> Tree:
     """Add the constant outputs of removed channels to the biases of the next layers.
 

@@ -109,11 +109,7 @@ def least_squares(
 
 
 def rescale(
-    apply: Apply,
-    params: Tree,
-    groups: Sequence[ChannelGroup],
-    keep: Keep,
-    batches: Batches,
+    apply: Apply, params: Tree, groups: Sequence[ChannelGroup], keep: Keep, batches: Batches
 ) -> Tree:
     """Fit one scale for each output of the kernels that read removed channels.
 

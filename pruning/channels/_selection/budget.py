@@ -139,9 +139,7 @@ class Step(NamedTuple):
 
 
 def _path(
-    values: Sequence[Values],
-    narrower: Sequence[Sequence[int]],
-    price: CostOf,
+    values: Sequence[Values], narrower: Sequence[Sequence[int]], price: CostOf
 ) -> list[tuple[int, ...]]:
     """The widths of all groups after each step, from the widest network to the narrowest.
 
@@ -173,10 +171,7 @@ def _path(
 
 
 def _undo_steps(
-    path: Sequence[tuple[int, ...]],
-    values: Sequence[Values],
-    budget: int | float,
-    cost: CostOf,
+    path: Sequence[tuple[int, ...]], values: Sequence[Values], budget: int | float, cost: CostOf
 ) -> tuple[int, ...]:
     """The last widths of a path, after steps are undone as long as the budget allows.
 

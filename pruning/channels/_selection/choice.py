@@ -126,11 +126,7 @@ def mean_scores(
 
 
 def select_layerwise(
-    scores: Scores,
-    *,
-    ratio: int | float,
-    min_channels: int = 1,
-    round_to: int | Sequence[int] = 1,
+    scores: Scores, *, ratio: int | float, min_channels: int = 1, round_to: int | Sequence[int] = 1
 ) -> Masks:
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest of the n scores of a group are removed.
 

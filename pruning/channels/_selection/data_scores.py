@@ -64,11 +64,7 @@ def taylor_scores(
 
 
 def wanda_scores(
-    params: Tree,
-    groups: Sequence[ChannelGroup],
-    *,
-    apply: Apply,
-    inputs: Sequence[Tree],
+    params: Tree, groups: Sequence[ChannelGroup], *, apply: Apply, inputs: Sequence[Tree]
 ) -> list[Float[Array, " _"]]:
     """Score a channel by the weights that read it, times the norm of its values: Σ |w| ‖x‖₂.
 

@@ -16,11 +16,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 POINTS = 5  # number of samples on the circle
 CASES = 200
-THREE = (
-    (1.0, 0.0),
-    (0.6, 0.8),
-    (-0.3, 0.9),
-)  # the thinnest cells separate the first two samples
+THREE = ((1.0, 0.0), (0.6, 0.8), (-0.3, 0.9))  # the thinnest cells separate the first two samples
 TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # neurons that give the first two samples rank 2
 
 

@@ -13,14 +13,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.draws import generator, normal
-from geometry.claims import (
-    Claim,
-    Draws,
-    Remark,
-    Result,
-    Statistics,
-    Values,
-)
+from geometry.claims import Claim, Draws, Remark, Result, Statistics, Values
 from jaxnorm import rescale_rms, standardize
 
 claim = partial(Claim, "Batch Normalization Decomposed")

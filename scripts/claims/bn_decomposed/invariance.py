@@ -9,13 +9,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.draws import generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Statistics, Values
 from jaxnorm import recenter
 
 claim = partial(Claim, "Batch Normalization Decomposed")

@@ -9,13 +9,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.draws import generator, normal
-from geometry.claims import (
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Claim, Draws, Remark, Statistics, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 

@@ -10,14 +10,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.draws import normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 

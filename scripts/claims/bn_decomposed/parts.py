@@ -9,14 +9,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.draws import generator
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 from jaxnorm import recenter, rescale, rescale_rms, standardize
 
 claim = partial(Claim, "Batch Normalization Decomposed")

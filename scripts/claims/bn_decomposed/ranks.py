@@ -11,14 +11,7 @@ from jaxtyping import Array, Key
 import geometry
 from claims.bn_decomposed.cells import POINTS, circle
 from claims.draws import generator
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 from jaxnorm import recenter
 
 claim = partial(Claim, "Batch Normalization Decomposed")

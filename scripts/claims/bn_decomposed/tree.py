@@ -48,8 +48,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 LEMMA_7 = claim(
-    "Definitions 6, 8 and 9, Lemma 7",
-    "A child row has at most as many clusters as the parent row",
+    "Definitions 6, 8 and 9, Lemma 7", "A child row has at most as many clusters as the parent row"
 )
 
 
@@ -208,8 +207,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 STRUCTURE_OF_THE_TREE = claim(
-    "Structure theorem (ours)",
-    r"$\sum_{\text{rows}} (\text{clusters} - 2) = n - 2$ in every layer",
+    "Structure theorem (ours)", r"$\sum_{\text{rows}} (\text{clusters} - 2) = n - 2$ in every layer"
 )
 
 
@@ -233,8 +231,7 @@ def _clusters(rows: np.ndarray) -> np.ndarray:
 
 
 GRAM_OF_THE_TREE = claim(
-    "Gram matrix of the tree (ours)",
-    "The Gram matrix of $2^t$ rows follows from $O(n^2)$ numbers",
+    "Gram matrix of the tree (ours)", "The Gram matrix of $2^t$ rows follows from $O(n^2)$ numbers"
 )
 
 

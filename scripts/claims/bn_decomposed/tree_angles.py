@@ -17,10 +17,7 @@ from geometry.tree import EndBounds
 claim = partial(Claim, "Batch Normalization Decomposed")
 
 
-EQUATION_11 = claim(
-    "Equation 11",
-    r"$\operatorname{angle}(x, y) = \arccos(x \cdot y/\|x\|\|y\|)$",
-)
+EQUATION_11 = claim("Equation 11", r"$\operatorname{angle}(x, y) = \arccos(x \cdot y/\|x\|\|y\|)$")
 
 
 @EQUATION_11.equal("cosines agree", tolerance=1e-12)

@@ -14,15 +14,7 @@ from jaxtyping import Array, Key
 import pruning
 from claims.cwda._networks import SETTINGS, Layers, failing, of_networks, of_resnet20
 from claims.draws import normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Result,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Result, Statistics, Values
 
 claim = partial(Claim, "CWDA")
 

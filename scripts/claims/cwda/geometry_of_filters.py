@@ -8,24 +8,10 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import pruning
-from claims.cwda._draws import (
-    DIMS,
-    LAYER_DIMS,
-    LAYER_FILTERS,
-    LAYERS,
-    THREE_FILTERS,
-    norm_cv2,
-)
+from claims.cwda._draws import DIMS, LAYER_DIMS, LAYER_FILTERS, LAYERS, THREE_FILTERS, norm_cv2
 from claims.cwda._networks import failing, of_resnet20
 from claims.draws import exponent, generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 from geometry.filters import FilterGeometry, gaussian_filter_geometry, welch_bound
 from jaxnorm.internal import chi_mean
 

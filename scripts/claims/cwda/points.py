@@ -124,8 +124,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 DEFINITION_1 = claim(
-    "Definition 1, Equation 53",
-    r"The ultra dimension of $v_0 + W$ is $\dim W$ or $\dim W + 1$",
+    "Definition 1, Equation 53", r"The ultra dimension of $v_0 + W$ is $\dim W$ or $\dim W + 1$"
 )
 
 

@@ -26,8 +26,7 @@ def _stirling_error(x: np.ndarray) -> np.ndarray:
 
 
 PROPOSITION_4 = claim(
-    "Proposition 4, Equation 18",
-    r"$\Gamma(x + 1) \thicksim \sqrt{2\pi x}\,(x/e)^x$",
+    "Proposition 4, Equation 18", r"$\Gamma(x + 1) \thicksim \sqrt{2\pi x}\,(x/e)^x$"
 )
 
 

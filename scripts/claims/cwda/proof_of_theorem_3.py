@@ -10,14 +10,7 @@ import pruning
 from claims.cwda._draws import norm_cv2
 from claims.cwda.lemmas import LEMMA_3, C, K, mean_ratio
 from claims.draws import exponent, generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 
 claim = partial(Claim, "CWDA")
 

@@ -14,22 +14,9 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 import pruning
-from claims.cwda._networks import (
-    of_networks,
-    of_the_report,
-    pairs_in_the_report,
-    pairs_of,
-    spread,
-)
+from claims.cwda._networks import of_networks, of_the_report, pairs_in_the_report, pairs_of, spread
 from claims.draws import generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 
 claim = partial(Claim, "CWDA")
 

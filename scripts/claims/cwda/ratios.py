@@ -10,18 +10,9 @@ import scipy.stats
 from jaxtyping import Array, Key
 
 import pruning
-from claims.cwda._draws import (
-    LAYERS,
-)
+from claims.cwda._draws import LAYERS
 from claims.draws import exponent, generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 from jaxnorm.internal import chi_mean
 from pruning.gaussian import RatioVariances
 

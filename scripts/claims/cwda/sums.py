@@ -13,14 +13,7 @@ from jaxtyping import Array, Key
 import pruning
 from claims.cwda._draws import LAYER_DIMS, LAYER_FILTERS, LAYERS, layer_spearman, norm_cv2
 from claims.draws import exponent, generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 from jaxnorm.internal import chi_mean
 from pruning.gaussian import RatioVariances
 

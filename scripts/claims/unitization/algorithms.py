@@ -10,14 +10,7 @@ from jaxtyping import Array, Key
 from scipy.special import hyp1f1
 
 from claims.draws import generator, normal
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 from jaxnorm import (
     BatchStatistics,
     batch_norm,

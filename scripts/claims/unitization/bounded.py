@@ -81,8 +81,7 @@ def _ratios(bound: Callable, alphas: Sequence, x: np.ndarray, y: np.ndarray) -> 
     """The distance W of outputs of Eqs. 8 and 9 over `bound` of alpha and the inputs, minus 1."""
     return [
         excess(
-            distances_of_outputs(x, y, bounded(alpha)),
-            bounds_at(bound, jnp.asarray(alpha), x, y),
+            distances_of_outputs(x, y, bounded(alpha)), bounds_at(bound, jnp.asarray(alpha), x, y)
         )
         for alpha in alphas
     ]

@@ -12,15 +12,7 @@ from jaxtyping import Array, Key
 
 from claims.draws import generator, normal
 from claims.unitization._pairs import dual
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Result,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Result, Statistics, Values
 from jaxnorm import moments, shift, unitize
 
 claim = partial(Claim, "Unitization")

@@ -17,15 +17,7 @@ from claims.unitization._pairs import (
     opposite,
     pairs,
 )
-from geometry.claims import (
-    Cases,
-    Claim,
-    Draws,
-    Remark,
-    Result,
-    Statistics,
-    Values,
-)
+from geometry.claims import Cases, Claim, Draws, Remark, Result, Statistics, Values
 from jaxnorm import shift, unitize, unitize_bounded, unitized_batch_norm
 from jaxnorm.internal import chi_mean
 

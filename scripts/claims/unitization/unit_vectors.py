@@ -8,13 +8,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from claims.draws import generator
-from claims.unitization._pairs import (
-    distances,
-    distances_of_outputs,
-    dual,
-    opposite,
-    pairs,
-)
+from claims.unitization._pairs import distances, distances_of_outputs, dual, opposite, pairs
 from geometry.claims import Claim, Remark, Values
 from jaxnorm import shift, unit_vector
 
@@ -36,8 +30,7 @@ def unit_vectors(key: Key[Array, ""]) -> Values:
 
 
 EQUATION_6 = claim(
-    "Equation 6",
-    r"Unitization maps $x$ to $g(x) = x/\|x\|$, and $g(0)$ is a fixed unit vector",
+    "Equation 6", r"Unitization maps $x$ to $g(x) = x/\|x\|$, and $g(0)$ is a fixed unit vector"
 )
 EQUATION_6.equal("as printed, scale free, finite gradient at 0", tolerance=1e-12)(unit_vectors)
 

@@ -193,8 +193,7 @@ def worst_distance(d: int) -> float:
 
 
 @LOW_DIMENSIONS.at_most(
-    "in units of √d, 10 minus the worst W at d = 512 over that at d = 2",
-    form="rejected",
+    "in units of √d, 10 minus the worst W at d = 512 over that at d = 2", form="rejected"
 )
 def _() -> Values:
     return 10 - (worst_distance(512) / 512**0.5) / (worst_distance(2) / 2**0.5)

@@ -288,10 +288,7 @@ def cells() -> list[Case]:
 
 
 def estimates() -> list[Case]:
-    draws = {
-        geometry.monte_carlo: max_of_100,
-        geometry.sampling.monte_carlo_moments: max_of_100,
-    }
+    draws = {geometry.monte_carlo: max_of_100, geometry.sampling.monte_carlo_moments: max_of_100}
     programs = {f: partial(f, draw, samples=1_000_000) for f, draw in draws.items()}
     return [Case(f, run, (random_key(),), "samples 1000000") for f, run in programs.items()]
 

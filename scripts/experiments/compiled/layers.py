@@ -23,13 +23,7 @@ from jaxtyping import Array
 import jaxnorm
 from experiments.compiled.compile_only import Measured, measure, place
 
-SHAPES = (
-    (256, 112, 112, 64),
-    (256, 56, 56, 256),
-    (256, 14, 14, 1024),
-    (8192, 4096),
-    (256, 1024),
-)
+SHAPES = ((256, 112, 112, 64), (256, 56, 56, 256), (256, 14, 14, 1024), (8192, 4096), (256, 1024))
 DTYPES = ("bfloat16", "float32")
 MOMENTUM = 0.99
 

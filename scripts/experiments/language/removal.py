@@ -16,12 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from experiments.cli import InputError
-from experiments.language.architecture import (
-    EXPERTS,
-    Architecture,
-    layer_kinds,
-    perceptron_width,
-)
+from experiments.language.architecture import EXPERTS, Architecture, layer_kinds, perceptron_width
 from experiments.language.naming import Sources
 
 EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"

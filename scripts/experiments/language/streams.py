@@ -138,12 +138,7 @@ def perplexity(model: Architecture, ends: Ends, x: Stream, tokens: Tokens) -> Pe
 
 
 def cross_entropy(
-    model: Architecture,
-    norm: Array,
-    bias: Array | None,
-    head: Array,
-    x: Array,
-    following: Array,
+    model: Architecture, norm: Array, bias: Array | None, head: Array, x: Array, following: Array
 ) -> Float[Array, ""]:
     """The mean cross entropy over the tokens of one sequence."""
     found = decoder.logits(model, norm, head.astype(jnp.float32), x, bias)

@@ -69,10 +69,7 @@ def networks(function: Callable) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     ends = [_network(function, rng) for _ in range(DRAWS)]
     return {
-        key: {
-            "mean": float(np.mean(values)),
-            "stderr": float(np.std(values, ddof=1) / DRAWS**0.5),
-        }
+        key: {"mean": float(np.mean(values)), "stderr": float(np.std(values, ddof=1) / DRAWS**0.5)}
         for key, values in zip(("norm_ratio", "angle", "spread"), np.transpose(ends), strict=True)
     }
 

@@ -353,10 +353,7 @@ def _measured(
 
 
 def certificate(
-    normalizer: str,
-    shape: tuple[int, ...],
-    before: Mapping[str, Array],
-    after: Mapping[str, Array],
+    normalizer: str, shape: tuple[int, ...], before: Mapping[str, Array], after: Mapping[str, Array]
 ) -> float | None:
     """The bound M + M′ + ‖β − β′‖ from parameters alone; None for layers without a bound.
 

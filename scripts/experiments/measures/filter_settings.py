@@ -14,15 +14,7 @@ import optax
 from jax.nn import initializers
 from jaxtyping import Array, Float, Key
 
-from experiments.measures.filter_training import (
-    RATE,
-    Averaged,
-    Batch,
-    Setting,
-    drops,
-    l2,
-    momentum,
-)
+from experiments.measures.filter_training import RATE, Averaged, Batch, Setting, drops, l2, momentum
 
 SQUARE, MIXED = 3, 4  # sides of the squares of Cutout and of CutMix, in pixels
 

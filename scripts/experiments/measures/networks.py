@@ -122,9 +122,7 @@ def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]
 
 
 def criteria(
-    states: dict[str, list[State]],
-    programs: dict[str, Program],
-    on_network: Callable[[], None],
+    states: dict[str, list[State]], programs: dict[str, Program], on_network: Callable[[], None]
 ) -> dict[str, Any]:
     """The similarity of criteria on every convolution's filters, and accuracies after masking."""
     kernels = conv_kernels(states["batch_norm"][0].params)

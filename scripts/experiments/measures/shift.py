@@ -256,11 +256,7 @@ def train(program: Program, images: Images, exact: int, seed: int) -> Iterator[d
         state = chunk.state
         (fractions,) = trainer.evaluate(state)
         key = jax.random.fold_in(jax.random.key(seed), chunk.step)
-        yield {
-            "loss": float(state.loss) / trainer.steps,
-            **fractions,
-            **follow.update(state, key),
-        }
+        yield {"loss": float(state.loss) / trainer.steps, **fractions, **follow.update(state, key)}
 
 
 class Follower:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from experiments.measures import analysis
-from experiments.pages import analysis_figures as figures
-from experiments.pages import page
+from experiments.pages import analysis_figures as figures, page
 from experiments.pages.page import cards, details, paragraphs, provenance, table
 from experiments.pages.papers import criteria_defined, reference
 from experiments.pages.series import CRITERIA, pair_label

@@ -13,6 +13,7 @@ from experiments.pages import (
     activation_states,
     analysis,
     atlas,
+    compiled as compiled_page,
     filter_models,
     filter_settings,
     geometry,
@@ -23,7 +24,6 @@ from experiments.pages import (
     theorems,
     train,
 )
-from experiments.pages import compiled as compiled_page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
 # The function that draws a results.json, by its folder; a folder with several results has one

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from experiments.pages import geometry_plots as figures
-from experiments.pages import page
+from experiments.pages import geometry_plots as figures, page
 from experiments.pages.geometry_plots import FIRST_LAYERS, ODD, OTHERS, PARTS, SAME, STARTS
 from experiments.pages.page import details, figure, paragraphs, provenance, table
 from experiments.pages.papers import reference

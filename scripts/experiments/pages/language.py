@@ -6,11 +6,7 @@ from experiments.pages import page
 from experiments.pages.page import cards, paragraphs, provenance, table
 from experiments.pages.sentences import duration
 
-STAGES = {
-    "whole": "whole",
-    "cut": "cut, as it is",
-    "repaired": "cut and solved by least squares",
-}
+STAGES = {"whole": "whole", "cut": "cut, as it is", "repaired": "cut and solved by least squares"}
 
 
 def render(results: dict[str, Any]) -> str:

@@ -21,12 +21,7 @@ STREAMED, GROUPED = {"crop", "scales", "test_scales"}, {"norm_groups", "norm_cha
 
 
 def render(
-    *,
-    title: str,
-    kicker: str,
-    heading: str,
-    summary: str,
-    sections: Sequence[tuple[str, str, str]],
+    *, title: str, kicker: str, heading: str, summary: str, sections: Sequence[tuple[str, str, str]]
 ) -> str:
     """The HTML of the whole page.
 

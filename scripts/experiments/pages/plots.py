@@ -69,12 +69,7 @@ class Series(NamedTuple):
 
 
 def draw(
-    paint: Paint,
-    *,
-    name: str,
-    title: str,
-    xlabel: str,
-    size: tuple[float, float] = PANEL,
+    paint: Paint, *, name: str, title: str, xlabel: str, size: tuple[float, float] = PANEL
 ) -> str:
     """The panel that the function `paint` fills, as an `svg` element for a page.
 

@@ -104,11 +104,7 @@ def _summary(results: dict) -> str:
     items = [
         ("Trained", f"{_points(accuracy['trained']['mean'], 1)} %", "test accuracy"),
         *(
-            (
-                stage.capitalize(),
-                f"{_points(low, 1)} to {_points(high, 1)} %",
-                among,
-            )
+            (stage.capitalize(), f"{_points(low, 1)} to {_points(high, 1)} %", among)
             for stage in accuracy["spread"]
             for low, high in [_range(accuracy, stage)]
         ),

@@ -7,10 +7,13 @@ sentence and its place are in one module: `reproduce_training`, `reproduce_crite
 
 from collections.abc import Iterable
 
-from experiments.pages import page, sentences
-from experiments.pages import reproduce_claims as claims
-from experiments.pages import reproduce_criteria as criteria
-from experiments.pages import reproduce_training as training
+from experiments.pages import (
+    page,
+    reproduce_claims as claims,
+    reproduce_criteria as criteria,
+    reproduce_training as training,
+    sentences,
+)
 from experiments.pages.page import cards, paragraphs, provenance
 from experiments.pages.papers import KEYS, criteria_defined, reference
 from experiments.pages.sentences import likeness, percent

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.pages import plots
-from experiments.pages import theorems as theorem_page
+from experiments.pages import plots, theorems as theorem_page
 from experiments.pages.page import figure, paragraphs
 from experiments.pages.plots import GRID, MUTED, PAPER, SERIES, SMALL, Series, draw, floats
 from experiments.pages.sentences import number

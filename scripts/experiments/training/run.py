@@ -99,11 +99,7 @@ def prepare(
 
 
 def train_groups(
-    trainer: Trainer,
-    groups: list[Seeds],
-    out: Path,
-    extras: Extras,
-    init: Callable[[Seeds], State],
+    trainer: Trainer, groups: list[Seeds], out: Path, extras: Extras, init: Callable[[Seeds], State]
 ) -> dict[str, Any]:
     """Train all groups, with a progress bar, until SIGTERM arrives; return the results.
 
@@ -156,8 +152,4 @@ def show_evaluations(
 def summary(values: list[float]) -> dict[str, float | None]:
     """The median, the mean and the standard error; a single value has no standard error."""
     stderr = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else None
-    return {
-        "median": statistics.median(values),
-        "mean": statistics.fmean(values),
-        "stderr": stderr,
-    }
+    return {"median": statistics.median(values), "mean": statistics.fmean(values), "stderr": stderr}

@@ -1,7 +1,6 @@
 """Published architectures with small widths and few blocks, written from their papers."""
 
-from tests.support.architectures._common import Architecture as Architecture
-from tests.support.architectures._common import Make
+from tests.support.architectures._common import Architecture as Architecture, Make
 from tests.support.architectures.convolutions import CONVOLUTIONS
 from tests.support.architectures.generative import GENERATIVE
 from tests.support.architectures.layers import LAYERS

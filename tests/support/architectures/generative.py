@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from flax import nnx
+from flax import linen as nn, nnx
 from jax import lax
 
 from tests.support.architectures._common import Architecture, Make, normal, of_linen, of_nnx

@@ -5,8 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
-from flax import nnx
+from flax import linen as nn, nnx
 from jax import lax
 
 from tests.support.architectures._common import (

@@ -7,8 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import linen as nn
-from flax import nnx
+from flax import linen as nn, nnx
 from jax import lax
 
 import jaxnorm

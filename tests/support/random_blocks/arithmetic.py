@@ -62,10 +62,7 @@ def dense_by_groups(p, x):
 ARITHMETIC: Kinds = {
     "equalized": ("w:cn", lambda p, x: tanh(x @ (p["w"] * p["w"].shape[0] ** -0.5))),
     "equalized by outputs": ("w:cn", lambda p, x: tanh(x @ p["w"] * p["w"].shape[1] ** -0.5)),
-    "tangent kernel": (
-        "w:cm u:mn",
-        tangent_kernel,
-    ),
+    "tangent kernel": ("w:cm u:mn", tangent_kernel),
     "divided by a width": ("w:cn", lambda p, x: x @ p["w"] / x.shape[-1]),
     "mean by division": ("", lambda p, x: x - x.sum(-1, keepdims=True) / x.shape[-1]),
     "gain by width": ("w:cn", gain_by_width),
@@ -90,8 +87,5 @@ ARITHMETIC: Kinds = {
         ),
     ),
     "scalar by size": ("w:cn", lambda p, x: x @ p["w"] / jnp.sqrt(float(p["w"].size))),
-    "einsum of three": (
-        "w:cm u:mn",
-        three,
-    ),
+    "einsum of three": ("w:cm u:mn", three),
 }

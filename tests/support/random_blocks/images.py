@@ -204,10 +204,7 @@ IMAGES: Kinds = {
         "w:kkFn z:cm u:mn",
         lambda p, x: relu(convolve(space_to_depth(even(x) @ p["z"]), p["w"])),
     ),
-    "space to depth and back": (
-        "",
-        lambda p, x: depth_to_space(tanh(space_to_depth(even(x)))),
-    ),
+    "space to depth and back": ("", lambda p, x: depth_to_space(tanh(space_to_depth(even(x))))),
     "pixel shuffle": ("w:kkcF", lambda p, x: pixel_shuffle(tanh(convolve(x, p["w"])))),
     "modulated kernel": ("w:kkcn a:cc", modulated),
     "modulated kernel, outside": ("w:kkcn a:cc", modulated_outside),

@@ -12,8 +12,7 @@ import jaxnorm
 from tests.support.random_blocks import Kinds, last
 from tests.support.random_blocks.channels import normalized
 from tests.support.random_blocks.constants import TABLES
-from tests.support.random_blocks.steps import CACHES, product, rounded
-from tests.support.random_blocks.steps import dropped as dropout
+from tests.support.random_blocks.steps import CACHES, dropped as dropout, product, rounded
 from tests.support.random_blocks.tokens import TOKENS
 
 relu, sigmoid, tanh = jax.nn.relu, jax.nn.sigmoid, jnp.tanh

@@ -264,10 +264,7 @@ TOKENS: Kinds = {
     "rnn, learned start": (RECURRENT + " a:n", learned_start),
     "both ways": (RECURRENT + " z:cn", both_ways),
     "lstm": ("w:cF u:mF b:F", lstm),
-    "lstm by gates": (
-        "w0:cm w1:cm w2:cm w3:cm u0:mm u1:mm u2:mm u3:mm",
-        lstm_by_gates,
-    ),
+    "lstm by gates": ("w0:cm w1:cm w2:cm w3:cm u0:mm u1:mm u2:mm u3:mm", lstm_by_gates),
     "gru": ("w:cT u:mT", gru),
     "decaying": ("w:cn a:n u:cn", decaying),
     "associative scan": ("w:cn a:n", associative),
