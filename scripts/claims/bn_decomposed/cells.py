@@ -79,8 +79,8 @@ GAMMA_OF_THE_CIRCLE = claim(
     corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
     "1/(2n)$",
     fault="false",
-    why="For an odd number $n$ of equally spaced points, the $n$ lines orthogonal to the points "
-    "are all different, and $n$ lines through 0 bound $2n$ sectors.",
+    why="For an odd number $n$ of equally spaced points, the $n$ lines through 0 that are "
+    "orthogonal to the points are all different. The $n$ lines bound $2n$ cells.",
 )
 GAMMA_OF_THE_CIRCLE.mean(
     "P(w in a cell) = 1/n", 1 / POINTS, GAUSSIAN_ROWS, "inside", form="rejected"
@@ -177,22 +177,19 @@ def _flips(rng: np.random.Generator, power: int, cases: int = 10 * CASES) -> np.
 
 EQUATIONS_18_TO_20 = claim(
     "Equations 18 to 20",
-    "A construction gives a neuron that differs from another neuron only in the sign of one sample",
+    "The printed construction changes a neuron $w$ so that only the output for one sample $x_i$ "
+    "changes its sign",
     printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$ (Eq. 18); “for a "
     r"sufficiently small” $\varepsilon > 0$, "
     r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
     r"$j \ne i$ of $a_j \ne 0$ (Eq. 20, which has $x_i$ for $x_j$)",
-    corrected=r"Of all samples with $a_i \ne 0$, the sample $i$ must have the smallest $|w "
-    r"x_i|/\|x_i\|$. The construction must give the neuron $w - (1 + \varepsilon)(w "
-    r"x_i/\|x_i\|^2)\,x_i^\top$. For all other samples with $a_j \ne 0$, the new neuron keeps the "
-    "sign of $w x_j$",
+    corrected=r"Of all samples with $a_j \ne 0$, the sample $x_i$ must have the smallest $|w "
+    r"x_i|/\|x_i\|$. The new neuron must be $w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$",
     fault="false in a case",
-    why="The neurons that are orthogonal to a sample $x_i$ form a plane. The distance of the "
-    r"neuron $w$ from this plane is $|w x_i|/\|x_i\|$, so the construction must divide the step "
-    r"to the plane by $\|x_i\|$ twice. If all samples have norm 1, the printed construction never "
-    "fails. For four Gaussian samples in three dimensions, the printed construction fails in 42 % "
-    "of all cases. But Lemma 2 is true, because the sums of Lemma 2 contain only samples with "
-    r"$a_j \ne 0$.",
+    why="The distance between the neuron $w$ and the plane of neurons orthogonal to $x_i$ is $|w "
+    r"x_i|/\|x_i\|$. For small $\varepsilon$, the printed step has this length only if $\|x_i\| = "
+    "1$. For four Gaussian samples in three dimensions, the printed construction fails in 42 % of "
+    "all cases. Lemma 2 is still true.",
 )
 
 

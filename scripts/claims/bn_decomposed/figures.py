@@ -103,7 +103,7 @@ FIGURE_5_RECENTRED = claim(
     "many samples",
     remark=Remark(
         "over-reading",
-        "The printed 'approximately 75°' is right for nine samples. For 20 samples or more, the "
+        "The printed “approximately 75°” is right for nine samples. For 20 samples or more, the "
         "angle between samples is 73° or less.",
     ),
     why="Recentered samples with equal norms and equal angles have the cosine $-1/(n - 1)$, "
@@ -143,11 +143,9 @@ FIGURE_5_NOT_RECENTRED = claim(
     corrected="The angle between samples is 58.75° if rescaling divides by the root mean square",
     remark=Remark(
         "over-reading",
-        "To give angles near 60°, rescaling without recentering must divide by the root mean "
-        "square. If rescaling divides by the standard deviation about the mean (Eq. 2), the "
-        "angles collapse as with ReLU alone. With rescaling by the standard deviation, the angles "
-        "between samples after 30 layers of infinite width are 12° for 100 samples, and 13.6° for "
-        "many samples.",
+        "The angles are near 60° only if rescaling divides by the root mean square. If rescaling "
+        "divides by the standard deviation about the mean (Eq. 2), the angles after 30 layers of "
+        "infinite width are 12° for 100 samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(
@@ -210,10 +208,9 @@ FIGURE_6 = claim(
     corrected="Half of the activities of a neuron are 0, and the other half is half-Gaussian",
     remark=Remark(
         "over-reading",
-        "The output of a neuron is 0 for half of the inputs. For 60 % of the inputs, the output "
-        "of a neuron is at most a tenth of the neuron's largest output. Therefore 'most inputs' "
-        "means 60 % of the inputs, not nearly all inputs. Without rescaling, a neuron deep in the "
-        "network is strongly active only for the odd point, which is one of $n$ inputs.",
+        "“Most inputs” means 60 % of the inputs. For these inputs, the output of a neuron is at "
+        "most a tenth of the largest output of the neuron. Without rescaling, a neuron deep in "
+        "the network is strongly active only for the odd point.",
     ),
 )
 FIGURE_6.mean("negligible share with RC ≥ ½ (0.6)", 0.5, ACTIVITIES, "negligible", side="≥")
@@ -231,8 +228,7 @@ ONE_NEURON_A_POINT = claim(
     remark=Remark(
         "hypothesis",
         "A neuron with a bias can fire for a single sample if and only if the sample is a vertex "
-        "of the convex hull of the batch. If all samples have the same norm and are distinct, "
-        "each sample is a vertex.",
+        "of the convex hull of the batch. Distinct samples of equal norm are vertices.",
     ),
 )
 

@@ -37,12 +37,10 @@ INTUITION = claim(
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
-    corrected=r"More points map to zero if the mean $\nu$ of the cluster has $W\nu < \mu$. The "
-    r"paper exchanges the cases $W\nu < \mu$ and $W\nu > \mu$",
+    corrected=r"More points map to zero if $W\nu < \mu$",
     fault="misprint",
     why=r"If $W\nu < \mu$, most of the cluster is below the mean $\mu$ and maps to zero. Steps 2 "
-    "and 3 of Section III, two paragraphs before the quoted sentence, agree with the corrected "
-    "form.",
+    "and 3 of Section III agree with the corrected form.",
 )
 
 
@@ -65,9 +63,8 @@ IMAGE = claim(
     printed="Section I: “the image dimension scales linearly with the number of rows”",
     remark=Remark(
         "over-reading",
-        "The paper's statement is about the dimension of the span of the image of ReLU. The image "
-        "of ReLU is a surface of dimension 2. A rank that is computed from singular values can be "
-        "2, which is the dimension of the surface and not of the span.",
+        "The statement is about the dimension of the span of the image of ReLU. The image of ReLU "
+        "is a surface of dimension 2, and a rank that is computed from singular values can be 2.",
     ),
     why=r"If no two of the weights $w_i$ are parallel, the functions $\max(0, w_i \cdot x)$ have "
     "kinks on different lines. Therefore the functions are linearly independent.",
@@ -102,9 +99,8 @@ INTERPRETATION = claim(
     remark=Remark(
         "over-reading",
         "For many samples, the tree and a random network have nearly the same norm ratio and "
-        "nearly the same angle of the odd point. In the tree, the cluster collapses into one "
-        "direction. In a random network, the angles in the cluster do not vanish, and are about "
-        r"$3\pi/n$ for many samples (Figure 3).",
+        "nearly the same angle of the odd point. But in the tree, the cluster collapses into one "
+        r"direction. In a random network, the angles in the cluster are about $3\pi/n$.",
     ),
     why="In the limit of the tree, if the smallest or largest sample escapes, the ratio of norms "
     "is $n - 1$ and the angle is 90°. The fixed point of a wide random layer has the ratio 7.4 "

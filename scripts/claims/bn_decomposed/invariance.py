@@ -106,14 +106,14 @@ THEOREM_13 = claim(
     "invariant representation",
     printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
     r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
-    corrected=r"The mean of the Gram matrix, $\operatorname{E}[{X'}^\top X']$ with samples in "
-    "columns, is the Gram matrix of an invariant representation. The mean batch "
+    corrected=r"With samples in columns, the mean $\operatorname{E}[{X'}^\top X']$ of the Gram "
+    "matrix is the Gram matrix of an invariant representation. The mean batch "
     r"$\operatorname{E}[X']$ has rank one",
     fault="false",
-    why=r"The mean activity $\operatorname{E} \operatorname{ReLU}(w \tilde x)$ is $\sigma\|\tilde "
-    r"x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$ for every neuron, so all columns of "
-    r"$\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 are about squared norms. For squared "
-    "norms, the statement of Theorem 13 holds.",
+    why=r"For every neuron, the mean output is $\operatorname{E} \operatorname{ReLU}(w \tilde x) "
+    r"= \sigma\|\tilde x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$. Therefore all columns of "
+    r"$\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 are about squared norms, for which the "
+    "statement of Theorem 13 is true.",
 )
 THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")
 THEOREM_13.mean("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected")

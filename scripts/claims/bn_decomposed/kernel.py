@@ -48,11 +48,9 @@ EQUATION_8 = claim(
     "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        "The paper says that the expected product of two samples 'appears to be intractable' from "
-        r"layer to layer. Let $\theta$ be the angle between the recentred samples. Then the "
-        r"expected product is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
-        r"\cos\theta)/(2\pi)$. The formula for the expected product maps Gram matrices to Gram "
-        "matrices, so layers of infinite width can be computed one after another.",
+        r"The paper says that the expected product “appears to be intractable”. But if $\theta$ "
+        r"is the angle between the recentred samples, the expected product is $\|\tilde x_i\| "
+        r"\|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$.",
     ),
     why="Recentering is linear in the batch, so Equation 111 applies to the recentred samples.",
 )
@@ -91,12 +89,12 @@ INEQUALITY = claim(
     "y$",
     printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
     r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
-    corrected=r"The kernel $K(x, y)$ is at least the inner product $x \cdot y$. The kernel equals "
-    "the inner product if the vectors are positively parallel or one of the vectors is 0",
+    corrected=r"$K(x, y) \ge x \cdot y$, with equality if the vectors are positively parallel or "
+    "one of the vectors is 0",
     fault="false in a case",
-    why=r"For vectors at an angle $\theta$, the kernel exceeds the inner product by "
-    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. The excess of the kernel is positive for "
-    r"$\theta$ in $(0, \pi]$ and 0 at $\theta = 0$.",
+    why=r"For an angle $\theta$ between the vectors, $K(x, y) - x \cdot y$ is "
+    r"$\|x\|\|y\|(\sin\theta - \theta \cos\theta)/\pi$. This difference is 0 at $\theta = 0$, and "
+    r"positive for $\theta$ in $(0, \pi]$.",
 )
 
 

@@ -72,9 +72,9 @@ REMARK_ON_THE_ODD_POINT = claim(
     remark=Remark(
         "over-reading",
         "At finite width, the random weights decide which sample becomes the odd point, unless "
-        "one sample is a clear outlier. At width 50, the longest of ten Gaussian samples is the "
-        "longest sample after the last layer in a fifth of all networks. If the longest input had "
-        "no advantage, it would be the longest sample in a tenth of all networks.",
+        "one sample is a clear outlier. At width 50, the longest of ten Gaussian samples is also "
+        "the longest sample after the last layer in a fifth of all networks. By chance alone, "
+        "this share would be a tenth.",
     ),
     why="At infinite width, the norms alone decide which sample becomes the odd point. If the "
     "ratio of the largest norm to the other norms exceeds $1 + 1.15/n$, the ratio grows from "
@@ -112,16 +112,15 @@ FIGURE_3 = claim(
     printed="Introduction: “after enough layers, all the data points in the batch collapse to one"
     " point, except for a single odd data point that escapes far away from the cluster in"
     " an orthogonal direction”",
-    corrected="At infinite width, a stable state with an odd point exists for at least seven "
-    "points. If all norms are nearly equal, a batch does not reach the stable state. In the "
-    "stable state, the angles between the points of the cluster do not vanish. For many points, "
-    r"each angle is about $3\pi/n$ radians. In a figure of 50 points, the cluster looks like a "
-    "single point. The distance of two points of the cluster is only 0.0037 times the distance of "
-    "the odd point from the centre of the cluster",
+    corrected="At infinite width and for at least seven points, a stable state with an odd point "
+    "exists. In this state, the angle between two points of the cluster is not 0, and is about "
+    r"$3\pi/n$ for many points. A batch with nearly equal norms does not reach this state",
     fault="false",
-    why=r"Let $\theta$ be the angle between two points of the cluster, and $\alpha = n^2/(n^2 - "
-    r"2n + 2)$. A layer multiplies the squared angle $\theta^2$ by $\alpha(1 - 2\theta/(3\pi))$. "
-    r"The angle $\theta$ stops changing when $\alpha(1 - 2\theta/(3\pi))$ is 1.",
+    why=r"A layer multiplies the squared angle $\theta^2$ between two points of the cluster by "
+    r"$\alpha(1 - 2\theta/(3\pi))$ with $\alpha = n^2/(n^2 - 2n + 2)$. The angle stops changing "
+    "when this factor is 1. For 50 points, the distance of two points of the cluster is 0.0037 "
+    "times the distance of the odd point from the centre of the cluster. Therefore the cluster in "
+    "a figure looks like a single point.",
 )
 
 

@@ -84,10 +84,9 @@ FIGURE_1 = claim(
     "orthonormal",
     remark=Remark(
         "hypothesis",
-        "The paper's introduction says that 'a full-rank batch becomes orthonormal asymptotically "
-        "as the depth of the network grows'. A batch becomes orthonormal only if the width grows "
-        r"with the depth. At a fixed width $d$, the cosines of samples remain about $1/\sqrt{d}$ "
-        "at any depth.",
+        "With growing depth, a full-rank batch becomes orthonormal only if the width grows with "
+        r"the depth. At a fixed width $d$, the cosines of samples remain about $1/\sqrt{d}$ at "
+        "any depth.",
     ),
     why="In each layer, random weights of width $d$ change every cosine by a random amount of "
     r"the size $1/\sqrt{d}$. No depth removes the random changes of the cosines.",
@@ -115,10 +114,8 @@ RANK_OF_A_PRODUCT = claim(
     r"\operatorname{rank} B)$, and Gaussian matrices attain it",
     remark=Remark(
         "loose",
-        r"The printed inequality $\operatorname{rank}(AB) \le \max(\operatorname{rank} A, "
-        r"\operatorname{rank} B)$ is true. But the argument that linear layers cannot raise the "
-        "rank of a batch needs the minimum of the two ranks. If only the larger rank were a "
-        "bound, a layer of full rank could restore the rank of a batch.",
+        "The printed inequality is true. But the argument that linear layers cannot increase the "
+        "rank of a batch needs the minimum of the two ranks.",
     ),
 )
 

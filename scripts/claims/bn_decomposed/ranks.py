@@ -63,9 +63,8 @@ THEOREM_3_1 = claim(
     r"n/(2\gamma)$ for $n \ge 2$, by the probability $2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "A batch of a single sample attains the bound on the number of rows, but larger batches "
-        "do not. For example, five equally spaced points on the circle need 5.4 rows on average, "
-        "and the bound is 50.",
+        "For example, five equally spaced points on the circle need 5.4 rows on average, but the "
+        "bound on the number of rows is 50.",
     ),
     why="Each additional row raises the rank with a conditional probability of at least "
     r"$\gamma$. So a rise of the rank takes at most $1/\gamma$ rows on average. Eq. 27 prints "
@@ -103,12 +102,10 @@ INDEPENDENT_STEPS = claim(
     printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
     corrected="Whatever the earlier rows are, the next row increases the rank with a probability "
-    r"of at least $\gamma$. The proof of Theorem 3 needs only this lower bound of the probability",
+    r"of at least $\gamma$. The proof of Theorem 3 needs only this probability",
     fault="false",
     why="If many rows are needed until a row is active for the first sample, one of these rows is "
-    "probably active for the second sample. For two points at right angles, let $k$ be the number "
-    "of rows that the first point needs. With the probability $1 - 2^{1-k}$, the second point "
-    "needs no additional row.",
+    "probably active for the second sample. Then the second sample needs no additional row.",
 )
 INDEPENDENT_STEPS.mean(
     "Cov(y₁, y₂) = 0 of 2 points at right angles", 0.0, ROWS, "covariance", form="rejected"
@@ -143,8 +140,8 @@ THEOREM_3_2 = claim(
     covers="Equations 28a, 28b, 28c and 28d",
     remark=Remark(
         "hypothesis",
-        r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $d = "
-        r"\alpha n/\gamma$ must be an integer, and may be rounded down.",
+        r"The paper requires $\alpha > 2$, but $\alpha > 1$ is enough. The number of rows $\alpha "
+        r"n/\gamma$ must be an integer, and may be rounded down.",
     ),
     why="The number $y$ of rows is stochastically below a sum of $n$ geometric variables. "
     "Therefore the probability of rank $n$ is at least the probability of $n$ successes in $d$ "
@@ -210,9 +207,7 @@ COROLLARY_4 = claim(
     printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
     r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
     corrected=r"Full rank is reached if no two columns of the recentred batch $X - \text{mean}$ "
-    "are collinear. The precise condition for full rank has three parts. No column of the "
-    "recentred batch is zero, no two columns have the same direction, and the directions of "
-    "opposite pairs of columns are linearly independent",
+    "are collinear",
     fault="false in a case",
     why="For example, the columns $(0, 1)$, $(1, 1)$ and $(2, 1)$ are not collinear. After "
     "recentering, the column $(1, 1)$ becomes 0, so the rank of the batch is at most 2.",

@@ -28,14 +28,12 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     r"mean $\nu$ of the other samples",
     printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
     r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
-    corrected=r"Let $\nu$ be the mean of all samples except $x_1$, and $R$ the distance of $x_1$ "
-    r"to $\nu$. For squared norms, items 1 to 3 of Theorem 14 hold for any batch with $R > 0$. "
-    "Item 4 of Theorem 14 holds for any batch with $R > n/(n - 1)$",
+    corrected=r"Let $R$ be the distance of $x_1$ to the mean $\nu$ of all other samples. For "
+    "squared norms, items 1 to 3 of Theorem 14 hold for any batch with $R > 0$, and item 4 holds "
+    "for any batch with $R > n/(n - 1)$",
     fault="false",
-    why="Let $R$ be the distance of the odd sample to the mean of the other samples. By "
-    r"Definition 12, $R$ is $\sqrt{n^2 - 2n + 2}/(n - 1)$, which is smaller than $n/(n - 1)$. So "
-    "no batch satisfies the hypotheses of Theorem 14. The proof of Theorem 14 does not use the "
-    r"hypothesis $\|x_i - \nu\| < 1/n^2$.",
+    why=r"In an invariant representation, $R$ is $\sqrt{n^2 - 2n + 2}/(n - 1)$ by Definition 12, "
+    "which is smaller than $n/(n - 1)$. Therefore no batch satisfies the hypotheses of Theorem 14.",
 )
 
 
@@ -65,14 +63,11 @@ THEOREM_14_1 = claim(
     "at width $d = 5$)",
     printed="Theorem 14, “the following relations hold”, item 1: "
     r"$\operatorname{E}[\|x_1^{(t+1)}\|] = 1$",
-    corrected="The mean squared norm of the odd sample after a layer is "
-    r"$\operatorname{E}\|x_1'\|^2 = 1$. The mean norm of the odd sample is $1 - 5/(8d) + "
-    "O(d^{-2})$, and the exact mean norm is known",
+    corrected=r"The mean squared norm is $\operatorname{E}\|x_1'\|^2 = 1$. The mean norm is $1 - "
+    "5/(8d) + O(d^{-2})$",
     fault="false",
-    why="If a norm varies, the mean of the norm is below the root mean square. The norm of "
-    "$x_1'$ is a chi variable, and the number of degrees of freedom is the binomial number of "
-    "neurons that are active at $x_1$. The formula of item 1 is damaged in the text extraction "
-    "of the PDF, but item 2 supports our reading.",
+    why="The mean of a norm that varies is below the root mean square of the norm. The formula of "
+    "item 1 is damaged in the text extraction of the PDF, but item 2 supports our reading.",
 )
 THEOREM_14_1.mean("E‖x₁′‖ = 1", 1.0, LAYER, "norm", form="rejected")
 THEOREM_14_1.mean(
@@ -87,14 +82,13 @@ THEOREM_14_1.mean(
 
 THEOREM_14_2 = claim(
     "Theorem 14, item 2",
-    r"The output $\hat\nu$ of a layer for the cluster's mean has the mean norm "
+    r"The output $\hat\nu$ of a layer for the mean of the cluster has the mean norm "
     r"$\operatorname{E}\|\hat\nu\| = 1/(n - 1)$ (checked at width $d = 5$)",
     printed=r"Theorem 14, “the following relations hold”, item 2: $\operatorname{E}[\|\hat\nu\|] ="
     " 1/(n - 1)$",
-    corrected=r"The output $\hat\nu$ of a layer for the cluster's mean has the mean squared norm "
-    "$1/(n - 1)^2$",
+    corrected=r"The mean squared norm is $\operatorname{E}\|\hat\nu\|^2 = 1/(n - 1)^2$",
     fault="false",
-    why="The proof of item 2 of Theorem 14 computes squared norms, not norms.",
+    why="The proof of item 2 computes squared norms, not norms.",
 )
 THEOREM_14_2.mean("(n − 1) E‖ν̂‖ = 1", 1.0, LAYER, "cluster_norm", form="rejected")
 THEOREM_14_2.mean(
@@ -124,11 +118,10 @@ THEOREM_14_3 = claim(
     r"$x_1' \cdot \hat\nu = 0$ for all weights",
     remark=Remark(
         "over-reading",
-        r"The vector $\hat\nu$ is the output of the layer for the cluster's mean, not the mean of "
-        "the outputs for the cluster's samples. The output $x_1'$ for the odd sample is "
-        r"orthogonal to $\hat\nu$, but not to the mean of the outputs for the cluster's samples. "
-        "Therefore the batch after a layer is not an invariant representation, but the printed "
-        "Theorem 14 requires an invariant representation.",
+        r"The vector $\hat\nu$ is the output for the mean of the cluster. The output $x_1'$ is "
+        r"orthogonal to $\hat\nu$, but not to the mean of the outputs for the samples of the "
+        "cluster. Therefore the batch after a layer is not an invariant representation, and "
+        "Theorem 14 does not apply to the next layer.",
     ),
     why=r"The recentred vectors satisfy $\tilde x_1 = -(n - 1)\tilde\nu$. Therefore no neuron is "
     r"active at $\tilde x_1$ and at $\tilde\nu$.",
@@ -186,10 +179,9 @@ THEOREM_14_4 = claim(
     "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"In the proof of item 4, the last strict inequality needs $\alpha < 1$ and $x_i \ne "
-        r"x_j$, but Theorem 14 requires $x_i' \ne x_j'$. The inequality before the last "
-        "inequality is not strict, because the two sides are equal for positively parallel "
-        "recentred samples.",
+        r"The last strict inequality in the proof of item 4 needs $\alpha < 1$ and $x_i \ne x_j$, "
+        r"but Theorem 14 requires $x_i' \ne x_j'$. The inequality before the last inequality is "
+        "not strict, because positively parallel recentred samples give equality.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
     r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
@@ -254,19 +246,14 @@ STABILITY = claim(
     printed="Section III, before Theorem 14: “when starting from a representation somewhat "
     "similar to an invariant representation, the next layer brings us closer to an "
     "invariant representation in expectation”",
-    corrected="With the variance of Theorem 13, the collapsed cluster is unstable. In each layer, "
-    r"squared distances in the cluster grow by the factor $\alpha = n^2/(n^2 - 2n + 2)$. For many "
-    r"samples, the cluster stops growing when the angle between two samples is about $3\pi/n$. "
-    r"Then the distance of a sample from the centre of the cluster is about $3\pi "
-    r"R/(\sqrt{2}\,n^2)$",
+    corrected="With the variance of Theorem 13, a layer multiplies small squared distances in the "
+    r"cluster by $\alpha = n^2/(n^2 - 2n + 2)$, which is above 1. For many samples, the cluster "
+    r"stops growing when the angle between two samples is about $3\pi/n$",
     fault="false",
-    why="If the weights have the variance of Theorem 13, Eq. 111 gives the growth of squared "
-    r"distances in a slightly perturbed cluster: $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i "
-    r"- x_j\|^2 - 2(K - \tilde x_i \cdot \tilde x_j))$. Here K is the kernel of Eq. 111 for the "
-    r"samples $\tilde x_i$ and $\tilde x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of "
-    "third order in the angle, so small distances grow. Theorem 14 finds smaller distances, "
-    "because the proof divides by $R > n/(n - 1)$ once. But after a layer, $R > n/(n - 1)$ is "
-    "false.",
+    why=r"By Eq. 111, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - \tilde "
+    r"x_i \cdot \tilde x_j))$, where $K$ is the kernel of the samples $\tilde x_i$ and $\tilde "
+    r"x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of third order in the angle, so small "
+    "distances grow. Theorem 14 assumes $R > n/(n - 1)$, which is false after a layer.",
 )
 
 

@@ -35,12 +35,11 @@ EQUATIONS_61_AND_62 = claim(
     "((n - 1)/n)^{2(T-1)}$",
     printed="Appendix E, Eq. 62: a bound with $2n - 7$, “which has a negligible exponent with "
     "respect to equation (40)”. No condition keeps $2n - 7$ positive",
-    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. Three samples have only one "
-    "inner sample, so no pair of inner samples can be compared",
+    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. With three samples, there is no "
+    "pair of inner samples",
     fault="false in a case",
-    why="With $a = ((n - 1)/n)^2$ and $b = (4 + (n - 2)^2)/n^2$, the geometric sum is $a(a^{T-1} "
-    "- b^{T-1})/(a - b)$. For $n = 3$ samples, $a$ is smaller than $b$, and the factor $2n - 7$ "
-    "of the bound is negative.",
+    why="For $n = 3$, the factor $2n - 7$ is negative, so the printed bound is negative. But the "
+    "geometric sum is positive.",
 )
 
 
@@ -103,10 +102,8 @@ EQUATIONS_63_TO_73 = claim(
     r"samples. The ratio of the norms is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
-        "In the limit of many layers, rows of the compositions $C$ and $D$ vanish. The "
-        r"compositions $A$ and $B$ alone give the bound $\sqrt{2/((n - 1)^2 + 1)}$ of the norm "
-        "ratio, which is attained (Theorem 11, item 3). The bound from the compositions $A$ and "
-        "$B$ is less than half of the printed bound.",
+        "The rows of the sums $C$ and $D$ vanish in the limit of many layers. The sums $A$ and "
+        "$B$ alone give the sharp bound of Theorem 11, item 3.",
     ),
 )
 
@@ -186,12 +183,9 @@ EQUATIONS_81_TO_94 = claim(
     r"most $2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "The numbers $A$ to $D$ are sums of squared heights. Each sum is over the rows with one "
-        "composition, and a composition consists of the numbers of samples in the first and in "
-        "the second cluster of a row. If $A = B = 0$ and $C = D$, the bound of Eq. 85 is more "
-        "than twice the cosine of Eq. 84. But $C$ and $D$ vanish in the limit. For many samples, "
-        r"the cosine nearly attains the bound $1/(\sqrt{2}(n - 1))$ of Eq. 93. The sharp bound of "
-        r"the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, item 4).",
+        "The rows of the sums $C$ and $D$ vanish in the limit of many layers. Therefore the sharp "
+        r"bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, item 4). For many "
+        "samples, the bound of Eq. 93 is nearly sharp.",
     ),
     why="The check compares the inner products of Eqs. 81, 82, 89 and 90 together with the norms "
     "of Eqs. 63 and 74.",
@@ -237,12 +231,10 @@ EQUATION_92 = claim(
     "The printed Equation 92 gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
-    corrected=r"The denominator of the cosine must have the norm $\|x_n\|$ in place of $\|x_1\|$, "
-    "as in Eq. 94",
+    corrected=r"The left side must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
     fault="misprint",
-    why="The right side of Eq. 92 is the right side of Eq. 91 with $x_n$ in place of $x_1$. "
-    "Therefore the left side must have the norm of $x_n$. We read Eq. 92 from a text extraction "
-    "of the PDF, and a single wrong character in the extraction could explain $x_1$.",
+    why="The right side of Eq. 92 is the right side of Eq. 91 with $x_n$ in place of $x_1$. We "
+    "read Eq. 92 from a text extraction of the PDF, so $x_1$ may be an error of the extraction.",
 )
 
 
@@ -272,9 +264,8 @@ FIGURE_8 = claim(
     corrected="If the middle cluster of a row is at the mean, both children of the row have two "
     "clusters",
     fault="false in a case",
-    why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$, because "
-    "the cluster at the mean becomes 0 in the two children. Theorem 11 still holds for rows with "
-    "the middle cluster at the mean.",
+    why="For example, the row $(0, 1, 2)$ has the children $(0, 0, 1)$ and $(1, 0, 0)$. Theorem "
+    "11 still holds for rows with the middle cluster at the mean.",
 )
 
 

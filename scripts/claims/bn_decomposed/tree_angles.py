@@ -151,10 +151,8 @@ THEOREM_11_3 = claim(
     "symmetric about their mean attain the bound",
     remark=Remark(
         "loose",
-        "The printed bound of the norm ratio is more than twice the sharp bound, because the "
-        "printed bound includes rows that vanish in the limit. For 3, 4 and 5 samples, the "
-        "printed bound is 1 or more, and does not show that the ratio is small. Often the "
-        "smallest sample and the largest sample are longer than all samples of the cluster.",
+        r"The printed bound of the norm ratio is more than twice the sharp bound $\sqrt{2/((n - "
+        "1)^2 + 1)}$. For 3 to 5 samples, the printed bound is 1 or more.",
     ),
     why="In the limit, only rows count that separate the smallest or the largest sample from all "
     r"other samples. The two ratios of norms are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + "
@@ -198,7 +196,7 @@ THEOREM_11_4 = claim(
     remark=Remark(
         "loose",
         "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, the "
-        "printed bound of the angle is 26°, but the angle is 82° or more.",
+        "printed bound is 26°, but the angle is at least 82°.",
     ),
     why=r"The larger limit angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are "
     "symmetric about their mean attain the bound, because $r = 1$.",

@@ -97,12 +97,11 @@ EQUATIONS_41_TO_43 = claim(
     "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
     printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
     r"$i, j \in \{2, \ldots, n\}$'",
-    corrected=r"Two samples $i$ and $j$ are in one cluster if $i, j \in \{2, \ldots, n - 1\}$, as "
-    "the sentence before Eq. 42 says",
+    corrected=r"The indices must be $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before "
+    "Eq. 42",
     fault="misprint",
     why="If a row separates sample $n$ from all other samples, the samples 2 and $n$ are in "
-    r"different clusters. Before Eq. 42, the words 'all elements in $\{2, \ldots, n - 2\}$' "
-    r"probably mean $\{2, \ldots, n - 1\}$.",
+    "different clusters.",
 )
 
 
@@ -194,17 +193,16 @@ def _beside_equation_56(key: Array) -> tuple[float, float, float]:
 
 EQUATION_56 = claim(
     "Equation 56",
-    "The printed Equation 56 gives the angle between an inner sample and $x_1$ from the sums of "
-    "squared heights $S_1$ and $S_2$",
+    "The printed Equation 56 gives the angle between an inner sample and $x_1$ from sums of "
+    "squared heights $c$",
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Eqs. 53 and 57",
     fault="misprint",
-    why="The heights $c$ have a unit. The printed numerator has this unit, and the denominator has "
-    "its square, so the printed cosine would depend on the unit. We read Eq. 56 from a text "
-    "extraction of the PDF, and a single wrong character in the extraction could "
-    "explain the square root.",
+    why="The printed numerator has the unit of $c$, and the denominator has the unit of $c^2$. "
+    "Therefore the printed cosine depends on the unit. We read Eq. 56 from a text extraction of "
+    "the PDF, so the square root may be an error of the extraction.",
 )
 
 

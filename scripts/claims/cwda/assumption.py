@@ -111,9 +111,8 @@ TEST_1 = claim(
     corrected="The $p$-values must come from fresh samples that go through the same estimation",
     remark=Remark(
         "hypothesis",
-        "Kolmogorov's test needs a known mean and a known standard deviation $c$. If the mean and "
-        "$c$ are estimated from the weights, as in the test of Lilliefors that the paper cites, "
-        "Kolmogorov's $p$-values are not valid.",
+        "If the mean and the standard deviation are estimated from the weights, the $p$-values of "
+        "Kolmogorov's test are not valid.",
     ),
     why="A fitted mean and a fitted scale bring the weights nearer to the Gaussian. Therefore a "
     "test of nominal size 5 % with a fitted mean and scale hardly ever rejects. For fresh "

@@ -50,8 +50,8 @@ TABLE_2 = claim(
     r"filter $j$ is $\sum_k\|v_k - v_j\|$",
     remark=Remark(
         "over-reading",
-        "The score GM is the sum of the distances to all other filters. The geometric median of "
-        "the filters is not GM, but the Fermat point.",
+        "The geometric median of the filters is the Fermat point, not the score GM. The score GM "
+        "of a filter is the sum of the distances to all other filters.",
     ),
 )
 

@@ -30,9 +30,9 @@ THEOREM_5_1 = claim(
     "keep the variance $c^2$",
     remark=Remark(
         "over-reading",
-        "The ratio of the norms of two filters tends to 1, but the difference of the norms keeps "
-        "the variance $c^2$. CWDA Plus admits symmetric filters with different scales. If "
-        "filters have different scales, even the ratios of their norms do not tend to 1.",
+        "As $d$ grows, the ratio of the norms of two filters tends to 1, but the difference of "
+        "the norms keeps the variance $c^2$. CWDA Plus allows filters with different scales, "
+        "whose ratio of norms does not tend to 1.",
     ),
     why=r"The variance $\operatorname{Var}\|v\| = 2c^2h(d)$ grows only to $c^2/2$, while the "
     r"mean $E\|v\|$ grows like $c\sqrt d$. In item 1 of Theorem 5, the printed “limit” "
@@ -92,9 +92,9 @@ THEOREM_5_2 = claim(
     "filters than dimensions, the angles of all pairs cannot be right angles at the same time",
     remark=Remark(
         "over-reading",
-        "The angle of each pair of filters tends to a right angle. But if there are more filters "
-        r"than dimensions, the filters cannot all be orthogonal: the largest $|\cos|$ of $N$ "
-        r"filters in $d$ dimensions is at least $\sqrt{(N - d)/(d(N - 1))}$.",
+        "As $d$ grows, the angle of each pair of filters tends to a right angle. But if the "
+        r"number $N$ of filters exceeds the number $d$ of dimensions, the largest $|\cos|$ is at "
+        r"least $\sqrt{(N - d)/(d(N - 1))}$.",
     ),
     why=r"For the cosine $\cos$ of two filters, $(1 + \cos)/2$ has the distribution "
     r"$\operatorname{Beta}((d - 1)/2, (d - 1)/2)$, with the variance $1/(4d)$.",
@@ -145,9 +145,8 @@ THEOREM_5_3 = claim(
     "the variance $3c^2/2$",
     remark=Remark(
         "over-reading",
-        "The ratio of two distances between filters tends to 1, but the difference of two "
-        "distances keeps the variance $3c^2/2$. Therefore the sides of the triangle in Figure 7 "
-        "are equal only in ratio, and their differences do not vanish.",
+        "As $d$ grows, the ratio of two sides of the triangle in Figure 7 tends to 1. But the "
+        "difference of two sides keeps the variance $3c^2/2$.",
     ),
     why="Squared distances of filters have the mean $2c^2d$ and the variance $8c^4d$. If two "
     "squared distances share a filter, their correlation is $1/4$.",
@@ -197,8 +196,8 @@ SECTION_4_2 = claim(
     remark=Remark(
         "over-reading",
         "The scores of RePr become equal if there are many filters, not if there are many "
-        "dimensions. Two criteria with nearly equal scores can still rank the filters alike, "
-        "because under CWDA all criteria rank the filters by the same small deviations.",
+        "dimensions. Two criteria with nearly equal scores can still rank the filters in the same "
+        "order.",
     ),
     why=r"Norms have the squared coefficient of variation $\text{CV}^2 = O(1/d)$. The score RePr "
     r"of a filter is the sum of $|\cos|$ over the other $N - 1$ filters. A single $|\cos|$ has "

@@ -46,20 +46,16 @@ LEMMA_3 = Draws(lemma_3, 400_000, batch_size=20_000, draws_per_key=500)
 
 EQUATION_31 = claim(
     "Lemma 3, Equation 31",
-    r"The variance of the product of norms $B = 2\|X\|\|Y\|$ is $c^2 + 4c^4k$ (checked at $k = "
-    "20$)",
+    r"The variance of $B = 2\|X\|\|Y\|$ is $c^2 + 4c^4k$ (checked at $k = 20$)",
     printed="Lemma 3, before Equation 31: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik)"
     r" and they are i.i.d. When k is large enough”: $E(2\|X\|\|Y\|) = 2c^2k$, "
     r"$\operatorname{Var}(2\|X\|\|Y\|) = c^2 + 4c^4k$",
-    corrected=r"The product of norms $B$ has the mean $2c^2k - c^2 + \dots$ and the variance "
-    "$4c^4k - 2c^4 + O(c^4/k)$",
+    corrected=r"The product $B$ has the mean $2c^2k - c^2 + \dots$ and the variance $4c^4k - 2c^4 "
+    "+ O(c^4/k)$",
     fault="false",
-    why=r"The variance of $B = 2\|X\|\|Y\|$ has the unit $c^4$, but the printed variance has a "
-    r"term $c^2$. The term $c^2$ comes from $(\operatorname{Var}\|X\|)^2 = c^4/4$. With $R = "
-    r"\Gamma((k + 1)/2)/\Gamma(k/2)$ and $h = k/2 - R^2$, the exact variance of $B$ is $4c^4(k^2 "
-    "- (k - 2h)^2)$. At $c = 0.05$ and $k = 20$, the printed variance of $B$ is six times the "
-    r"exact variance. The printed mean of $B$ is right to leading order: $2c^2(k - 2h) \approx "
-    "2c^2k$.",
+    why="The variance of $B$ has the unit $c^4$, but the printed variance has a term $c^2$. At $c "
+    "= 0.05$ and $k = 20$, the printed variance is six times the exact variance. The printed mean "
+    "is right to leading order in $k$.",
 )
 EQUATION_31.variance(
     "c² + 4c⁴k at c = 0.05", C**2 + 4 * C**4 * K, LEMMA_3, "b_at_small_c", form="rejected"
@@ -100,14 +96,14 @@ NUMERATOR_IN_5 = Draws(lemma_3_in_5, 800_000, batch_size=50_000, draws_per_key=1
 
 EQUATION_32 = claim(
     "Lemma 3, Equation 32",
-    r"The variance of $(\|x\|^2 - \|y\|^2)^2$ is $16c^8(2k^2 + 3k)$ (checked at $k = 5$)",
+    r"The variance of $A = (\|X\|^2 - \|Y\|^2)^2$ is $16c^8(2k^2 + 3k)$ (checked at $k = 5$)",
     printed="Lemma 3, Equation 32: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\operatorname{Var}((\|X\|^2 - \|Y\|^2)^2) "
     "= 16c^8(2k^2 + 3k)$",
-    corrected=r"The variance of $(\|x\|^2 - \|y\|^2)^2$ is exactly $16c^8(2k^2 + 6k)$",
+    corrected="The variance of $A$ is exactly $16c^8(2k^2 + 6k)$",
     fault="false",
-    why=r"The fourth cumulant of $\|X\|^2 - \|Y\|^2$ is $96c^8k$. The printed variance of "
-    "Equation 32 contains only half of the fourth cumulant.",
+    why=r"The variance of $A$ contains the fourth cumulant of $\|X\|^2 - \|Y\|^2$, which is "
+    "$96c^8k$. The printed variance contains only half of this cumulant.",
 )
 EQUATION_32.variance("16c⁸(2k² + 3k)", 16.0 * 65, NUMERATOR_IN_5, "a", form="rejected")
 EQUATION_32.variance("16c⁸(2k² + 6k)", 16.0 * 80, NUMERATOR_IN_5, "a", form="corrected")
@@ -134,17 +130,17 @@ def covariance_of_a_and_b() -> float:
 
 EQUATIONS_29_AND_33 = claim(
     "Lemma 3, Equations 29 and 33",
-    "The mean of the ratio $A/B$ is $2c^2 + (4c^2k + 1)/(2k^2)$, from the means of $A$ and $B$ "
-    "and the variance of $B$ (checked at $k = 20$)",
+    r"The mean of $A/B$ is $2c^2 + (4c^2k + 1)/(2k^2)$ for $A = (\|X\|^2 - \|Y\|^2)^2$ and $B = "
+    r"2\|X\|\|Y\|$ (checked at $k = 20$)",
     printed="Lemma 3, Equation 29: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
     r"they are i.i.d. When k is large enough”: $\approx 2c^2 + (4c^2k + 1)/(2k^2)$; "
     r"Equation 33: $E(A/B) \approx EA/EB + \operatorname{Var}(B) \cdot EA/(EB)^3$",
-    corrected=r"The mean of the ratio $A/B$ is exactly $4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$. "
-    r"Equation 33 lacks the term $-\operatorname{Cov}(A, B)/(EB)^2$",
+    corrected=r"The mean of $A/B$ is exactly $4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$ with $R = "
+    r"\Gamma((k + 1)/2)/\Gamma(k/2)$. Equation 33 lacks the term $-\operatorname{Cov}(A, "
+    "B)/(EB)^2$",
     fault="false",
-    why=r"The mean of the ratio is exactly $E\|x\|^3E\|y\|^{-1} - (E\|x\|)^2$. Equation 33 lacks "
-    "the mixed term of Equation 21, which is the covariance of $A$ and $B$. The missing mixed "
-    "term is $2c^2/k$, as large as the printed term of Equation 33.",
+    why="Equation 33 uses Equation 21, which lacks a mixed term. The missing term is about "
+    r"$-2c^2/k$, which cancels the term with $\operatorname{Var}(B)$ in Equation 33.",
 )
 EQUATIONS_29_AND_33.mean(
     "2c² + (4c²k + 1)/(2k²) at c = 0.05",
@@ -194,10 +190,9 @@ EQUATION_30 = claim(
     corrected=r"The variance of $A/B$ is $8c^4 + 20c^4/k + \dots$",
     remark=Remark(
         "unit",
-        r"The bound of $\operatorname{Var} A/B$ in Equation 30 holds to leading order: the ratio "
-        r"of the variance to the bound tends to 1. At $c = 1$, $\operatorname{Var} A/B$ exceeds "
-        "the bound of Equation 30 in every dimension, by 3.6 % in $k = 20$ dimensions. The terms "
-        "$c^2$ and $c^4$ of the bound have different units.",
+        r"The bound of $\operatorname{Var}(A/B)$ holds only to leading order in $k$. At $c = 1$ "
+        "and $k = 20$, the variance exceeds the bound by 3.6 %. The terms $c^2$ and $c^4$ of the "
+        "bound have different units.",
     ),
     why="The exact variance of $A/B$ follows from $E(A/B)^2 = 12c^4k/(k - 2)$. Figure 10 of the "
     "pruning paper has no numbers.",

@@ -34,15 +34,14 @@ def amoroso(key: Key[Array, ""]) -> Cases:
 
 PROPOSITION_1 = claim(
     "Proposition 1, Equations 11 to 13",
-    r"The moment of order $j$ of the Amoroso distribution is $\theta^j\,\Gamma(\alpha + "
-    r"j/\beta)/\Gamma(\alpha)$",
+    r"The moment of order $j$ of the Amoroso distribution with the parameters $\theta$, $\alpha$ "
+    r"and $\beta$ is $\theta^j\,\Gamma(\alpha + j/\beta)/\Gamma(\alpha)$",
     printed="Proposition 1, of Equations 11 to 13: “for x, a, θ, α, β ∈ R, α > 0 and range x ≥ a "
     "if θ > 0, x ≤ a if θ < 0”",
     corrected=r"The formula for the moments holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
-    why=r"For example, let $\theta = \alpha = 1.5$ and $\beta = -1$. Then the second moment of "
-    "the distribution is infinite, but the variance of Equation 13 is $-18$. The paper uses "
-    r"Proposition 1 only at $\beta = 2$.",
+    why=r"For $\theta = \alpha = 1.5$ and $\beta = -1$, the second moment is infinite, but "
+    r"Equation 13 gives the variance $-18$. The paper uses Proposition 1 only at $\beta = 2$.",
 )
 PROPOSITION_1.equal("quadrature")(amoroso)
 

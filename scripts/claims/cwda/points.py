@@ -19,11 +19,9 @@ PROPOSITION_8 = claim(
     corrected="The entries of the matrix must have a joint density. Independent Gaussian entries "
     "have a joint density",
     fault="false in a case",
-    why="If the entries have a joint density, matrices of lower rank have probability 0, because "
-    "matrices of lower rank are the zeros of polynomials. If all entries of a matrix equal the "
-    "same normal variable, the matrix has rank 1. Theorem 4 needs the rank of the differences "
-    "$v_i - v_0$. The entries of the differences $v_i - v_0$ are dependent but have a joint "
-    "density.",
+    why="If all entries of a matrix equal one normal variable, the matrix has rank 1. If the "
+    "entries have a joint density, matrices of lower rank are zeros of polynomials and have "
+    "probability 0. The differences $v_i - v_0$ in Theorem 4 have a joint density.",
 )
 
 
@@ -61,8 +59,7 @@ LEMMA_4 = claim(
     remark=Remark(
         "hypothesis",
         r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. Lemma 4 also holds for "
-        r"$k > n$, with more than $n + 1$ vectors. For $k > n$, the coordinates $\lambda$ are not "
-        "unique.",
+        "$k > n$, which Theorem 4 needs.",
     ),
     why=r"The differences $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",
@@ -94,8 +91,8 @@ LEMMA_5 = claim(
     r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
     remark=Remark(
         "hypothesis",
-        "The identity of Lemma 5 requires that the coordinates of $a$ and the coordinates of $b$ "
-        "have equal sums. Barycentric coordinates have the sum 1, and need not be unique.",
+        "Lemma 5 needs coordinates of $a$ and of $b$ with equal sums. Barycentric coordinates "
+        "have the sum 1.",
     ),
     why=r"The matrix $D$ is $R^\top R$ minus terms that are constant along rows or columns. The "
     r"constant terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",
@@ -144,8 +141,8 @@ LEMMA_6 = claim(
     "unless all of the vectors are in $P$",
     remark=Remark(
         "hypothesis",
-        "In Lemma 6, the condition that not all vectors $a_i$ belong to the hyperplane $P$ is "
-        "needed only if $v_0$ is in the subspace $W$.",
+        "Lemma 6 requires that not all vectors $a_i$ belong to the hyperplane $P$. This condition "
+        "is needed only if $v_0$ is in the subspace $W$.",
     ),
     why="If no point of $P$ were independent of the vectors, $P$ would lie in the span of the "
     "vectors (Equation 54). But the dimension of the span is too small (Equations 55 and 56), or "

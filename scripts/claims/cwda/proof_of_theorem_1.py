@@ -47,13 +47,11 @@ PROPOSITION_5 = claim(
     r"For increasing functions $f$ and $g$ on $\mathbb{R}^n$, the mean of the product is at least "
     r"the product of the means, $E\,f\,g \ge E\,f\,E\,g$",
     printed=r"Proposition 5: “If f and g are increasing functions on Rn”, $E(f)E(g) \le E(fg)$",
-    corrected="The coordinates of the random vector must be independent. If $f$ and $g$ are "
-    r"norms of weights, the coordinates are $|x_1|, \dots, |x_n|$",
+    corrected="The coordinates of the random vector must be independent. For norms of filters, "
+    r"the coordinates are the absolute values $|x_1|, \dots, |x_n|$ of the weights",
     fault="false in a case",
-    why="The functions $f = x_1$ and $g = x_2$ are increasing. But for $X = (z, -z)$ with a "
-    r"standard normal $z$, the mean of $f g$ is $-1$, which is less than $E\,f\,E\,g = 0$. The "
-    "norms of filters do not increase with the weights, but increase with the absolute values of "
-    "the weights. The absolute values of Gaussian weights are independent.",
+    why="The functions $f = x_1$ and $g = x_2$ are increasing. But for the vector $(z, -z)$ with "
+    r"a standard normal $z$, the mean of $f g$ is $-1$, which is less than $E\,f\,E\,g = 0$.",
 )
 PROPOSITION_5.mean(
     "E x₁x₂ ≥ 0 at X = (z, −z)",
@@ -107,8 +105,8 @@ EQUATION_21 = claim(
     corrected="The second-order expansion needs the mixed term $(X - EX)(Y - "
     r"EY)\,\partial^2f/\partial X\partial Y$",
     fault="false",
-    why="Without the mixed term, the remainder of the expansion of $x/y$ is of second order. "
-    "Because Equation 21 lacks the mixed term, Equation 33 lacks the covariance.",
+    why="Without the mixed term, the remainder is of second order. Equation 33 uses Equation 21, "
+    "and therefore lacks a covariance.",
 )
 
 
@@ -134,13 +132,11 @@ LEMMA_1 = claim(
     r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
     r"2\operatorname{Cov}/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
-    corrected="The formula of Lemma 1 holds approximately if the deviations of $X$ and $Y$ are "
-    "small relative to their means, and if $Y$ is not near 0",
+    corrected="The formula is an approximation for $X$ and $Y$ with small relative deviations "
+    "from their means, and for $Y$ away from 0",
     fault="false in a case",
-    why="The formula of Equation 22 is the variance of the first-order expansion of $X/Y$. The "
-    "remainder of the expansion has the size of the squared coefficients of variation, which "
-    "are $O(1/n)$ for norms. The formula of Lemma 1 fails for the ratio $N(3, 1)/N(5, 1)$, "
-    "which has infinite variance.",
+    why="Equation 22 is the variance of the first-order expansion of $X/Y$. For the ratio $N(3, "
+    "1)/N(5, 1)$, Equation 22 gives a finite number, but the variance is infinite.",
 )
 
 

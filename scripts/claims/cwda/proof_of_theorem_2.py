@@ -69,13 +69,11 @@ THEOREM_2_PROOF = claim(
     r"$n\,\sigma^2\sqrt{\pi/2}\,L_{1/2}^{(k/2-1)}(-\|F\|^2/2\sigma^2)$",
     printed="Appendix C, before Equation 28: "
     r"“$E\,\sum\|F - v_i\|_2 = n \cdot \sigma^2\sqrt{\pi/2} \cdot L(-\|F\|^2/2\sigma^2)$”",
-    corrected=r"The factor before the Laguerre function must contain $\sigma$, not $\sigma^2$: the "
-    r"mean sum of distances is $n\,\sigma\sqrt{\pi/2}\,L$",
+    corrected=r"The factor before the Laguerre function $L$ must contain $\sigma$, not $\sigma^2$",
     fault="misprint",
-    why=r"A distance has the unit of $\sigma$. At $F = 0$, the mean distance is "
-    r"$\sqrt2\,\sigma\,\Gamma((k + 1)/2)/\Gamma(k/2)$. For $\sigma = 1.7$ and $k = 9$, the mean "
+    why=r"A distance has the unit of $\sigma$. At $F = 0$, $\sigma = 1.7$ and $k = 9$, the mean "
     "distance is 4.96, but the printed form gives 8.43. The proof of Theorem 2 needs only the "
-    "sign of the slope of the mean distance, and the sign is right.",
+    "sign of the slope of the mean distance, which is right.",
 )
 THEOREM_2_PROOF.mean(
     "σ² √(π/2) L at ‖F‖ = 2, σ = 1.7, d = 9",

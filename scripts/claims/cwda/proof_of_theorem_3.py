@@ -22,10 +22,9 @@ EQUATION_34 = claim(
     "the two sides falls like $1/(2k)$ at every $c$",
     remark=Remark(
         "unit",
-        "The left side of Equation 34 has the unit $c^2$, and the right side has the unit $c^4$. "
-        "For large $k$, the mean ratio of the right side of Equation 34 to the left side is "
-        "about $2c^2$, which is small only in a unit that makes $c$ small. The proof of Theorem "
-        r"3 needs another inequality: $(\|X\| - \|Y\|)^2 \ll 2\|X\|\|Y\|$.",
+        "The two sides of Equation 34 have the units $c^2$ and $c^4$. The proof of Theorem 3 "
+        r"needs another inequality, which is true for large $k$ and every $c$: $(\|X\| - \|Y\|)^2 "
+        r"\ll 2\|X\|\|Y\|$.",
     ),
     why=r"Norms $x$ and $y$ have $E\,(x - y)^2/(2xy) = 1/(2k) + \dots$ for any $c$, so a "
     "large $k$ alone is enough.",
@@ -70,14 +69,13 @@ LAGRANGE_IDENTITY = claim(
     r"$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
     r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$, sums over $i < j$; the next line: “Since Eq. (34)”",
-    corrected=r"The last sum of Lagrange's identity must have $(\|a_i\| - \|a_j\|)^2$ in place of "
-    r"$(\|a_i\|^2 - \|a_j\|^2)^2$, and the factor 2 must be before the products $\|a_i\|\|a_j\|$",
+    corrected=r"The last sum must have $(\|a_i\| - \|a_j\|)^2$ in place of $(\|a_i\|^2 - "
+    r"\|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",
-    why="In the printed identity, some terms have the unit $c^2$ and some terms the unit $c^4$. "
-    r"Lagrange's identity for the sequences $\|a_i\|$ and 1 has the squared differences of norms, "
-    "not of squared norms. The proof of Theorem 3 uses the printed form of Lagrange's identity. "
-    r"The line after the identity drops the last sum by Equation 34, which is about $(\|X\|^2 - "
-    r"\|Y\|^2)^2$. The wrong place of the factor 2 in Lagrange's identity is only a misprint.",
+    why="The printed identity adds terms of the units $c^2$ and $c^4$. Lagrange's identity for "
+    r"the sequences $\|a_i\|$ and 1 has the squared differences of norms. The proof of Theorem 3 "
+    r"uses the printed sum: by Equation 34, which is about $(\|X\|^2 - \|Y\|^2)^2$, the next line "
+    "drops the sum.",
 )
 
 
@@ -145,10 +143,8 @@ EQUATIONS_35_AND_36 = claim(
     r"1/(2k) + \dots$",
     remark=Remark(
         "hypothesis",
-        "The formulas for the variances in Equations 35 and 36 hold to leading order in $k$. The "
-        r"mean norm $E\,r = \sqrt2\,c\,R$ has a relative difference of $1/(4k)$ from $c\sqrt k$. "
-        "So the factors $c^2k$ and $1/(c^2k)$ have a relative error of $1/(2k)$, which is 5 % in "
-        "$k = 10$ dimensions.",
+        "Equations 35 and 36 hold to leading order in the number $k$ of dimensions. The factors "
+        "$c^2k$ and $1/(c^2k)$ have a relative error of $1/(2k)$, which is 5 % at $k = 10$.",
     ),
     why=r"The ratio $F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The factor "
     r"$E\,\sum r^2/E\,\sum r$ is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
@@ -182,10 +178,8 @@ EQUATIONS_37_TO_41 = claim(
     r"$2k(q - 1) = 1 + 1/(4k) + \dots$",
     remark=Remark(
         "hypothesis",
-        r"For a norm $r$, let $q = E\,r^2/(E\,r)^2$. The four relative variances of Equations 37 "
-        "to 41 are $(q - 1)/n$ to first order in $1/n$. Only variances in the unit of the "
-        "weights depend on $c$, as in Equations 37 and 40. Figure 11 has $c = 0.01$, but the "
-        "scaled sums of Figure 11 have equal values for every $c$.",
+        "The four relative variances do not depend on $c$. To first order in $1/n$, each relative "
+        r"variance is $(q - 1)/n$ with $q = E\,r^2/(E\,r)^2$ for a norm $r$.",
     ),
     why=r"The mean $\sum r/n$ has the variance $\operatorname{Var}(r)/n$. By the delta method, "
     r"the other three expressions have the same relative variance, because $\operatorname{Cov}(r, "

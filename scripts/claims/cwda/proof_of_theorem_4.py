@@ -18,9 +18,9 @@ THEOREM_4 = claim(
     corrected="The identity of Equation 7 holds for any points $v_i$ and any $P$",
     remark=Remark(
         "hypothesis",
-        "The identity of Theorem 4 holds for all points and all $P$, so the conditions (1) to (3) "
-        r"are not needed. In condition (3) of Theorem 4, the covariance is $c \cdot I$ in the "
-        r"appendix, but $c^2 \cdot I$ in the main text.",
+        "Theorem 4 holds for all points $v_i$ and $P$, without the conditions (1) to (3). In "
+        r"condition (3), the covariance is $c \cdot I$ in the appendix and $c^2 \cdot I$ in the "
+        "main text.",
     ),
     why=r"The identity follows from $\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G "
     r"- v_i\|^2$ and $\sum(G - v_i) = 0$.",
@@ -89,8 +89,7 @@ EQUATIONS_67_TO_81 = claim(
     "For $k < n$, the second case, the proof adds points and their mirror images at $G$",
     remark=Remark(
         "hypothesis",
-        r"The proof of Theorem 4 needs $P \ne G$. If $P = G$, the orthogonal complement of $W_1$ "
-        "in the proof has the dimension $n$, not $n - 1$, but Theorem 4 is trivial.",
+        r"The proof of Theorem 4 needs $P \ne G$. For $P = G$, Theorem 4 is trivial.",
     ),
     why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P - G$, "
     "and their mirror images $2G - p$. The added points do not move the centroid, and satisfy "

@@ -17,10 +17,8 @@ EQUATIONS_82_TO_84 = claim(
     r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
     remark=Remark(
         "hypothesis",
-        "The inequality of Equation 82 holds for every $k$, because a norm $r$ has a variance "
-        r"below $c^2/2$. The “$\approx$” of Equation 84 is meant relative to $c\sqrt k$: as $k$ "
-        r"grows, the width $c\sqrt{M/2}$ does not shrink, but the ratio of the width to $c\sqrt "
-        "k$ shrinks.",
+        r"Equation 82 holds for every $k$. The “$\approx$” of Equation 84 is relative to $c\sqrt "
+        r"k$: as $k$ grows, the width $c\sqrt{M/2}$ of the interval does not shrink.",
     ),
     why=r"The statement is Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
 )
@@ -52,13 +50,11 @@ EQUATIONS_85_TO_88 = claim(
     printed=r"Appendix F, for $v \thicksim N(0, c^2 \cdot I_k)$: “Note that, $v_i$ and $v_j$ are "
     r"independent, hence” Equation 86, $\operatorname{Var}(v_{ip}v_{jp}) = \dots = 1$; “since "
     "central limit theorem, we have” Equation 87",
-    corrected="The products $v_{ip}v_{jp}$ of two weights have the variance $c^4$, and the cosine "
-    "of two filters has exactly the variance $1/k$",
+    corrected="The products $v_{ip}v_{jp}$ have the variance $c^4$. The cosine of two filters has "
+    "exactly the variance $1/k$",
     fault="false in a case",
     why="The product of two independent weights has the variance $c^4$, which is 1 only for $c = "
-    "1$. Equation 87 and the first arrow of Equation 88 use the variance 1. The result of "
-    "Equation 88 is right, because a cosine is an inner product divided by two norms, which "
-    "removes the factor $c^4$. Cosines have the variance $1/k$ for every $k$ and $c$.",
+    "1$. The result of Equation 88 is right, because a cosine does not depend on $c$.",
 )
 EQUATIONS_85_TO_88.variance(
     "Var⟨vᵢ, vⱼ⟩/k = 1 at c = 0.7", 1.0, THREE_FILTERS, "inner_product", form="rejected"

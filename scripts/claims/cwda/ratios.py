@@ -61,24 +61,21 @@ def independent_ratio_variance(dims: int = RATIO_DIMS) -> float:
 
 APPROXIMATELY_MONOTONIC = claim(
     "Section 3.2, approximately monotonic",
-    r"If the variances of the scaled ratios $\hat X/\hat Y$ and $\hat Y/\hat X$ are small, the "
-    "rank correlation of $X$ and $Y$ is nearly 1",
+    r"Let $\hat X$ and $\hat Y$ be the scores $X$ and $Y$, divided by their means. If the "
+    r"variances of $\hat X/\hat Y$ and $\hat Y/\hat X$ are small, the rank correlation of $X$ and "
+    "$Y$ is nearly 1",
     printed="Section 3.2: “if both Var(X̂/Ŷ) and Var(Ŷ/X̂) are small enough, then we have the Sp "
     r"between X and Y is close to 1”, used with a bound $O(1/\text{dim})$ on both "
     "variances",
-    corrected=r"Let $\varepsilon = \max_i|\log(x_i/y_i) - m|$ for the scores $x_i$ and $y_i$ and "
-    r"a number $m$. If $|\log y_i/y_j| > 2\varepsilon$, the two criteria rank the filters $i$ and "
-    r"$j$ in the same order. Therefore Kendall's $1 - \tau$ is at most twice the share of pairs "
-    r"with $|\log y_i/y_j| \le 2\varepsilon$. If the logarithms of the scores are jointly normal, "
-    r"Spearman's ρ of many filters is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
+    corrected=r"Let $|\log(x_i/y_i) - m| \le \varepsilon$ for a number $m$ and the scores $x_i$ "
+    "and $y_i$ of all filters. Then the two scores rank the filters $i$ and $j$ in the same order "
+    r"if $|\log(y_i/y_j)| > 2\varepsilon$. If the logarithms of the scores of many filters are "
+    r"jointly normal, Spearman's ρ is $(6/\pi)\arcsin(r/2)$ with $r \ge \sqrt{1 - "
     r"\operatorname{Var}(\log X/Y)/\operatorname{Var}(\log Y)}$",
     fault="false",
-    why="Two independent sets of filters are a counter-example. The ratios of the norms of "
-    "independent filters have the variance $O(1/d)$ in $d$ dimensions. But the ranks of "
-    "independent norms are unrelated, because the relative variance of each norm is only "
-    r"$O(1/d)$. If the variance of $\log X/Y$ is small relative to the variance of $\log Y$, "
-    "Pearson's correlation of the logarithms is large. But with a large correlation, the ranks "
-    "can still differ, because a single outlier can cause the variance and the correlation.",
+    why="The norms of two independent sets of filters are a counter-example. In $d$ dimensions, "
+    "the variances of the ratios are $O(1/d)$, but the two rankings are unrelated. The variances "
+    "are small only because each norm has a relative variance of $O(1/d)$.",
 )
 APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"
@@ -193,10 +190,10 @@ THEOREM_1 = claim(
     "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
-        r"The variance of the ratio $\ell_1/\ell_2$ is $0.07/n$. The proof of Theorem 1 bounds "
-        r"the variance by $(\pi - 1)/(2n)$, which is the variance for independent norms $\ell_1$ "
-        r"and $\ell_2$. This bound is larger than $1/n$. A bound of a variance implies nothing "
-        "about ranks.",
+        r"If $\ell_1$ and $\ell_2$ are divided by their means, the variance of $\ell_1/\ell_2$ is "
+        r"$0.07/n$. The proof of Theorem 1 bounds this variance by $(\pi - 1)/(2n)$, which is "
+        "larger than the bound $1/n$ of Theorem 1. A bound of a variance implies nothing about "
+        "ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "
@@ -264,12 +261,10 @@ THEOREM_1_PROOF = claim(
     r"(E\,\ell_1/E\,\ell_2)^2\,\operatorname{Var}(\hat\ell_2/\hat\ell_1)$",
     printed=r"Appendix B, before Equation 25: “$\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X)) = "
     r"(E(\ell_1(X))/E(\ell_2(X)))^2\,\operatorname{Var}(\hat\ell_2(X)/\hat\ell_1(X))$”",
-    corrected=r"On the right side of the equation, $\ell_1$ and $\ell_2$ must not have hats",
+    corrected=r"On the right side, the variance must be of $\ell_2/\ell_1$ without hats",
     fault="misprint",
-    why=r"The variance $\operatorname{Var}(\hat\ell_2/\hat\ell_1)$ is on both sides of the "
-    r"printed equation. Therefore the factor $(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but "
-    r"the factor is nearly $2n/\pi$. The next line of the proof of Theorem 1 has the right "
-    "formula.",
+    why="The same variance is on both sides of the printed equation. Therefore the factor "
+    r"$(E\,\ell_1/E\,\ell_2)^2$ would have to be 1, but the factor is nearly $2n/\pi$.",
 )
 THEOREM_1_PROOF.variance(
     "(E l1/E l2)² Var(l̂2/l̂1), n = 9",

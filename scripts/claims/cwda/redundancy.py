@@ -96,10 +96,9 @@ SECTION_4_1_2 = claim(
     r"the rank correlation $\mathrm{Sp}$ hardly rises",
     remark=Remark(
         "over-reading",
-        r"If Fermat or GM is one of two criteria, the rank correlation $\mathrm{Sp}$ for Gaussian "
-        r"filters increases with the number of filters. For $\ell_1$ and $\ell_2$, the rank "
-        r"correlation $\mathrm{Sp}$ increases only from 0.923 to 0.930. A larger increase must "
-        "have another cause.",
+        r"If Fermat or GM is one of two criteria, $\mathrm{Sp}$ for Gaussian filters increases "
+        r"with the number of filters. For $\ell_1$ and $\ell_2$, $\mathrm{Sp}$ increases only "
+        "from 0.923 for 64 filters to 0.930 for many filters.",
     ),
     why=r"The criteria Fermat and GM measure distances from a center, which lies $\sqrt{d/N}\,c$ "
     r"from 0. Therefore the scores by Fermat and GM have the variance of $\ell_2$ and, in "

@@ -97,10 +97,10 @@ TEST_2 = claim(
     "(2), and has the nominal size",
     remark=Remark(
         "hypothesis",
-        "The paper does not specify its test of equal standard deviations. One possible test is a "
-        r"$t$ test that compares $(\sigma_j/\text{mean} - 1)^2$ with the square of the margin. "
-        "For 16 filters of 144 weights, this $t$ test at level 5 % rejects a true hypothesis in "
-        "20 % of all cases. This share depends on the number of filters.",
+        r"The paper does not specify its test of equal standard deviations $\sigma_j$ of the "
+        r"filters. A $t$ test of the squared relative deviations of $\sigma_j$ is not valid. For "
+        "16 filters of 144 weights, this $t$ test at the level 5 % rejects a true hypothesis in "
+        "20 % of all cases.",
     ),
     why=r"The squares $(\sigma_j/\text{mean} - 1)^2$ have a skewed distribution. If the mean of "
     "the squares is small, their standard deviation is small too. Therefore $t$ is too often far "
@@ -209,21 +209,20 @@ def mean_test_power() -> float:
 
 TEST_3 = claim(
     "Section 2.1, test (3)",
-    r"The mean $\mu$ passes Student's $t$ tests of $\mu \le \varepsilon \cdot S$ and $\mu \ge "
-    r"-\varepsilon \cdot S$, where $S$ is the sample variance",
+    r"Student's $t$ tests show that the mean $\mu$ of the weights satisfies $\mu \le \varepsilon "
+    r"\cdot S$ and $\mu \ge -\varepsilon \cdot S$, where $S$ is the sample variance",
     printed="Section 2.1 (3): “check if µ ≤ ε · S and µ ≥ −ε · S, where ε is a small constant and"
     " S is sample variance”",
-    corrected="The number $S$ must be the standard deviation",
+    corrected="$S$ must be the sample standard deviation",
     fault="false",
     remark=Remark(
         "hypothesis",
-        "The paper does not say which hypotheses the two one-sided tests must reject. If $t$ "
-        r"tests reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$, the mean "
-        r"$\mu$ is shown to be small. If $t$ tests only fail to reject the printed inequalities, "
-        "the tests are no evidence for a small mean.",
+        "The paper does not say which hypotheses the two tests must reject. Only tests that "
+        r"reject $\mu \ge \varepsilon \cdot S$ and $\mu \le -\varepsilon \cdot S$ show that the "
+        r"mean $\mu$ is small.",
     ),
-    why=r"A mean $\mu$ has the unit of a weight, but a variance has the unit of a squared weight. "
-    "Therefore the result of the printed test depends on the unit of the weights.",
+    why="A mean has the unit of a weight, but a variance has the unit of a squared weight. "
+    "Therefore the result of the printed test changes if all weights are multiplied by a number.",
 )
 
 

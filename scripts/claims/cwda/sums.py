@@ -28,9 +28,9 @@ THEOREM_2 = claim(
     remark=Remark(
         "hypothesis",
         "The Fermat point is 0 only in expectation. In a layer of $N$ filters, the Fermat point "
-        r"and the centroid are both at a distance of about $c\sqrt{d/N}$ from 0. The distance "
-        r"$c\sqrt{d/N}$ is $1/\sqrt N$ of the length of a filter in any dimension. In Theorem 2, "
-        r"the covariance is $\sigma I$ in the main text and $\sigma^2I$ in the appendix.",
+        r"and the centroid are at a distance of about $c\sqrt{d/N}$ from 0. This distance is "
+        r"$1/\sqrt N$ of the length of a filter. In Theorem 2, the covariance is $\sigma I$ in "
+        r"the main text and $\sigma^2I$ in the appendix.",
     ),
     why=r"The mean distance $E\|F - v\|$ is convex in $F$ and has equal values at $F$ and $-F$. "
     "Therefore the minimum of the mean distance is at 0. The convexity argument holds for any "
@@ -107,8 +107,8 @@ THEOREM_3 = claim(
     corrected="The exact variance is known for every $n$ and $k$, and does not depend on $c$",
     remark=Remark(
         "hypothesis",
-        "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ "
-        "does not depend on $c$. For Theorem 3, a large number $k$ of dimensions is enough.",
+        "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ does "
+        "not depend on $c$.",
     ),
     why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
     "of a Gaussian vector is independent of the length of the vector. Hence "
@@ -177,17 +177,15 @@ EQUATION_8 = claim(
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"
     " Ik).”",
-    corrected="The ratio of the sum of distances to the sum of squared distances has the variance "
-    "$(1 + 3/n)/(8k)$. As the number $n$ of vectors grows, this variance does not tend to 0, "
-    "because all vectors contain the filter $P$. Equation 8 is true, because the two sums rank "
-    "the filters alike",
+    corrected="Equation 8 is true: the two sums rank the filters alike. But if the two sums are "
+    "divided by their means, the ratio of the sums has the variance $(1 + 3/n)/(8k)$. This "
+    "variance does not tend to 0 as the number $n$ of vectors grows",
     fault="false in a case",
-    why="All vectors $a_i = P - v_i$ contain the filter $P$, so any two vectors $a_i$ and $a_j$ "
-    "have the covariance $c^2I$. But the proof of Theorem 3 assumes independent vectors. If "
-    r"$\|P\|$ is larger, the sum of distances and the sum of squared distances are larger. "
-    r"Therefore the two sums rank the filters alike. But as $\|P\|$ grows, the sum of squared "
-    "distances grows by twice the percentage of the sum of distances. Therefore the ratio of the "
-    "two sums has a variance of $1/(8k)$ even for many filters.",
+    why="All vectors $a_i = P - v_i$ contain the filter $P$, but the proof of Theorem 3 assumes "
+    r"independent vectors. The two sums increase with $\|P\|$, so the two sums rank the filters "
+    "alike. But the relative increase of the sum of squared distances is twice the relative "
+    r"increase of the sum of distances. Therefore the ratio of the sums varies with $\|P\|$ for "
+    "every $n$.",
 )
 
 
@@ -242,8 +240,7 @@ EQUATIONS_9_AND_10 = claim(
         "over-reading",
         "Similarity of criteria is not transitive. If two of three pairs of criteria have "
         r"$\mathrm{Sp} = 0.93$, only an $\mathrm{Sp}$ of at least 0.73 is guaranteed for the "
-        "third pair. The number $k + 1$ in Equation 9 and in the line after Equation 9 is the "
-        "number $N$ of filters.",
+        "third pair. In Equation 9, $k + 1$ is the number $N$ of filters.",
     ),
     why=r"Spearman's $\rho$ is a correlation of ranks. A correlation is the cosine of an angle, "
     "and the angle of the third pair is at most the sum of two angles. Subtracting the constant "

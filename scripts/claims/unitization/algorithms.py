@@ -98,13 +98,11 @@ ALGORITHM_2 = claim(
     "and the bound is attained",
     remark=Remark(
         "over-reading",
-        r"The bound $W \le 2$ of Theorem 3.1 assumes vectors of norm 1. But line 9 of Algorithm 2 "
-        r"divides an image $x$ by $\|x\|/(HW)$, where $HW$ is the number of pixels. Therefore "
-        r"every image has the norm $HW$ at $\alpha = 1$, and the distance between two "
-        "distributions of images is at most $2HW$. With batch norm and $C$ channels, the distance "
-        r"is at most $2\sqrt{C\,HW}$. If the number $HW$ of pixels exceeds the number $C$ of "
-        "channels, the bound of batch norm is smaller than the bound $2HW$ of unitization. With "
-        "$n = C$, the outputs of Algorithm 2 would be as large as the outputs of batch norm.",
+        "Theorem 3.1 assumes outputs of norm 1. But line 9 of Algorithm 2 divides an image $x$ by "
+        r"$\|x\|/(HW)$, where $HW$ is the number of pixels. Therefore an image has the norm $HW$ "
+        r"at $\alpha = 1$, and the bound of the distance of images is $2HW$ instead of 2. For "
+        r"batch norm and $C$ channels, the bound is $2\sqrt{C\,HW}$, which is smaller than $2HW$ "
+        "if $HW > C$.",
     ),
     why=r"The sum in Algorithm 2 is $\sum \hat{x}^2 = HW\,n\,s$, and therefore $\|p\,\hat{x}\| = "
     r"\sqrt{n\,HW}$.",
@@ -169,9 +167,9 @@ FIGURE_1 = claim(
     "channels of a pixel (b) or over an image (c)",
     remark=Remark(
         "over-reading",
-        "In part (b) of Figure 1, each pixel is divided by the norm of the pixel, which changes "
-        "the ratios between pixels. The paper rejects the algorithm of part (b), because the "
-        "algorithm “scales the pixels by location-dependent norms, ignoring the spatial context”.",
+        "Part (b) of Figure 1 shows an algorithm that divides each pixel by the norm of the "
+        "pixel. The paper rejects this algorithm, because the division changes the ratios between "
+        "pixels.",
     ),
 )
 
@@ -213,7 +211,7 @@ RUNNING_STATISTICS = claim(
     "way [6]”",
     remark=Remark(
         "hypothesis",
-        "The paper does not give the weights of the running averages. Our layers use the "
+        "The paper does not state the weights of the running averages. Our layers use the "
         "exponential average of Flax.",
     ),
 )

@@ -38,9 +38,8 @@ EQUATION_8 = claim(
     "vector",
     remark=Remark(
         "over-reading",
-        "Equation 8 only defines a layer. The layer of Equation 8 bounds the distance $W$, as the "
-        "abstract says. But the layer can also increase the distance $W$, by a factor of up to "
-        r"$1/(1 - \alpha)$.",
+        "The layer of Equation 8 bounds $W$. But the layer can also increase $W$, by a factor of "
+        r"up to $1/(1 - \alpha)$.",
     ),
     why=r"The Lipschitz constant of the layer $g$ is $1/(1 - \alpha)$, which is the norm of the "
     "Jacobian of $g$ at 0.",
@@ -101,9 +100,9 @@ THEOREM_32 = claim(
     remark=Remark(
         "hypothesis",
         r"Theorem 3.2 assumes that $\alpha$ is equal at the two iterations, but training changes "
-        r"$\alpha$. If the two iterations have the parameters $\alpha$ and $\alpha'$, the bound "
-        r"of the distance $W$ is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the "
-        r"affine map with $\gamma$ and $\beta$.",
+        r"$\alpha$. With $\alpha$ at one iteration and $\alpha'$ at the other iteration, the "
+        r"bound is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the affine map "
+        r"with $\gamma$ and $\beta$.",
     ),
     why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound is at "
     r"most the printed bound and is continuous in $\alpha$, whereas the printed bound jumps at "
@@ -146,9 +145,9 @@ EQUATION_9 = claim(
     r"The layer is $g_i(x) = x_i/(1 + \alpha_i(\|x\| - 1))$, and $g(0) = 0$",
     remark=Remark(
         "hypothesis",
-        r"The layer of Equation 9 needs a parameter $\alpha$ in $[0, 1]$. For $\alpha$ outside "
-        "$[0, 1]$, Equation 9 has a pole, and a feature changes its sign at the pole. At $x = "
-        r"0$ and $\alpha = 1$, Equation 9 gives 0, whereas Equations 6 and 8 give a unit vector.",
+        r"For $\alpha$ outside $[0, 1]$, Equation 9 has a pole, at which an output changes its "
+        r"sign. At $x = 0$ and $\alpha = 1$, Equation 9 gives 0, but Equations 6 and 8 give a "
+        "unit vector.",
     ),
 )
 
@@ -189,10 +188,9 @@ THEOREM_33 = claim(
     r"1 - \alpha_j)$",
     remark=Remark(
         "loose",
-        r"If the smallest $\alpha$ is 0, Theorem 3.3 can be replaced by the smaller bound "
-        r"$E\max(\|X\|, 1) + E\max(\|Y\|, 1)$. From the second line on, the proof of Theorem 3.3 "
-        r"prints $\min_j \alpha_j\|x\| + (1 - \alpha_j)$. The minimum over $j$ must be the "
-        "minimum of the whole sum.",
+        r"If the smallest $\alpha$ is 0, the bound $E\max(\|X\|, 1) + E\max(\|Y\|, 1)$ is smaller "
+        "than the bound of Theorem 3.3. In the proof, the minimum over $j$ must be of the whole "
+        r"sum $\alpha_j\|x\| + (1 - \alpha_j)$, not only of $\alpha_j\|x\|$.",
     ),
     why=r"For $r \ge 1$ the smallest $\alpha$ gives the smallest divisor $m(r)$, and for "
     r"$r < 1$ the largest $\alpha$ does. Therefore $\|g(x)\| \le r/m(r) \le "

@@ -35,18 +35,16 @@ EQUATIONS_2_AND_3 = claim(
     r"$W$ equals the supremum of $E\,f(X) - E\,f(Y)$ over 1-Lipschitz functions $f$",
     printed="Section 3: “The EM distance requires weak assumptions”; before Equation 3: “by the "
     "Kantorovich-Rubinstein duality [11], the EM distance Eq.(2) can be rewritten as”",
-    corrected="The distributions of $X$ and $Y$ must have finite first moments. Distributions of "
-    "finitely many samples have finite first moments",
+    corrected="The distributions of $X$ and $Y$ must have finite first moments. A finite set of "
+    "samples has finite first moments",
     fault="false in a case",
     remark=Remark(
         "unit",
-        "The distance $W$ has the unit of the outputs, so no constant bounds $W$ unless the scale "
-        "of the outputs is fixed.",
+        "The distance $W$ has the unit of the outputs. Therefore a constant can bound $W$ only if "
+        "the scale of the outputs is fixed.",
     ),
     why="For $P(X > r) = 1/r$ and $Y = X + 1$, Equation 2 gives $W = 1$. But for $f(x) = x$, the "
-    "means of $f(X)$ and $f(Y)$ are infinite, so the difference in Equation 3 has no value. For "
-    "distributions with finite first moments, Equation 3 is the duality of Kantorovich and "
-    "Rubinstein.",
+    "means of $f(X)$ and $f(Y)$ are infinite, so Equation 3 has no value.",
 )
 
 

@@ -66,9 +66,7 @@ EQUATION_10 = claim(
     remark=Remark(
         "over-reading",
         "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
-        r"10. For Equation 10 and $\alpha < 1$, no bound of the distance $W$ depends on $\alpha$ "
-        "alone. After batch norm, the bound of the distance $W$ grows like $(1 - "
-        r"\alpha)\sqrt{d}$.",
+        r"10. For Equation 10 and $\alpha < 1$, no bound of $W$ depends on $\alpha$ alone.",
     ),
     why=r"The factor $\alpha/r + 1 - \alpha$ of Equation 10 is the weighted arithmetic mean of "
     "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$. "
@@ -162,15 +160,12 @@ NOISE_FREE = claim(
     r"$\alpha$ alone",
     printed="Section 5: “this paper proposes the unitization algorithm with the noise-free and "
     "moment-independent upper bound”",
-    corrected=r"For $\alpha$ in $[0, 1]$, the distance after exact batch norm is at most "
-    r"$2(\alpha + (1 - \alpha)\sqrt{d})$. For $\alpha < 1$ and without batch norm, the distance "
-    "between the outputs of Equation 10 has no bound",
+    corrected=r"For $\alpha$ in $[0, 1]$, $W$ is at most $2(\alpha + (1 - \alpha)\sqrt{d})$ after "
+    r"exact batch norm. Without batch norm and for $\alpha < 1$, $W$ has no bound",
     fault="false",
-    why=r"After exact batch norm at $\alpha = 1/2$ and $d = 64$, the distance $W$ can be 6.36, "
-    r"which exceeds $2/\alpha = 4$. If $r$ is the norm of a sample after batch norm, the output "
-    r"of Equation 10 has the norm $\alpha + (1 - \alpha)r$. After batch norm, the mean of $r^2$ "
-    "over the samples is at most $d$, but the norm $r$ of a single sample can be much larger than "
-    r"$\sqrt{d}$.",
+    why=r"If $r$ is the norm of an input, the output of Equation 10 has the norm $\alpha + (1 - "
+    r"\alpha)r$. For example, let $\alpha = 1/2$ and $d = 64$. After exact batch norm, $W$ can be "
+    r"6.36, which exceeds the bound $2/\alpha = 4$ of the paper.",
 )
 
 
@@ -227,11 +222,9 @@ RANGE_OF_ALPHA = claim(
     r"$\alpha$ in $[0, 1]^d$ of Equation 9",
     remark=Remark(
         "over-reading",
-        r"For $\alpha$ in $[0, 1]$, the output of Equation 10 lies between $x$ and $x/\|x\|$, but "
-        r"training does not keep $\alpha$ in $[0, 1]$. If the outputs of a layer should be larger "
-        r"than the inputs, training makes $\alpha$ negative. With a negative $\alpha$, the factor "
-        r"of $x$ grows with $\|x\|$. We found negative $\alpha$ in trained networks and in a "
-        "least-squares fit.",
+        r"Training does not keep $\alpha$ in $[0, 1]$. In some of our trained networks, $\alpha$ "
+        r"became negative. With a negative $\alpha$, Equation 10 multiplies $x$ by a factor that "
+        r"grows with $\|x\|$.",
     ),
     results=(Result(range_of_alpha, "no number", "docs/results/report/results.json"),),
     why=r"The factor $1 + \alpha(1/\|x\| - 1)$ equals any given $c$ at $\alpha = (c - 1)/(1/\|x\| "
@@ -265,9 +258,9 @@ LOST_INFORMATION = claim(
     r"ray to a point only at $\alpha = 1$",
     remark=Remark(
         "over-reading",
-        "No affine map computes the input of unitization from the output. But unitization loses "
-        r"no information for $\alpha < 1$, because each output comes from exactly one input. Only "
-        r"for $\alpha = 1$, all points of a ray have the same output.",
+        r"No affine map computes the input of unitization from the output. But for $\alpha < 1$, "
+        "unitization loses no information, because different inputs have different outputs. At "
+        r"$\alpha = 1$, all inputs on a ray from 0 have the same output.",
     ),
 )
 

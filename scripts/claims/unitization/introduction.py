@@ -80,8 +80,8 @@ VANISHING = claim(
     printed="Section 1: “in the case of gradient vanishing, the ICS is totally eliminated”",
     remark=Remark(
         "hypothesis",
-        "The outputs stop moving only if gradients vanish in all layers. If gradients vanish only "
-        "in the first layers, the last layers still learn, and their outputs move.",
+        "If gradients vanish only in the first layers, the last layers still learn. Therefore the "
+        "outputs of the last layers move.",
     ),
     why="In a network of 20 sigmoid layers, the movement of the first layer's outputs is less "
     "than a billionth of the movement of the last layer's outputs.",
@@ -111,9 +111,9 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper says that the bound 2 “might be a severe problem”, but the bound is "
-        "harmless. Unitized outputs lie on the unit sphere, which has the diameter 2. Therefore "
-        "the bound 2 excludes no distribution of unitized outputs.",
+        "The paper says that the bound 2 “might be a severe problem”. But unitized outputs lie on "
+        "the unit sphere, which has the diameter 2. Therefore all unitized outputs satisfy the "
+        "bound.",
     ),
     why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )

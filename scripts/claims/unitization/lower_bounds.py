@@ -32,13 +32,10 @@ THEOREM_2 = claim(
     r"$f = \sum \mathrm{clip}(x_i, \pm C)^p/(p\,C^{p-1}\sqrt{d})$",
     remark=Remark(
         "over-reading",
-        "The bound of Theorem 2 does not show that high moments have a great impact. For outputs "
-        r"within $\pm C$ and an even power $p$, the lower bound of Theorem 2 is at most "
-        r"$\sqrt{d}\,C/p$. For an odd power $p$, the lower bound is at most $2\sqrt{d}\,C/p$. The "
-        "lower bound tends to 0 as $p$ grows, and the distance $W$ can be large even if a lower "
-        "bound is small. In the supremum of Theorem 2, the paper prints the mean of $f(y)$ over "
-        "$x$ instead of the mean of $f(x)$. Section 4.1 calls Theorem 2 “the lower bound in "
-        "Eq.(2)”.",
+        "Theorem 2 does not show that high moments have a large effect on $W$. For outputs within "
+        r"$\pm C$, the lower bound of Theorem 2 is at most $2\sqrt{d}\,C/p$, which tends to 0 as "
+        "the power $p$ grows. In the supremum of Theorem 2, the mean over $x$ must be of $f(x)$, "
+        "not of $f(y)$.",
     ),
     why=r"Each $|\mathrm{clip}(v_i)^p - \mathrm{clip}(w_i)^p|$ is at most $p\,C^{p-1}\,|v_i - "
     r"w_i|$, and the sum of all $|v_i - w_i|$ is at most $\sqrt{d}\,\|v - w\|$. For short steps "
@@ -123,9 +120,8 @@ EQUATION_5 = claim(
     printed="Section 3.2, Equation 5, for supports that are subsets of $[-C_0, C_0]^d$",
     remark=Remark(
         "hypothesis",
-        "Equation 5 assumes outputs within $[-C_0, C_0]^d$. For outputs beyond $[-C_0, C_0]^d$, "
-        "the bound of Equation 5 is false. If outputs are normalized by the statistics of a "
-        r"batch of $m$ samples, a single output can reach $\sqrt{m - 1}$.",
+        "For outputs outside $[-C_0, C_0]^d$, the bound of Equation 5 is false. Batch norm with "
+        r"batches of $m$ samples can give outputs up to $\sqrt{m - 1}$.",
     ),
     why=r"Equation 5 is Theorem 2 at $p = 2$ and $C = C_0$, with $E\,x_i^2 = e_i^2 + 1 + v_i$.",
 )
@@ -179,10 +175,8 @@ UNBOUNDED_EXAMPLE = claim(
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        "The printed lower bound of the distance $W$ is largest at the power $p = 2$. At $p = "
-        r"2$, the lower bound is $0.094\,\sqrt{d}\,C'$, which is less than a sixth of the "
-        r"distance $W$. The identity $W(cX, cY) = c\,W(X, Y)$ is a shorter proof that the "
-        "distance $W$ has no upper bound.",
+        "In this example, the printed lower bound is less than a sixth of $W$. The identity "
+        r"$W(cX, cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no upper bound.",
     ),
     why=r"The means of the two distributions are $5\sqrt{d}\,C'/8$ apart, and no coupling has a "
     "smaller mean displacement. The coupling $X = C'/2 + 2Y$ has the root mean square "

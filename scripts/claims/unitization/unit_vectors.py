@@ -64,13 +64,10 @@ THEOREM_31 = claim(
     "above 2",
     remark=Remark(
         "over-reading",
-        "Theorem 3.1 bounds the distance $W$, but unitization can also increase $W$. Two points "
-        "at a distance of 0.002 can have a distance of 2 after unitization. A unitized output has "
-        "the norm 1. If the unitized outputs of one iteration have the mean 0, the distance $W$ "
-        r"is at most $\sqrt{2}$. Relative to the size of the outputs, batch norm also has the "
-        r"bound $\sqrt{2}$. If only the inputs of unitization have the mean 0, the distance of "
-        "the unitized outputs can be 1.6. In the appendix, Theorems 3.1 and 3.2 draw $x$ from "
-        "$p_U$, but $x$ must be drawn from $p$.",
+        "Theorem 3.1 bounds $W$, but unitization can also increase $W$. For example, two points "
+        "at the distance 0.002 can have the distance 2 after unitization. If the unitized outputs "
+        r"of one iteration have the mean 0, $W$ is at most $\sqrt{2}$. In the proofs of Theorems "
+        "3.1 and 3.2, $x$ must be drawn from $p$, not from $p_U$.",
     ),
     why="For a 1-Lipschitz function $f$ with $f(0) = 0$, the value $f(g(x))$ lies in $[-1, 1]$. "
     r"Two samples that are drawn independently have the root mean square distance $\sqrt{2 - "

@@ -38,10 +38,10 @@ THEOREM_1 = claim(
     "bound of Theorem 1, $1/4$ is enough in place of 2",
     remark=Remark(
         "unit",
-        "The bound of Theorem 1 adds squared lengths to lengths. If normalized outputs of 64 "
-        "dimensions become 100 times as large, the bound of Theorem 1 becomes 9,846 times as "
-        r"large. The bound $\sqrt{S + S' + D^2}$ is never larger than the bound of Theorem 1, and "
-        "has the unit of the distance $W$.",
+        "The bound of Theorem 1 adds variances, which are squared lengths, to lengths. Let $S$ "
+        "and $S'$ be the sums of the variances of $X$ and $Y$, and $D$ the distance of the means. "
+        r"The bound $\sqrt{S + S' + D^2}$ is never larger than the bound of Theorem 1, and has "
+        "the unit of $W$.",
     ),
     why=r"Two samples that are drawn independently have the root mean square distance $\sqrt{S + "
     r"S' + D^2}$, so $W$ is at most $\sqrt{S + S' + D^2}$. The proof of Theorem 1 uses $E\|X - "
@@ -136,9 +136,8 @@ EQUATION_4 = claim(
     r"most $\sqrt{2d}$, and $W = \sqrt{2d}$ is possible for even $d$",
     remark=Remark(
         "loose",
-        "Without noise, the bound of Equation 4 is $2d + 2$, but the distance $W$ is at most "
-        r"$\sqrt{2d}$. The size of an output is $\sqrt{d}$, so the distance $W$ is at most "
-        r"$\sqrt{2}$ times the size of an output for every $d$.",
+        "For batch norm without noise in the statistics, Equation 4 gives the bound $2d + 2$, but "
+        r"$W$ is at most $\sqrt{2d}$.",
     ),
     why=r"Equation 4 is Theorem 1 with $S = d + \sum v$. In the worst case, one distribution has "
     r"the two points $\pm(1, \dots, 1)$, and the other distribution has the two points $\pm(1, "
@@ -174,12 +173,13 @@ LOW_DIMENSIONS = claim(
     printed="Abstract: “The upper bound has shown that BN techniques can control ICS only for the "
     "outputs with low dimensions and small noise whereas their control is NOT effective in other "
     "cases.”",
-    corrected=r"Noise-free batch norm keeps $W \le \sqrt{2d}$ in every dimension $d$. The bound "
-    r"$\sqrt{2d}$ is $\sqrt{2}$ times the size $\sqrt{d}$ of the outputs",
+    corrected=r"For batch norm without noise in the statistics, $W$ is at most $\sqrt{2d}$ in "
+    r"every dimension $d$. This bound is $\sqrt{2}$ times $\sqrt{d}$, the root mean square norm "
+    "of the outputs",
     fault="false",
     why="An upper bound cannot show that a method fails to control the shift. The printed bound, "
-    "$2d + 2$, grows faster with the dimension $d$ than the size of the outputs. The largest "
-    "possible distance $W$ grows only as fast as the size of the outputs.",
+    r"$2d + 2$, grows faster with $d$ than the norm $\sqrt{d}$ of the outputs. The largest "
+    r"possible $W$ grows only like $\sqrt{d}$.",
 )
 
 

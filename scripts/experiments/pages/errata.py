@@ -10,40 +10,42 @@ from experiments.pages.theorem_words import FAULTS, STANDINGS
 
 TITLE = """# Errata of three papers
 
-{date}. This page lists statements of three papers that are misprinted or false, and a correct form
-of each statement. The page also lists remarks on true statements. An entry names the place in the
-paper, quotes the text, and explains why the statement fails. A misprinted or false statement has
-one of three verdicts:
+{date}. This page lists statements of three papers that are misprinted or false. Each entry quotes
+the statement, gives a corrected form, and explains why the quoted form fails. The verdict of an
+entry is one of these:
 
 {classes}
 
-A remark has one of four kinds:
+The page also lists remarks on statements. A remark has one of four kinds:
 
 - **loose**: A bound is not sharp.
 - **unit**: A unit is wrong.
-- **hypothesis**: A hypothesis is missing or not needed.
-- **over-reading**: A reader might draw a false conclusion.
+- **hypothesis**: A hypothesis is missing, unclear or not needed.
+- **over-reading**: A reader might draw a false conclusion from the statement.
 
-Quotations come from the texts of the PDFs, but we typeset the formulas again. The texts of the PDFs
-have no version number, so an entry may not apply to every version of a paper on arXiv.
+We copied the quotations from the texts of the PDFs, and typeset the formulas again. The texts have
+no version number. Therefore an entry may not apply to every version of a paper on arXiv.
 
-A computation checks every entry. For example, the command `python scripts/check_theorems.py --claim
-"Theorem 1"` checks all statements with the name "Theorem 1". [The page of all
+A computation checks each statement. For example, the command `python scripts/check_theorems.py
+--claim "Theorem 1"` checks all statements with the name "Theorem 1". [The page of all
 statements](results/theorems/results.json) also includes the true statements. The command `python
 scripts/check_theorems.py --errata docs/errata.md` writes this page.
 """
-# the letter that abbreviates each paper
+# the symbols in the entries of each paper
 LETTERS = {
-    "Unitization": "In these entries, W is the earth mover distance between the outputs X and Y of "
-    "a layer at two iterations. The layer has d features and the parameter α. E is a mean, and ‖·‖ "
-    "is a norm.",
-    "CWDA": "In these entries, a layer has N filters. Each filter has d weights, which are drawn "
-    "from N(0, c²). In some statements, there are n filters of k weights. Sp is Spearman's rank "
-    "correlation, E is a mean, Var is a variance, and CV is a coefficient of variation.",
+    "Unitization": "In these entries, X and Y are the outputs of a layer with d features at two "
+    "iterations of training. W is the earth mover distance between X and Y, and α is the parameter "
+    "of unitization. E is a mean, and ‖·‖ is the Euclidean norm.",
+    "CWDA": "In these entries, a layer has N filters of d weights, or n filters of k weights. The "
+    "weights are drawn from N(0, c²). The criteria ℓ₁ and ℓ₂ score a filter by its norm, GM scores "
+    "a filter by the sum of the distances to all filters, and Fermat by the distance to the Fermat "
+    "point. Sp is Spearman's rank correlation, E is a mean, Var is a variance, and CV is a "
+    "coefficient of variation.",
     "Batch Normalization Decomposed": "In these entries, a batch X has n samples xᵢ. A layer has d "
     "neurons, and the weights w of a neuron are a row of W. The vector x′ is the sample x after "
-    "the next layer, and x̃ is the recentred sample. The vector ν is the mean of all samples except "
-    "the first sample.",
+    "the next layer, and x̃ is the recentred sample. A row contains the outputs of one neuron for "
+    "all samples. Samples with equal outputs form a cluster of the row. In Theorems 13 and 14, x₁ "
+    "is the odd sample, the other samples form the cluster, and ν is the mean of the cluster.",
 }
 
 
