@@ -73,8 +73,8 @@ def test_distances_to_a_gaussian_and_rejections():
     layers = [{"ks": ks, "fails": fails} for ks, fails in ((0.1, ["normal"]), (0.2, []), (0.4, []))]
     found = assumption.distances_to_a_gaussian(layers)
     assert found == (
-        "1 layers reject a Gaussian; the distance from a Gaussian is between 0.100 and 0.400, with "
-        "the median 0.200"
+        "a Gaussian is rejected in 1 layers; the distance from a Gaussian is between 0.100 and "
+        "0.400, with the median 0.200"
     )
 
 
@@ -85,8 +85,8 @@ def test_settings_that_reject_nowhere_and_everywhere():
     settings = {"a": setting(0, 4), "b": setting(4, 4), "c": setting(2, 0)}
     found = assumption.rejections_of_settings({"settings": settings})
     assert found.startswith("3 settings of a small network on digits, 3 networks for each setting")
-    assert "rejects a Gaussian in 1 settings, and all layers reject it in 1 settings (b)" in found
-    assert found.endswith("c²I in 1 settings, and all layers reject it in 2 settings")
+    assert "in no trained layer of 1 settings, and in all layers of 1 settings (b)" in found
+    assert found.endswith("in no layer of 1 settings, and in all layers of 2 settings")
 
 
 def test_spreads_of_criteria_are_in_points():
@@ -99,10 +99,10 @@ def test_spreads_of_criteria_are_in_points():
         "data": {"test": 2500},
     }
     assert accuracies.difference_of_criteria("digits", found) == (
-        "the best and the worst criterion differ by 2.0 ± 1.0 points after fine-tuning and by "
-        "20.0 ± 0.0 points before; 2 ResNet-8 networks on digits. The accuracy of one network on "
-        "2,500 test images has a binomial error of 0.6 points after fine-tuning and 1.0 points "
-        "before"
+        "the accuracies with the best and the worst criterion differ by 2.0 ± 1.0 points after "
+        "fine-tuning and by 20.0 ± 0.0 points before; 2 ResNet-8 networks on digits. With 2,500 "
+        "test images, the binomial standard error of an accuracy is 0.6 points after fine-tuning "
+        "and 1.0 points before"
     )
 
 

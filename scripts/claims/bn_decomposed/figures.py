@@ -44,16 +44,15 @@ def accuracies_and_ranks(found: Any) -> str:
         return f"{low:.2f} at {layers}".replace("0.", ".")
 
     return (
-        f"{depth} hidden layers, {runs} runs, {figure['steps']:,} of 35,100 steps, "
-        f"{len(figure['depths'])} of 17 depths. The accuracy is {accuracy('he')} with He's "
-        f"initialization (rank {ranks('he')} of 128, effective rank "
-        f"{ranks('he', 'effective_rank', 1)}), {accuracy('batch_norm')} with batch norm and Adam "
-        f"(rank {ranks('batch_norm')}), {accuracy('batch_norm_sgd')} with batch norm and the SGD "
-        f"of the other networks, and {accuracy('default')} with PyTorch's initialization (rank "
-        f"{ranks('default')}). The lowest mean accuracy of any depth is {worst('batch_norm')} "
-        "layers with batch norm and Adam, whose learning rates the authors chose by depth, "
-        f"{worst('batch_norm_sgd')} layers with batch norm and SGD, and {worst('he')} "
-        "layer with He's initialization"
+        f"networks of {depth} hidden layers on Fashion-MNIST, {runs} runs of {figure['steps']:,} "
+        "steps (paper: 35,100 steps). The training accuracy, and the rank of the last hidden layer "
+        f"before training: {accuracy('he')} with He's initialization (rank {ranks('he')} of 128, "
+        f"effective rank {ranks('he', 'effective_rank', 1)}), {accuracy('batch_norm')} with batch "
+        f"norm and Adam (rank {ranks('batch_norm')}), {accuracy('batch_norm_sgd')} with batch norm "
+        f"and SGD, {accuracy('default')} with PyTorch's initialization (rank {ranks('default')}). "
+        f"The lowest mean accuracy of {len(figure['depths'])} depths is {worst('batch_norm')} "
+        f"layers with batch norm and Adam, {worst('batch_norm_sgd')} layers with batch norm and "
+        f"SGD, and {worst('he')} layer with He's initialization"
     )
 
 

@@ -48,9 +48,10 @@ EQUATION_8 = claim(
     "x_j)$ appears to be intractable",
     remark=Remark(
         "over-reading",
-        r"The paper says that the expected product “appears to be intractable”. But if $\theta$ "
-        r"is the angle between the recentred samples, the expected product is $\|\tilde x_i\| "
-        r"\|\tilde x_j\| (\sin\theta + (\pi - \theta) \cos\theta)/(2\pi)$.",
+        "The paper says that the expected product of two samples after a layer “appears to be "
+        r"intractable”. But if $\theta$ is the angle between the recentred samples, the expected "
+        r"product is $\|\tilde x_i\| \|\tilde x_j\| (\sin\theta + (\pi - \theta) "
+        r"\cos\theta)/(2\pi)$.",
     ),
     why="Recentering is linear in the batch, so Equation 111 applies to the recentred samples.",
 )

@@ -63,8 +63,8 @@ THEOREM_3_1 = claim(
     r"n/(2\gamma)$ for $n \ge 2$, by the probability $2\gamma$ of Lemma 2",
     remark=Remark(
         "loose",
-        "For example, five equally spaced points on the circle need 5.4 rows on average, but the "
-        "bound on the number of rows is 50.",
+        "The bound on the mean number of rows is not sharp. For five equally spaced points on the "
+        "circle, the bound is 50, but the mean number of rows is 5.4.",
     ),
     why="Each additional row raises the rank with a conditional probability of at least "
     r"$\gamma$. So a rise of the rank takes at most $1/\gamma$ rows on average. Eq. 27 prints "

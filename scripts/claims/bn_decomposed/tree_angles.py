@@ -195,8 +195,8 @@ THEOREM_11_4 = claim(
     r"$1/\sqrt{(1 + r)(1 + mr)}$ with $m = (n - 1)^2$",
     remark=Remark(
         "loose",
-        "For 3 and 4 samples, the printed bound of the angle is negative. For six samples, the "
-        "printed bound is 26°, but the angle is at least 82°.",
+        "For 3 and 4 samples, the printed lower bound of the limit angle is negative. For six "
+        "samples, the printed bound is 26°, but the angle is at least 82°.",
     ),
     why=r"The larger limit angle is at least $\arccos(1/\sqrt{2(m + 1)})$. Samples that are "
     "symmetric about their mean attain the bound, because $r = 1$.",

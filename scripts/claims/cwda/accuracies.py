@@ -71,11 +71,11 @@ def difference_of_criteria(task: str, found: Any) -> str:
         return f"{statistics.mean(values):.1f} ± {error:.1f}"
 
     return (
-        f"the best and the worst criterion differ by {points('fine-tuned')} points after "
-        f"fine-tuning and by {points('pruned')} points before; {found['settings']['seeds']} "
-        f"ResNet-8 networks on {task}. The accuracy of one network on {images:,} test images has a "
-        f"binomial error of {binomial('fine-tuned')} points after fine-tuning and "
-        f"{binomial('pruned')} points before"
+        f"the accuracies with the best and the worst criterion differ by {points('fine-tuned')} "
+        f"points after fine-tuning and by {points('pruned')} points before; "
+        f"{found['settings']['seeds']} ResNet-8 networks on {task}. With {images:,} test images, "
+        f"the binomial standard error of an accuracy is {binomial('fine-tuned')} points after "
+        f"fine-tuning and {binomial('pruned')} points before"
     )
 
 

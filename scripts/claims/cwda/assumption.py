@@ -28,16 +28,19 @@ def rejected_assumptions(found: Any) -> str:
         "spherical": "a covariance c²I",
     }
     layers = found["layers"]
-    counts = ", ".join(f"{failing(layers, test)} reject {what}" for test, what in parts.items())
-    return f"of {len(layers)} layers of one trained ResNet-20, {counts} (Holm's correction, 5 %)"
+    counts = (f"{what} in {failing(layers, test)} layers" for test, what in parts.items())
+    return (
+        f"tests reject {', '.join(counts)} (Holm's correction, 5 %); {len(layers)} layers of one "
+        "trained ResNet-20"
+    )
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
     """The number of layers in which a Gaussian is rejected, and the distance from a Gaussian."""
     distances = [layer["ks"] for layer in layers]
     return (
-        f"{failing(layers, 'normal')} layers reject a Gaussian; the distance from a Gaussian is "
-        f"between {min(distances):.3f} and {max(distances):.3f}, with the median "
+        f"a Gaussian is rejected in {failing(layers, 'normal')} layers; the distance from a "
+        f"Gaussian is between {min(distances):.3f} and {max(distances):.3f}, with the median "
         f"{statistics.median(distances):.3f}"
     )
 
@@ -55,10 +58,10 @@ def rejections_of_settings(found: Any) -> str:
     )
     return (
         f"{len(after)} settings of a small network on digits, 3 networks for each setting, "
-        f"{sum(one['layers'] for one in after.values())} layers tested. No trained layer rejects a "
-        f"Gaussian in {len(none['normal'])} settings, and all layers reject it in "
-        f"{len(every['normal'])} settings ({', '.join(every['normal'])}). No layer rejects a "
-        f"covariance c²I in {len(none['spherical'])} settings, and all layers reject it in "
+        f"{sum(one['layers'] for one in after.values())} layers. A Gaussian is rejected in no "
+        f"trained layer of {len(none['normal'])} settings, and in all layers of "
+        f"{len(every['normal'])} settings ({', '.join(every['normal'])}). A covariance c²I is "
+        f"rejected in no layer of {len(none['spherical'])} settings, and in all layers of "
         f"{len(every['spherical'])} settings"
     )
 

@@ -242,10 +242,11 @@ SECTION_4_3 = claim(
         of_resnet20(
             "BN and FC of VGG16-BN can not pass the test",
             lambda found: (
+                "a Gaussian of mean 0 is rejected at 5 % for "
                 f"{sum(other['p_value'] < 0.05 for other in found['others'])} of "
-                f"{len(found['others'])} gains, biases and fully connected weights of one trained "
-                "ResNet-20 reject a Gaussian of mean 0 at 5 %, but so do "
-                f"{failing(found['layers'], 'normal')} of {len(found['layers'])} convolutions"
+                f"{len(found['others'])} gains, biases and fully connected weights, and for "
+                f"{failing(found['layers'], 'normal')} of {len(found['layers'])} convolutions; one "
+                "trained ResNet-20"
             ),
         ),
     ),

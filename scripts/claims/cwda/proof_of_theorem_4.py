@@ -88,8 +88,7 @@ EQUATIONS_67_TO_81 = claim(
     "Proof of Theorem 4, Equations 67 to 81",
     "For $k < n$, the second case, the proof adds points and their mirror images at $G$",
     remark=Remark(
-        "hypothesis",
-        r"The proof of Theorem 4 needs $P \ne G$. For $P = G$, Theorem 4 is trivial.",
+        "hypothesis", r"The proof of Theorem 4 needs $P \ne G$. For $P = G$, Theorem 4 is trivial."
     ),
     why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P - G$, "
     "and their mirror images $2G - p$. The added points do not move the centroid, and satisfy "

@@ -71,9 +71,9 @@ def failing_in_front(found: Any) -> str:
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
     return (
-        f"{failing(found['layers'], 'normal')} of {len(distances)} layers of one trained ResNet-20 "
-        f"reject a Gaussian; the median distance from a Gaussian is {first:.3f} in the first "
-        f"{half} layers and {last:.3f} in the other layers"
+        f"a Gaussian is rejected in {failing(found['layers'], 'normal')} of {len(distances)} "
+        f"layers of one trained ResNet-20; the median distance from a Gaussian is {first:.3f} in "
+        f"the first {half} layers and {last:.3f} in the other layers"
     )
 
 
@@ -228,9 +228,9 @@ FIGURE_6 = claim(
         of_resnet20(
             "a figure without numbers",
             lambda found: (
-                f"{failing(found['layers'], 'uncorrelated')} of {len(found['layers'])} layers of "
-                "one trained ResNet-20 reject uncorrelated filters, and "
-                f"{failing(found['layers'], 'spherical')} reject a covariance c²I"
+                f"uncorrelated filters are rejected in {failing(found['layers'], 'uncorrelated')} "
+                f"layers, and a covariance c²I in {failing(found['layers'], 'spherical')} layers; "
+                f"{len(found['layers'])} layers of one trained ResNet-20"
             ),
         ),
     ),

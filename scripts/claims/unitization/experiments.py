@@ -35,12 +35,13 @@ def _runs(found: Any) -> str:
 def movements(found: Any) -> str:
     """The mean change of the skewness and of the kurtosis of 8 units in one epoch."""
     said = [
-        f"{one['moment']} {one['unitized']['mean']:.3f} with unitization and "
+        f"{one['moment']}: {one['unitized']['mean']:.3f} with unitization and "
         f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"
         for one in _of_the_whole_set(found, "movement")
     ]
     return (
-        f"mean change in one epoch: {'; '.join(said)}; statistics of all "
+        "the mean absolute change of a moment of a unit from epoch to epoch, after epoch "
+        f"{found['findings']['settled']}: {'; '.join(said)}. Moments over all "
         f"{found['data']['train']:,} training images of MNIST, {_runs(found)}"
     )
 
@@ -54,9 +55,9 @@ def falls(found: Any) -> str:
             left = (f"{o['ratio']['mean']:.2f}" for o in drops if o["order"] == order)
             said.append(f"by {', '.join(left)} ({name}, {order})")
     return (
-        "each drop of the learning rate to a fifth multiplies the distance between epochs "
-        f"{'; '.join(said)}; statistics of all {found['data']['train']:,} training images of "
-        f"MNIST, {_runs(found)}"
+        "each drop of the learning rate to a fifth multiplies the mean W₁ of three epochs "
+        f"{'; '.join(said)}. Outputs normalized by statistics of all "
+        f"{found['data']['train']:,} training images of MNIST, {_runs(found)}"
     )
 
 

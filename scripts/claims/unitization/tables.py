@@ -28,7 +28,8 @@ def accuracies(found: Any) -> str:
     *first, last = (f"{100 * run[-1]['accuracy']:.2f}" for run in found["seeds"])
     norm = {"batch_norm": "with batch norm", "unitized": "with unitization"}
     return (
-        f"{', '.join(first)} and {last} % {norm[found['recipe']['normalization']]}, median "
+        f"test accuracies {', '.join(first)} and {last} % "
+        f"{norm[found['recipe']['normalization']]}, median "
         f"{100 * found['accuracy']['median']:.2f} %; {len(found['seeds'])} ResNet-20 networks, 200 "
         "epochs, JPEG-recompressed CIFAR-10"
     )

@@ -16,17 +16,22 @@ HEAD = (
 )
 TITLE = """# Figures and tables of the three papers
 
-Each row belongs to a figure or a table of a paper. The row shows the number that the paper prints,
-our number, the page that shows our number, and the command that computes our number. If we did not
-run an experiment, the row has the entry "not run" and the reason. If a paper makes a claim instead
-of printing a number, the row has our verdict on the claim, such as "true". [The page of the
-claims](results/theorems/results.json) explains the verdicts and shows the checks of every claim.
+Each row of a table is about a figure or a table of a paper. The row shows the number that the paper
+prints, our number, the page with our number, and the command that computes our number. "Not run"
+means that we did not run the experiment. If a paper makes a claim without a number, the row has our
+verdict, such as "true". [The page of the claims](results/theorems/results.json) explains the
+verdicts.
 
-In the rows, the number after "spread" is the standard deviation over the layers of one network. The
-number after "±" is the standard error over networks. "Norm first" means that a layer normalizes
-before ReLU, and "ReLU first" means that a layer normalizes after ReLU. Times of commands were
-measured on two shared cores. If a command was interrupted and resumed, its time counts from the
-last start.
+- The number after "spread" is the standard deviation over the layers of a network. The number after
+  "±" is the standard error over networks.
+- "Norm first" means that a layer normalizes before ReLU. "ReLU first" means that a layer normalizes
+  after ReLU.
+- Spearman's ρ compares how two criteria rank the filters of a layer. If each criterion prunes half
+  of the filters, the overlap is the share of the pruned filters that two criteria have in common.
+- Tests of filters have the level 5 % and Holm's correction for the number of layers. The distance
+  from a Gaussian is Kolmogorov's distance, which is between 0 and 1.
+- We measured the times of commands on two shared cores or on the device that the page names. The
+  time of a command that resumed after an interruption counts from the last start.
 
 The command `python scripts/check_theorems.py --errata docs/errata.md` writes this page.
 """
