@@ -24,6 +24,7 @@ verdicts.
 
 - The number after "spread" is the standard deviation over the layers of a network. The number after
   "±" is the standard error over networks.
+- W₁ is the earth mover distance between the outputs of a layer before and after an epoch.
 - "Norm first" means that a layer normalizes before ReLU. "ReLU first" means that a layer normalizes
   after ReLU.
 - Spearman's ρ compares how two criteria rank the filters of a layer. If each criterion prunes half
