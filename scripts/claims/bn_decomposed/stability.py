@@ -179,9 +179,9 @@ THEOREM_14_4 = claim(
     "n/(n - 1)$",
     remark=Remark(
         "hypothesis",
-        r"The last strict inequality in the proof of item 4 needs $\alpha < 1$ and $x_i \ne x_j$, "
-        r"but Theorem 14 requires $x_i' \ne x_j'$. The inequality before the last inequality is "
-        "not strict, because positively parallel recentred samples give equality.",
+        r"Theorem 14 requires $x_i' \ne x_j'$, but the last strict inequality in the proof of "
+        r"item 4 needs $\alpha < 1$ and $x_i \ne x_j$. The inequality before it is not strict, "
+        "because positively parallel recentred samples give equality.",
     ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
     r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "

@@ -102,8 +102,8 @@ EQUATIONS_63_TO_73 = claim(
     r"samples. The ratio of the norms is at most $\sqrt{8}/(n - 2)$",
     remark=Remark(
         "loose",
-        "The rows of the sums $C$ and $D$ vanish in the limit of many layers. The sums $A$ and "
-        "$B$ alone give the sharp bound of Theorem 11, item 3.",
+        "In the limit of many layers, the sums $C$ and $D$ vanish relative to $A$ and $B$. The "
+        "sums $A$ and $B$ alone give the sharp bound of Theorem 11, item 3.",
     ),
 )
 
@@ -183,9 +183,9 @@ EQUATIONS_81_TO_94 = claim(
     r"most $2\sqrt{2}/(n - 2)$",
     remark=Remark(
         "loose",
-        "The rows of the sums $C$ and $D$ vanish in the limit of many layers. Therefore the sharp "
-        r"bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, item 4). For many "
-        "samples, the bound of Eq. 93 is nearly sharp.",
+        "In the limit of many layers, the sums $C$ and $D$ vanish relative to $A$ and $B$. "
+        r"Therefore the sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, "
+        "item 4). For many samples, the bound of Eq. 93 is nearly equal to the sharp bound.",
     ),
     why="The check compares the inner products of Eqs. 81, 82, 89 and 90 together with the norms "
     "of Eqs. 63 and 74.",

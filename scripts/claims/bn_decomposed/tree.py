@@ -154,9 +154,9 @@ EQUATIONS_29_TO_35 = claim(
     r"ones “equation (32) still holds”, a mean above $\Delta/n$",
     remark=Remark(
         "over-reading",
-        "Eq. 31 is about positive steps. A negative step reverses the order of the samples, so "
-        "the gap $c_3 - c_2$ belongs to other clusters if there are five clusters or more. Eq. 32 "
-        "still holds.",
+        "Eq. 31 is about positive transformations. A negative transformation reverses the order "
+        "of the clusters. With five clusters or more, the gap $c_3 - c_2$ is then between other "
+        "clusters. Eq. 32 still holds.",
     ),
     why="While no clusters merge, the middle gaps keep their values. Therefore each row contains "
     "the first middle gap, and the largest entry of the row exceeds the first middle gap.",

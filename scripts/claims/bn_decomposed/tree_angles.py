@@ -151,8 +151,8 @@ THEOREM_11_3 = claim(
     "symmetric about their mean attain the bound",
     remark=Remark(
         "loose",
-        r"The printed bound of the norm ratio is more than twice the sharp bound $\sqrt{2/((n - "
-        "1)^2 + 1)}$. For 3 to 5 samples, the printed bound is 1 or more.",
+        "The printed bound of the ratio of norms is more than twice the sharp bound, which is "
+        r"$\sqrt{2/((n - 1)^2 + 1)}$. For 3 to 5 samples, the printed bound is 1 or more.",
     ),
     why="In the limit, only rows count that separate the smallest or the largest sample from all "
     r"other samples. The two ratios of norms are $\sqrt{(1 + r)/(m + r)}$ and $\sqrt{(1 + r)/(1 + "

@@ -58,8 +58,8 @@ LEMMA_4 = claim(
     corrected=r"Lemma 4 holds for $k \ge n$, which Theorem 4 needs",
     remark=Remark(
         "hypothesis",
-        r"The assumptions $k \le n$ and rank $n$ together imply $k = n$. Lemma 4 also holds for "
-        "$k > n$, which Theorem 4 needs.",
+        r"For $k + 1$ vectors in $n$ dimensions, the assumptions $k \le n$ and rank $n$ imply $k "
+        "= n$. Lemma 4 also holds for $k > n$, which Theorem 4 needs.",
     ),
     why=r"The differences $v_i - v_0$ span the space, so $x - v_0 = \sum t_i(v_i - v_0)$ and "
     r"$\lambda_0 = 1 - \sum t_i$.",
@@ -91,8 +91,8 @@ LEMMA_5 = claim(
     r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
     remark=Remark(
         "hypothesis",
-        "Lemma 5 needs coordinates of $a$ and of $b$ with equal sums. Barycentric coordinates "
-        "have the sum 1.",
+        "Lemma 5 is true only if the coordinates of $a$ and the coordinates of $b$ have equal "
+        "sums. Barycentric coordinates have the sum 1.",
     ),
     why=r"The matrix $D$ is $R^\top R$ minus terms that are constant along rows or columns. The "
     r"constant terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",

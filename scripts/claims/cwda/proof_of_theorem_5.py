@@ -17,8 +17,9 @@ EQUATIONS_82_TO_84 = claim(
     r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
     remark=Remark(
         "hypothesis",
-        r"Equation 82 holds for every $k$. The “$\approx$” of Equation 84 is relative to $c\sqrt "
-        r"k$: as $k$ grows, the width $c\sqrt{M/2}$ of the interval does not shrink.",
+        "Equation 82 holds for every number $k$ of dimensions. As $k$ grows, the width "
+        r"$c\sqrt{M/2}$ of the interval in Equation 84 does not shrink. Only the ratio of the "
+        r"width to $c\sqrt k$ shrinks.",
     ),
     why=r"The statement is Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
 )

@@ -107,8 +107,8 @@ THEOREM_3 = claim(
     corrected="The exact variance is known for every $n$ and $k$, and does not depend on $c$",
     remark=Remark(
         "hypothesis",
-        "Theorem 3 does not need a small standard deviation $c$, because the ratio $F_1/F_2$ does "
-        "not depend on $c$.",
+        "Theorem 3 does not need a small standard deviation $c$. The ratio $F_1/F_2$ of the sum "
+        "of norms and the sum of squared norms, each divided by its mean, does not depend on $c$.",
     ),
     why=r"The ratio $\sum r/\sqrt{\sum r^2}$ is independent of $\sum r^2$, because the direction "
     "of a Gaussian vector is independent of the length of the vector. Hence "

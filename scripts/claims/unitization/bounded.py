@@ -101,8 +101,8 @@ THEOREM_32 = claim(
         "hypothesis",
         r"Theorem 3.2 assumes that $\alpha$ is equal at the two iterations, but training changes "
         r"$\alpha$. With $\alpha$ at one iteration and $\alpha'$ at the other iteration, the "
-        r"bound is $1/\alpha + 1/\alpha'$. Theorem 3.2 is about outputs before the affine map "
-        r"with $\gamma$ and $\beta$.",
+        r"bound of $W$ is $1/\alpha + 1/\alpha'$. The bound is for outputs before the scale "
+        r"$\gamma$ and the bias $\beta$.",
     ),
     why=r"The norm of $g(x)$ is $h(\|x\|)$, which rises to $1/\alpha$. The corrected bound is at "
     r"most the printed bound and is continuous in $\alpha$, whereas the printed bound jumps at "

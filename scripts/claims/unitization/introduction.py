@@ -111,9 +111,9 @@ BOUND_2 = claim(
     "initialized”",
     remark=Remark(
         "over-reading",
-        "The paper says that the bound 2 “might be a severe problem”. But unitized outputs lie on "
-        "the unit sphere, which has the diameter 2. Therefore all unitized outputs satisfy the "
-        "bound.",
+        "The paper says that the bound 2 of $W$ “might be a severe problem”. But unitized outputs "
+        "lie on the unit sphere, which has the diameter 2. Therefore all unitized outputs satisfy "
+        "the bound.",
     ),
     why="Two points of the unit sphere are at most 2 apart, and opposite points are 2 apart.",
 )

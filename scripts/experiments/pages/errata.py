@@ -37,10 +37,10 @@ LETTERS = {
     "iterations of training. W is the earth mover distance between X and Y, and α is the parameter "
     "of unitization. E is a mean, and ‖·‖ is the Euclidean norm.",
     "CWDA": "In these entries, a layer has N filters of d weights, or n filters of k weights. The "
-    "weights are drawn from N(0, c²). The criteria ℓ₁ and ℓ₂ score a filter by its norm, GM scores "
-    "a filter by the sum of the distances to all filters, and Fermat by the distance to the Fermat "
-    "point. Sp is Spearman's rank correlation, E is a mean, Var is a variance, and CV is a "
-    "coefficient of variation.",
+    "weights are drawn from N(0, c²). The score of a filter is the norm for the criteria ℓ₁ and "
+    "ℓ₂, the sum of the distances to all filters for GM, and the distance to the Fermat point of "
+    "all filters for Fermat. Sp is Spearman's rank correlation, E is a mean, Var is a variance, "
+    "and CV is a coefficient of variation.",
     "Batch Normalization Decomposed": "In these entries, a batch X has n samples xᵢ. A layer has d "
     "neurons, and the weights w of a neuron are a row of W. The vector x′ is the sample x after "
     "the next layer, and x̃ is the recentred sample. A row contains the outputs of one neuron for "
