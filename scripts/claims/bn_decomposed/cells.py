@@ -179,10 +179,9 @@ EQUATIONS_18_TO_20 = claim(
     "Equations 18 to 20",
     "The printed construction changes a neuron $w$ so that only the output for one sample $x_i$ "
     "changes its sign",
-    printed=r"Appendix B: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i \ne 0$ (Eq. 18); “for a "
-    r"sufficiently small” $\varepsilon > 0$, "
-    r"$(w - (1 + \varepsilon)(w x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$ (Eq. 19), with $> 0$ for all "
-    r"$j \ne i$ of $a_j \ne 0$ (Eq. 20, which has $x_i$ for $x_j$)",
+    printed=r"Appendix B, Equations 18 and 19: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i "
+    r"\ne 0$; “for a sufficiently small” $\varepsilon > 0$, $(w - (1 + \varepsilon)(w "
+    r"x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$",
     corrected=r"Of all samples with $a_j \ne 0$, the sample $x_i$ must have the smallest $|w "
     r"x_i|/\|x_i\|$. The new neuron must be $w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$",
     fault="false in a case",

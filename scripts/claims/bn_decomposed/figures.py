@@ -143,8 +143,8 @@ FIGURE_5_NOT_RECENTRED = claim(
     remark=Remark(
         "over-reading",
         "The angles are near 60° only if rescaling divides by the root mean square. If rescaling "
-        "divides by the standard deviation about the mean (Eq. 2), the angles after 30 layers of "
-        "infinite width are 12° for 100 samples.",
+        "divides by the standard deviation about the mean (Equation 2), the angles after 30 "
+        "layers of infinite width are 12° for 100 samples.",
     ),
 )
 FIGURE_5_NOT_RECENTRED.equal("60 within 5 %, about zero", 60.0, tolerance=3.0)(

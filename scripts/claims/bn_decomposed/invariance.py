@@ -112,8 +112,8 @@ THEOREM_13 = claim(
     fault="false",
     why=r"For every neuron, the mean output is $\operatorname{E} \operatorname{ReLU}(w \tilde x) "
     r"= \sigma\|\tilde x\|/\sqrt{2\pi}$ with $\sigma^2 = 2\alpha/d$. Therefore all columns of "
-    r"$\operatorname{E}[X']$ are parallel. Eqs. 105 to 110 are about squared norms, for which the "
-    "statement of Theorem 13 is true.",
+    r"$\operatorname{E}[X']$ are parallel. Equations 105 to 110 are about squared norms, for "
+    "which the statement of Theorem 13 is true.",
 )
 THEOREM_13.mean("√d E x₁ⱼ′ = 1, as ‖E x₁′‖ = 1 asks", 1.0, LAYER, "entry", form="rejected")
 THEOREM_13.mean("√d E x₁ⱼ′ = 1/√π", expected_entry, LAYER, "entry", form="corrected")

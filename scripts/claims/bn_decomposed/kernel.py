@@ -88,8 +88,8 @@ INEQUALITY = claim(
     "Inequality after Equation 111",
     r"The kernel exceeds the inner product, $K(x, y) > x \cdot y$, at $\sigma^2 = 2/d$ for $x \ne "
     "y$",
-    printed="Appendix F, after Eq. 111: “The function appearing in equation 111 has an important "
-    r"property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
+    printed="Appendix F, after Equation 111: “The function appearing in equation 111 has an "
+    r"important property”: $K(x, y) > x \cdot y$ for $\sigma^2 = 2/d$ and $x \ne y$",
     corrected=r"$K(x, y) \ge x \cdot y$, with equality if the vectors are positively parallel or "
     "one of the vectors is 0",
     fault="false in a case",

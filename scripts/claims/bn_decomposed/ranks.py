@@ -67,9 +67,9 @@ THEOREM_3_1 = claim(
         "circle, the bound is 50, but the mean number of rows is 5.4.",
     ),
     why="Each additional row raises the rank with a conditional probability of at least "
-    r"$\gamma$. So a rise of the rank takes at most $1/\gamma$ rows on average. Eq. 27 prints "
-    r"$\gamma(X^{(t+1)})$ and means $\gamma(X^{(t)})$, without consequences. The definition of "
-    "$r_t$ leaves out the word rank, and has $X^{(r)}$ in place of $X^{(t)}$.",
+    r"$\gamma$. So a rise of the rank takes at most $1/\gamma$ rows on average. Equation 27 "
+    r"prints $\gamma(X^{(t+1)})$ and means $\gamma(X^{(t)})$, without consequences. The "
+    "definition of $r_t$ leaves out the word rank, and has $X^{(r)}$ in place of $X^{(t)}$.",
 )
 THEOREM_3_1.mean("E y of one point = n/γ = 2, attained", bound_of_one, ROWS, "single")
 THEOREM_3_1.mean("E y of 2 points at right angles = 28/9, bound 8", 28 / 9, ROWS, "orthogonal")
@@ -97,9 +97,9 @@ THEOREM_3_1.mean(
 
 INDEPENDENT_STEPS = claim(
     "Theorem 3, independence of the steps",
-    "Let $y_i$ be the number of rows that are needed for the $i$th increase of the rank. The "
-    r"numbers $y_1, \ldots, y_n$ are independent",
-    printed=r"Appendix B, before Eq. 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
+    r"The numbers $y_1, \ldots, y_n$ are independent, where $y_i$ is the number of rows that are "
+    "needed for the $i$th increase of the rank",
+    printed=r"Appendix B, before Equation 28a: “note first that $y_1, y_2, \ldots, y_n$ are "
     "independent”",
     corrected="Whatever the earlier rows are, the next row increases the rank with a probability "
     r"of at least $\gamma$. The proof of Theorem 3 needs only this probability",

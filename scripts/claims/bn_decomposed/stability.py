@@ -183,10 +183,9 @@ THEOREM_14_4 = claim(
         r"item 4 needs $\alpha < 1$ and $x_i \ne x_j$. The inequality before it is not strict, "
         "because positively parallel recentred samples give equality.",
     ),
-    why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 "
-    r"- 2(K(\tilde x_i, \tilde x_j) - \tilde x_i \cdot \tilde x_j))$, with "
-    r"$K \ge \tilde x_i \cdot \tilde x_j$. Eqs. 114 to 116 leave out an expectation "
-    "before the second norm.",
+    why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K(\tilde x_i, \tilde "
+    r"x_j) - \tilde x_i \cdot \tilde x_j))$, with $K \ge \tilde x_i \cdot \tilde x_j$. Equations "
+    "114 to 116 leave out an expectation before the second norm.",
 )
 
 
@@ -250,10 +249,10 @@ STABILITY = claim(
     r"cluster by $\alpha = n^2/(n^2 - 2n + 2)$, which is above 1. For many samples, the cluster "
     r"stops growing when the angle between two samples is about $3\pi/n$",
     fault="false",
-    why=r"By Eq. 111, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - \tilde "
-    r"x_i \cdot \tilde x_j))$, where $K$ is the kernel of the samples $\tilde x_i$ and $\tilde "
-    r"x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of third order in the angle, so small "
-    "distances grow. Theorem 14 assumes $R > n/(n - 1)$, which is false after a layer.",
+    why=r"By Equation 111, $\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K - "
+    r"\tilde x_i \cdot \tilde x_j))$, where $K$ is the kernel of the samples $\tilde x_i$ and "
+    r"$\tilde x_j$. The term $K - \tilde x_i \cdot \tilde x_j$ is of third order in the angle, so "
+    "small distances grow. Theorem 14 assumes $R > n/(n - 1)$, which is false after a layer.",
 )
 
 

@@ -31,12 +31,12 @@ def _bound_of_the_sum(n: int, layers: int) -> float:
 
 EQUATIONS_61_AND_62 = claim(
     "Equations 61 and 62",
-    r"For rows of three clusters, the geometric sum of Eq. 61 is at most $(n - 1)^2/(2n - 7) \cdot "
-    "((n - 1)/n)^{2(T-1)}$",
-    printed="Appendix E, Eq. 62: a bound with $2n - 7$, “which has a negligible exponent with "
-    "respect to equation (40)”. No condition keeps $2n - 7$ positive",
-    corrected=r"The bound of Eq. 62 holds for $n \ge 4$ samples. With three samples, there is no "
-    "pair of inner samples",
+    "For rows of three clusters, the geometric sum of Equation 61 is at most $(n - 1)^2/(2n - 7) "
+    r"\cdot ((n - 1)/n)^{2(T-1)}$",
+    printed="Appendix E, Equation 62: a bound with the factor $2n - 7$, “which has a negligible "
+    "exponent with respect to equation (40)”",
+    corrected=r"The bound of Equation 62 holds for $n \ge 4$ samples. With three samples, there "
+    "is no pair of inner samples",
     fault="false in a case",
     why="For $n = 3$, the factor $2n - 7$ is negative, so the printed bound is negative. But the "
     "geometric sum is positive.",
@@ -185,10 +185,10 @@ EQUATIONS_81_TO_94 = claim(
         "loose",
         "In the limit of many layers, the sums $C$ and $D$ vanish relative to $A$ and $B$. "
         r"Therefore the sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, "
-        "item 4). For many samples, the bound of Eq. 93 is nearly equal to the sharp bound.",
+        "item 4). For many samples, the bound of Equation 93 is nearly equal to the sharp bound.",
     ),
-    why="The check compares the inner products of Eqs. 81, 82, 89 and 90 together with the norms "
-    "of Eqs. 63 and 74.",
+    why="The check compares the inner products of Equations 81, 82, 89 and 90 together with the "
+    "norms of Equations 63 and 74.",
 )
 
 
@@ -231,10 +231,12 @@ EQUATION_92 = claim(
     "The printed Equation 92 gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
     printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
     r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
-    corrected=r"The left side must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Eq. 94",
+    corrected=r"The left side must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Equation "
+    "94",
     fault="misprint",
-    why="The right side of Eq. 92 is the right side of Eq. 91 with $x_n$ in place of $x_1$. We "
-    "read Eq. 92 from a text extraction of the PDF, so $x_1$ may be an error of the extraction.",
+    why="The right side of Equation 92 is the right side of Equation 91 with $x_n$ in place of "
+    "$x_1$. We read Equation 92 from a text extraction of the PDF, so $x_1$ may be an error of "
+    "the extraction.",
 )
 
 

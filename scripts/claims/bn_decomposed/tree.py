@@ -147,16 +147,16 @@ def _lossless_step(row: np.ndarray) -> int:
 
 EQUATIONS_29_TO_35 = claim(
     "Theorem 10, Equations 29 to 33 of its proof",
-    r"While no clusters merge, the mean stays above $\Delta/n$ (Eq. 32) and also falls to 0, "
+    r"While no clusters merge, the mean stays above $\Delta/n$ (Equation 32) and also falls to 0, "
     "which is a contradiction",
     covers="Equations 34a, 34b, 34c, 35a, 35b, 35c, 35d, 35e and 35f",
-    printed=r"Appendix C: $\Delta_{t_1} = \Delta_{t_2}$ (Eq. 31) of positive steps; of negative "
-    r"ones “equation (32) still holds”, a mean above $\Delta/n$",
+    printed=r"Appendix C: $\Delta_{t_1} = \Delta_{t_2}$ (Equation 31) of positive steps; of "
+    r"negative ones “equation (32) still holds”, a mean above $\Delta/n$",
     remark=Remark(
         "over-reading",
-        "Eq. 31 is about positive transformations. A negative transformation reverses the order "
-        "of the clusters. With five clusters or more, the gap $c_3 - c_2$ is then between other "
-        "clusters. Eq. 32 still holds.",
+        "Equation 31 is about positive transformations. A negative transformation reverses the "
+        "order of the clusters. With five clusters or more, the gap $c_3 - c_2$ is then between "
+        "other clusters. Equation 32 still holds.",
     ),
     why="While no clusters merge, the middle gaps keep their values. Therefore each row contains "
     "the first middle gap, and the largest entry of the row exceeds the first middle gap.",

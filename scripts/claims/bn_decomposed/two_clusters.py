@@ -95,10 +95,10 @@ def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
 EQUATIONS_41_TO_43 = claim(
     "Equations 41 to 43",
     "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
-    printed="Appendix D, after Eq. 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every "
-    r"$i, j \in \{2, \ldots, n\}$'",
+    printed="Appendix D, after Equation 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every $i, j "
+    r"\in \{2, \ldots, n\}$'",
     corrected=r"The indices must be $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before "
-    "Eq. 42",
+    "Equation 42",
     fault="misprint",
     why="If a row separates sample $n$ from all other samples, the samples 2 and $n$ are in "
     "different clusters.",
@@ -198,11 +198,11 @@ EQUATION_56 = claim(
     printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
-    "in Eqs. 53 and 57",
+    "in Equations 53 and 57",
     fault="misprint",
     why="The printed numerator has the unit of $c$, and the denominator has the unit of $c^2$. "
-    "Therefore the printed cosine depends on the unit. We read Eq. 56 from a text extraction of "
-    "the PDF, so the square root may be an error of the extraction.",
+    "Therefore the printed cosine depends on the unit. We read Equation 56 from a text extraction "
+    "of the PDF, so the square root may be an error of the extraction.",
 )
 
 

@@ -15,7 +15,7 @@ PROPOSITION_8 = claim(
     "Proposition 8, Equation 42",
     "A Gaussian matrix has full rank with probability 1",
     printed="Proposition 8: “For a n×m random matrix (aij)n×m, where aij ∼ N(0, σ2). And Eq. (8) "
-    r"holds with probability 1.” It means Eq. 42, $\operatorname{rank} = \min(m, n)$",
+    r"holds with probability 1.” The equation is Equation 42, $\operatorname{rank} = \min(m, n)$",
     corrected="The entries of the matrix must have a joint density. Independent Gaussian entries "
     "have a joint density",
     fault="false in a case",

@@ -172,7 +172,7 @@ def limit(*, shared: bool = False) -> float:
 
 EQUATION_8 = claim(
     "Equation 8, by Theorem 3",
-    "Theorem 3 holds for the vectors $a_i = P - v_i$ between a filter $P$ and the other filters. "
+    "Theorem 3 holds for the vectors $a_i = P - v_i$ from the filters $v_i$ to a filter $P$. "
     "Therefore the sum of distances and the sum of squared distances rank the filters alike",
     printed="Section 3.2 (3), before Equation 8: “According to the analysis in Section 3.2 (1) "
     "and Theorem 3, we have”; Theorem 3: “For n random variables ai ∈ Rk follow N(0, c2 ·"

@@ -92,8 +92,7 @@ def _different_alphas(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 THEOREM_32 = claim(
     "Theorem 3.2",
-    r"Outputs of Eq. 8 have $W \le 2/\alpha$, and $W \le E\|X\| + E\|Y\|$ at $\alpha = "
-    "0$",
+    r"Outputs of Equation 8 have $W \le 2/\alpha$, and $W \le E\|X\| + E\|Y\|$ at $\alpha = 0$",
     printed=r"Theorem 3.2, with one $\alpha$ of $[0, 1]$ for both distributions",
     corrected=r"For every $\alpha$, $W \le E\,h(\|X\|) + E\,h(\|Y\|)$ with $h(r) = r/(\alpha r + "
     r"1 - \alpha)$",
@@ -181,7 +180,7 @@ def _() -> Cases:
 
 THEOREM_33 = claim(
     "Theorem 3.3",
-    r"Outputs of Eq. 9 have $W \le 2/\min\alpha$, and $W \le E\|X\| + E\|Y\| + 2$ at "
+    r"Outputs of Equation 9 have $W \le 2/\min\alpha$, and $W \le E\|X\| + E\|Y\| + 2$ at "
     r"$\min\alpha = 0$",
     printed=r"Theorem 3.3, for $\alpha$ in $[0, 1]^d$",
     corrected=r"$W \le E\,\|X\|/m(\|X\|) + E\,\|Y\|/m(\|Y\|)$ with $m(r) = \min_j (\alpha_j r + "

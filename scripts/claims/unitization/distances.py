@@ -31,8 +31,8 @@ def _simple_bounds(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 EQUATIONS_2_AND_3 = claim(
     "Equations 2 and 3",
-    r"The distance $W$ is the infimum of $E\|X - Y\|$ over couplings of $X$ and $Y$. The distance "
-    r"$W$ equals the supremum of $E\,f(X) - E\,f(Y)$ over 1-Lipschitz functions $f$",
+    r"The distance $W$ is the infimum of $E\|X - Y\|$ over couplings of $X$ and $Y$, and equals "
+    r"the supremum of $E\,f(X) - E\,f(Y)$ over 1-Lipschitz functions $f$",
     printed="Section 3: “The EM distance requires weak assumptions”; before Equation 3: “by the "
     "Kantorovich-Rubinstein duality [11], the EM distance Eq.(2) can be rewritten as”",
     corrected="The distributions of $X$ and $Y$ must have finite first moments. A finite set of "

@@ -59,7 +59,7 @@ def _by_means(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 THEOREM_31 = claim(
     "Theorem 3.1",
-    r"$W(g(X), g(Y)) \le 2$ for outputs of Eq. 6",
+    r"$W(g(X), g(Y)) \le 2$ for outputs of Equation 6",
     corrected=r"The bound $W \le \sqrt{2 - 2\langle E\,g(X), E\,g(Y)\rangle}$ holds, and is never "
     "above 2",
     remark=Remark(

@@ -82,7 +82,7 @@ def _erratum(claim: dict) -> Iterator[str]:
     yield f"({anchor(claim['paper'], claim['name'])})=\n"
     yield f"### {escape(claim['name'])}\n"
     yield f"> {escape(claim['printed'])}\n"
-    yield f"**Subject:** {escape(claim['statement'])}. *Verdict:* {claim['fault']}.\n"
+    yield f"**Statement:** {escape(claim['statement'])}. *Verdict:* {claim['fault']}.\n"
     yield f"**Correct:** {escape(claim['corrected'])}.\n"
     if claim["why"]:
         yield f"**Why:** {escape(claim['why'])}\n"
