@@ -37,14 +37,14 @@ def test_layers_have_a_mean_and_a_spread():
     layers = [layer(0.7, 0.9), layer(0.9, 0.9), layer(0.8, 0.9)]
     found = _networks.pairs_of("spearman", "l1-l2", "l2-gm")(layers)
     assert found == (
-        "Spearman's ρ of l1 and l2 0.800 (spread 0.100), of l2 and GM 0.900 (spread 0.000)"
+        "Spearman's ρ is 0.800 (spread 0.100) for l1 and l2, 0.900 (spread 0.000) for l2 and GM"
     )
 
 
 def test_networks_have_a_mean_and_its_error():
     of_two = {"spearman": {"l2-gm": [[0.5, 0.7], [0.8, 1.0]]}}  # means 0.6 and 0.9
     found = _networks.pairs_in_the_report("spearman", "l2-gm")(of_two)
-    assert found == "Spearman's ρ of l2 and GM 0.750 ± 0.150"  # stderr: 0.3 / √2 / √2
+    assert found == "Spearman's ρ is 0.750 ± 0.150 for l2 and GM"  # stderr: 0.3 / √2 / √2
 
 
 def test_layers_above_a_limit_are_counted():

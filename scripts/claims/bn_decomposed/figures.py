@@ -45,14 +45,16 @@ def accuracies_and_ranks(found: Any) -> str:
 
     return (
         f"networks of {depth} hidden layers on Fashion-MNIST, {runs} runs of {figure['steps']:,} "
-        "steps (paper: 35,100 steps). The training accuracy, and the rank of the last hidden layer "
-        f"before training: {accuracy('he')} with He's initialization (rank {ranks('he')} of 128, "
-        f"effective rank {ranks('he', 'effective_rank', 1)}), {accuracy('batch_norm')} with batch "
-        f"norm and Adam (rank {ranks('batch_norm')}), {accuracy('batch_norm_sgd')} with batch norm "
-        f"and SGD, {accuracy('default')} with PyTorch's initialization (rank {ranks('default')}). "
-        f"The lowest mean accuracy of {len(figure['depths'])} depths is {worst('batch_norm')} "
-        f"layers with batch norm and Adam, {worst('batch_norm_sgd')} layers with batch norm and "
-        f"SGD, and {worst('he')} layer with He's initialization"
+        "steps (the paper has 35,100 steps). The training accuracy is "
+        f"{accuracy('he')} with He's initialization, {accuracy('batch_norm')} with batch norm and "
+        f"Adam, {accuracy('batch_norm_sgd')} with batch norm and SGD, and {accuracy('default')} "
+        "with PyTorch's initialization. Before training, the rank of the last hidden layer is "
+        f"{ranks('he')} with He's initialization (effective rank "
+        f"{ranks('he', 'effective_rank', 1)}), {ranks('batch_norm')} with batch norm, and "
+        f"{ranks('default')} with PyTorch's initialization, for a batch of 128 samples. The lowest "
+        f"mean accuracy of {len(figure['depths'])} depths is {worst('batch_norm')} layers with "
+        f"batch norm and Adam, {worst('batch_norm_sgd')} layers with batch norm and SGD, and "
+        f"{worst('he')} layer with He's initialization"
     )
 
 

@@ -43,7 +43,7 @@ OTHERS = (
     ),
 )
 REPORT = "docs/results/report/results.json"
-MEASURES = {"spearman": "Spearman's ρ", "overlap": "overlap"}
+MEASURES = {"spearman": "Spearman's ρ", "overlap": "the overlap"}
 SETTINGS = "docs/results/settings/results.json"
 
 
@@ -86,8 +86,8 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
-        said = (f"of {in_english(pair)} {spread(values)}" for pair, values in found)
-        return f"{MEASURES[measure]} {', '.join(said)}"
+        said = (f"{spread(values)} for {in_english(pair)}" for pair, values in found)
+        return f"{MEASURES[measure]} is {', '.join(said)}"
 
     return sentence
 
@@ -98,11 +98,11 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
         said = (
-            f"of {in_english(pair)} {statistics.mean(values):.3f} ± "
-            f"{statistics.stdev(values) / len(values) ** 0.5:.3f}"
+            f"{statistics.mean(values):.3f} ± "
+            f"{statistics.stdev(values) / len(values) ** 0.5:.3f} for {in_english(pair)}"
             for pair, values in by_network
         )
-        return f"{MEASURES[measure]} {', '.join(said)}"
+        return f"{MEASURES[measure]} is {', '.join(said)}"
 
     return sentence
 

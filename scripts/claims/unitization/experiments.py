@@ -35,14 +35,14 @@ def _runs(found: Any) -> str:
 def movements(found: Any) -> str:
     """The mean change of the skewness and of the kurtosis of 8 units in one epoch."""
     said = [
-        f"{one['moment']}: {one['unitized']['mean']:.3f} with unitization and "
-        f"{one['batch_norm']['mean']:.3f} with batch norm ({one['order']})"
+        f"{one['unitized']['mean']:.3f} with unitization and {one['batch_norm']['mean']:.3f} with "
+        f"batch norm ({one['moment']}, {one['order']})"
         for one in _of_the_whole_set(found, "movement")
     ]
     return (
         "the mean absolute change of a moment of a unit from epoch to epoch, after epoch "
-        f"{found['findings']['settled']}: {'; '.join(said)}. Moments over all "
-        f"{found['data']['train']:,} training images of MNIST, {_runs(found)}"
+        f"{found['findings']['settled']}, is {'; '.join(said)}. The moments are over all "
+        f"{found['data']['train']:,} training images of MNIST; {_runs(found)}"
     )
 
 
@@ -56,8 +56,8 @@ def falls(found: Any) -> str:
             said.append(f"by {', '.join(left)} ({name}, {order})")
     return (
         "each drop of the learning rate to a fifth multiplies the mean W₁ of three epochs "
-        f"{'; '.join(said)}. Outputs normalized by statistics of all "
-        f"{found['data']['train']:,} training images of MNIST, {_runs(found)}"
+        f"{'; '.join(said)}. Statistics of all {found['data']['train']:,} training images of MNIST "
+        f"normalize the outputs of the layers; {_runs(found)}"
     )
 
 
