@@ -71,8 +71,8 @@ DEFINITION_1.mean("P(w in the thinnest cell) = γ(X)", gamma_of_three, GAUSSIAN_
 
 GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
-    r"The smallest volume of a cell is $\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the "
-    "circle",
+    "A cell is a set of neurons that are active for the same samples. The smallest volume of a "
+    r"cell is $\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the circle",
     printed="Section I, example after Definition 1, $n$ odd: “n equally spaced points on the unit"
     r" circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = "
     "1/n$",

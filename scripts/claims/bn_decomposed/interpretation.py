@@ -32,15 +32,15 @@ def _zeros_by_side(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 INTUITION = claim(
     "Section III, intuition",
-    r"Neurons change the geometry more if the cluster's mean $\nu$ has $W\nu > \mu$, because more "
-    "points map to zero",
+    r"Neurons change the geometry more if the output $W\nu$ for the mean of the cluster is above "
+    r"the mean output $\mu$, because more points map to zero",
     printed=r"Section III: “the effect on the representation of a projection with $W\nu - \mu > 0$ "
     r"is much greater than the case with $W\nu - \mu < 0$ since in the former case much more "
     r"points map to zero”",
     corrected=r"More points map to zero if $W\nu < \mu$",
     fault="misprint",
-    why=r"If $W\nu < \mu$, most of the cluster is below the mean $\mu$ and maps to zero. Steps 2 "
-    "and 3 of Section III agree with the corrected form.",
+    why=r"If $W\nu < \mu$, most outputs for the cluster are below the mean output $\mu$ and map "
+    "to zero. Steps 2 and 3 of Section III agree with the corrected form.",
 )
 
 

@@ -112,12 +112,9 @@ RANK_OF_A_PRODUCT = claim(
     r"$\operatorname{rank}(AB) \le \max(\operatorname{rank} A, \operatorname{rank} B)$",
     corrected=r"The bound is $\operatorname{rank}(AB) \le \min(\operatorname{rank} A, "
     r"\operatorname{rank} B)$, and Gaussian matrices attain it",
-    remark=Remark(
-        "loose",
-        r"The inequality $\operatorname{rank}(AB) \le \max(\operatorname{rank} A, "
-        r"\operatorname{rank} B)$ is true. But the argument that linear layers cannot increase "
-        "the rank of a batch needs the minimum of the two ranks.",
-    ),
+    why=r"The inequality $\operatorname{rank}(AB) \le \max(\operatorname{rank} A, "
+    r"\operatorname{rank} B)$ is true. But the argument that linear layers cannot increase the "
+    "rank of a batch needs the minimum of the two ranks.",
 )
 
 

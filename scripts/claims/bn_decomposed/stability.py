@@ -32,7 +32,7 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     "squared norms, items 1 to 3 of Theorem 14 hold for any batch with $R > 0$, and item 4 holds "
     "for any batch with $R > n/(n - 1)$",
     fault="false",
-    why=r"In an invariant representation, $R$ is $\sqrt{n^2 - 2n + 2}/(n - 1)$ by Definition 12, "
+    why=r"By Definition 12, an invariant representation has $R = \sqrt{n^2 - 2n + 2}/(n - 1)$, "
     "which is smaller than $n/(n - 1)$. Therefore no batch satisfies the hypotheses of Theorem 14.",
 )
 
@@ -177,15 +177,12 @@ THEOREM_14_4 = claim(
     "Theorem 14, item 4, Equations 112 to 117",
     r"$\operatorname{E}\|x_i' - x_j'\|^2 < \|x_i - x_j\|^2$ in the cluster, for $R > "
     "n/(n - 1)$",
-    remark=Remark(
-        "hypothesis",
-        r"Theorem 14 requires $x_i' \ne x_j'$, but the last strict inequality in the proof of "
-        r"item 4 needs $\alpha < 1$ and $x_i \ne x_j$. The inequality before it is not strict, "
-        "because positively parallel recentred samples give equality.",
-    ),
     why=r"$\operatorname{E}\|x_i' - x_j'\|^2 = \alpha(\|x_i - x_j\|^2 - 2(K(\tilde x_i, \tilde "
     r"x_j) - \tilde x_i \cdot \tilde x_j))$, with $K \ge \tilde x_i \cdot \tilde x_j$. Equations "
-    "114 to 116 leave out an expectation before the second norm.",
+    r"114 to 116 leave out an expectation before the second norm. Theorem 14 requires $x_i' \ne "
+    r"x_j'$, but the last strict inequality in the proof of item 4 needs $\alpha < 1$ and $x_i "
+    r"\ne x_j$. The inequality before it is not strict, because positively parallel recentred "
+    "samples give equality.",
 )
 
 

@@ -11,7 +11,7 @@ import geometry
 from claims.bn_decomposed.tree import negative, positive
 from claims.bn_decomposed.two_clusters import unbalanced_rows
 from claims.draws import generator
-from geometry.claims import Cases, Claim, Remark, Values
+from geometry.claims import Cases, Claim, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
@@ -100,11 +100,8 @@ EQUATIONS_63_TO_73 = claim(
     "Equations 63 to 73",
     "Four sums $A$, $B$, $C$ and $D$ over the rows of four compositions give the norms of the "
     r"samples. The ratio of the norms is at most $\sqrt{8}/(n - 2)$",
-    remark=Remark(
-        "loose",
-        "In the limit of many layers, the sums $C$ and $D$ vanish relative to $A$ and $B$. The "
-        "sums $A$ and $B$ alone give the sharp bound of Theorem 11, item 3.",
-    ),
+    why="In the limit of many layers, the sums $C$ and $D$ vanish relative to $A$ and $B$. The "
+    "sums $A$ and $B$ alone give the sharp bound of Theorem 11, item 3.",
 )
 
 
@@ -181,14 +178,11 @@ EQUATIONS_81_TO_94 = claim(
     "Equations 81 to 91, 93 and 94",
     "The sums $A$, $B$, $C$ and $D$ give the inner products of samples, and the cosine is at "
     r"most $2\sqrt{2}/(n - 2)$",
-    remark=Remark(
-        "loose",
-        "In the limit of many layers, the sums $C$ and $D$ vanish relative to $A$ and $B$. "
-        r"Therefore the sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + 1)}$ (Theorem 11, "
-        "item 4). For many samples, the bound of Equation 93 is nearly equal to the sharp bound.",
-    ),
     why="The check compares the inner products of Equations 81, 82, 89 and 90 together with the "
-    "norms of Equations 63 and 74.",
+    "norms of Equations 63 and 74. In the limit of many layers, the sums $C$ and $D$ vanish "
+    r"relative to $A$ and $B$. Therefore the sharp bound of the cosine is $1/\sqrt{2((n - 1)^2 + "
+    "1)}$ (Theorem 11, item 4). For many samples, the bound of Equation 93 is nearly equal to the "
+    "sharp bound.",
 )
 
 

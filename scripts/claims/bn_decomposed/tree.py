@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 
 import geometry
 from claims.draws import generator
-from geometry.claims import Cases, Claim, Remark, Values
+from geometry.claims import Cases, Claim, Values
 
 claim = partial(Claim, "Batch Normalization Decomposed")
 
@@ -152,14 +152,11 @@ EQUATIONS_29_TO_35 = claim(
     covers="Equations 34a, 34b, 34c, 35a, 35b, 35c, 35d, 35e and 35f",
     printed=r"Appendix C: $\Delta_{t_1} = \Delta_{t_2}$ (Equation 31) of positive steps; of "
     r"negative ones “equation (32) still holds”, a mean above $\Delta/n$",
-    remark=Remark(
-        "over-reading",
-        "Equation 31 is about positive transformations. A negative transformation reverses the "
-        "order of the clusters. With five clusters or more, the gap $c_3 - c_2$ is then between "
-        "other clusters. Equation 32 still holds.",
-    ),
     why="While no clusters merge, the middle gaps keep their values. Therefore each row contains "
-    "the first middle gap, and the largest entry of the row exceeds the first middle gap.",
+    "the first middle gap, and the largest entry of the row exceeds the first middle gap. "
+    "Equation 31 is about positive transformations. A negative transformation reverses the order "
+    "of the clusters. With five clusters or more, the gap $c_3 - c_2$ is then between other "
+    "clusters. Equation 32 still holds.",
 )
 
 

@@ -139,8 +139,8 @@ EQUATIONS_29_AND_33 = claim(
     r"\Gamma((k + 1)/2)/\Gamma(k/2)$. Equation 33 lacks the term $-\operatorname{Cov}(A, "
     "B)/(EB)^2$",
     fault="false",
-    why="Equation 33 uses Equation 21, which lacks a mixed term. The missing term is about "
-    r"$-2c^2/k$, which cancels the term with $\operatorname{Var}(B)$ in Equation 33.",
+    why="Equation 33 is derived from Equation 21, which lacks a mixed term. The missing term is "
+    r"about $-2c^2/k$, which cancels the term with $\operatorname{Var}(B)$ in Equation 33.",
 )
 EQUATIONS_29_AND_33.mean(
     "2c² + (4c²k + 1)/(2k²) at c = 0.05",

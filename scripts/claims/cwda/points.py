@@ -89,13 +89,10 @@ def _(key: Key[Array, ""]) -> Cases:
 LEMMA_5 = claim(
     "Lemma 5, Equations 44 to 52",
     r"$\|a - b\|^2 = (\lambda - \mu)^\top D(\lambda - \mu)$, $D_{ij} = -\|v_i - v_j\|^2/2$",
-    remark=Remark(
-        "hypothesis",
-        "Lemma 5 is true only if the coordinates of $a$ and the coordinates of $b$ have equal "
-        "sums. Barycentric coordinates have the sum 1.",
-    ),
     why=r"The matrix $D$ is $R^\top R$ minus terms that are constant along rows or columns. The "
-    r"constant terms vanish because $\sum(\lambda_i - \mu_i) = 0$.",
+    r"constant terms vanish because $\sum(\lambda_i - \mu_i) = 0$. Lemma 5 is true only if the "
+    "coordinates of $a$ and the coordinates of $b$ have equal sums. Barycentric coordinates have "
+    "the sum 1.",
 )
 
 
@@ -139,14 +136,11 @@ LEMMA_6 = claim(
     "Lemma 6, Equations 54 to 56",
     "Points of an affine hyperplane $P$ complete independent vectors to a basis, "
     "unless all of the vectors are in $P$",
-    remark=Remark(
-        "hypothesis",
-        "Lemma 6 requires that not all vectors $a_i$ belong to the hyperplane $P$. This condition "
-        "is needed only if $v_0$ is in the subspace $W$.",
-    ),
     why="If no point of $P$ were independent of the vectors, $P$ would lie in the span of the "
     "vectors (Equation 54). But the dimension of the span is too small (Equations 55 and 56), or "
-    "the span is $P$. The last line of the induction is for $n - k = l + 1$.",
+    "the span is $P$. The last line of the induction is for $n - k = l + 1$. Lemma 6 requires "
+    "that not all vectors $a_i$ belong to the hyperplane $P$. This condition is needed only if "
+    "$v_0$ is in the subspace $W$.",
 )
 
 

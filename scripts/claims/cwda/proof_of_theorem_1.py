@@ -105,8 +105,8 @@ EQUATION_21 = claim(
     corrected="The second-order expansion needs the mixed term $(X - EX)(Y - "
     r"EY)\,\partial^2f/\partial X\partial Y$",
     fault="false",
-    why="Without the mixed term, the remainder is of second order. Equation 33 uses Equation 21, "
-    "and therefore lacks a covariance.",
+    why="Without the mixed term, the remainder of the expansion is of second order. Equation 33 "
+    "is derived from Equation 21, and therefore lacks a covariance.",
 )
 
 
@@ -129,14 +129,15 @@ def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
 
 LEMMA_1 = claim(
     "Lemma 1, Equation 22",
-    r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 - "
-    r"2\operatorname{Cov}/(EX\,EY))$",
+    r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 "
+    r"- 2\operatorname{Cov}(X, Y)/(EX\,EY))$",
     printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
     corrected="The formula is an approximation for $X$ and $Y$ with small relative deviations "
     "from their means, and for $Y$ away from 0",
     fault="false in a case",
-    why="Equation 22 is the variance of the first-order expansion of $X/Y$. For the ratio $N(3, "
-    "1)/N(5, 1)$, Equation 22 gives a finite number, but the variance is infinite.",
+    why="Equation 22 is the variance of the first-order expansion of $X/Y$. If $X$ is $N(3, 1)$ "
+    "and $Y$ is $N(5, 1)$, Equation 22 gives a finite number, but the variance of $X/Y$ is "
+    "infinite.",
 )
 
 

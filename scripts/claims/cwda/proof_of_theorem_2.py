@@ -65,8 +65,8 @@ def expected_distance() -> Array:
 
 THEOREM_2_PROOF = claim(
     "Proof of Theorem 2, the sum of distances",
-    r"The mean sum of distances $E\,\sum\|F - v_i\|$ is "
-    r"$n\,\sigma^2\sqrt{\pi/2}\,L_{1/2}^{(k/2-1)}(-\|F\|^2/2\sigma^2)$",
+    r"For a point $F$ and $n$ filters $v_i$ from $N(0, \sigma^2I_k)$, the mean sum of distances "
+    r"$E\,\sum\|F - v_i\|$ is $n\,\sigma^2\sqrt{\pi/2}\,L_{1/2}^{(k/2-1)}(-\|F\|^2/2\sigma^2)$",
     printed="Appendix C, before Equation 28: "
     r"“$E\,\sum\|F - v_i\|_2 = n \cdot \sigma^2\sqrt{\pi/2} \cdot L(-\|F\|^2/2\sigma^2)$”",
     corrected=r"The factor before the Laguerre function $L$ must contain $\sigma$, not $\sigma^2$",

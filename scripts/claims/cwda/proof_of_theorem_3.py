@@ -141,13 +141,10 @@ EQUATIONS_35_AND_36 = claim(
     r"$\operatorname{Var}(F_2/F_1) = \operatorname{Var}(\sum r^2/\sum r)/(c^2k)$",
     corrected=r"The two formulas need, beside $c^2k$, the factor $q = E\,r^2/(E\,r)^2 = 1 + "
     r"1/(2k) + \dots$",
-    remark=Remark(
-        "hypothesis",
-        "Equations 35 and 36 hold to leading order in the number $k$ of dimensions. The factors "
-        "$c^2k$ and $1/(c^2k)$ have a relative error of $1/(2k)$, which is 5 % at $k = 10$.",
-    ),
     why=r"The ratio $F_1/F_2$ is $\sum r/\sum r^2$ times $E\,\sum r^2/E\,\sum r$. The factor "
-    r"$E\,\sum r^2/E\,\sum r$ is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$.",
+    r"$E\,\sum r^2/E\,\sum r$ is $c^2k/(\sqrt2\,c\,R)$, not $c\sqrt k$. Equations 35 and 36 hold "
+    "to leading order in the number $k$ of dimensions. The factors $c^2k$ and $1/(c^2k)$ have a "
+    "relative error of $1/(2k)$, which is 5 % at $k = 10$.",
 )
 EQUATIONS_35_AND_36.variance(
     "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", form="overread"
@@ -176,11 +173,6 @@ EQUATIONS_37_TO_41 = claim(
     covers="Figure 11",
     corrected="To first order in $1/n$, the relative variance is $(q - 1)/n$ at every $k$, with "
     r"$2k(q - 1) = 1 + 1/(4k) + \dots$",
-    remark=Remark(
-        "hypothesis",
-        "The four relative variances do not depend on $c$. To first order in $1/n$, each relative "
-        r"variance is $(q - 1)/n$ with $q = E\,r^2/(E\,r)^2$ for a norm $r$.",
-    ),
     why=r"The mean $\sum r/n$ has the variance $\operatorname{Var}(r)/n$. By the delta method, "
     r"the other three expressions have the same relative variance, because $\operatorname{Cov}(r, "
     r"r^2)/(E\,r\,E\,r^2) = 1/k$ and $\operatorname{Var}(r^2)/(E\,r^2)^2 = 2/k$ cancel.",

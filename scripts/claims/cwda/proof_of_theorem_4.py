@@ -7,7 +7,7 @@ from jaxtyping import Array, Key
 
 from claims.cwda.points import barycentric, distance_matrix
 from claims.draws import generator
-from geometry.claims import Cases, Claim, Remark
+from geometry.claims import Cases, Claim
 
 claim = partial(Claim, "CWDA")
 
@@ -16,14 +16,10 @@ THEOREM_4 = claim(
     "Theorem 4, Equation 7",
     r"$\sum\|P - v_i\|^2 = \sum\|G - v_i\|^2 + (k + 1)\|P - G\|^2$ under conditions on rank",
     corrected="The identity of Equation 7 holds for any points $v_i$ and any $P$",
-    remark=Remark(
-        "hypothesis",
-        "Theorem 4 holds for all points $v_i$ and $P$, without the conditions (1) to (3). In "
-        r"condition (3), the covariance is $c \cdot I$ in the appendix and $c^2 \cdot I$ in the "
-        "main text.",
-    ),
     why=r"The identity follows from $\|P - v_i\|^2 = \|P - G\|^2 + 2(P - G) \cdot (G - v_i) + \|G "
-    r"- v_i\|^2$ and $\sum(G - v_i) = 0$.",
+    r"- v_i\|^2$ and $\sum(G - v_i) = 0$. Theorem 4 holds for all points $v_i$ and $P$, without "
+    r"the conditions (1) to (3). In condition (3), the covariance is $c \cdot I$ in the appendix "
+    r"and $c^2 \cdot I$ in the main text.",
 )
 
 
@@ -87,13 +83,11 @@ def _second_case(key: Array) -> tuple[np.ndarray, ...]:
 EQUATIONS_67_TO_81 = claim(
     "Proof of Theorem 4, Equations 67 to 81",
     "For $k < n$, the second case, the proof adds points and their mirror images at $G$",
-    remark=Remark(
-        "hypothesis", r"The proof of Theorem 4 needs $P \ne G$. For $P = G$, Theorem 4 is trivial."
-    ),
     why="The proof adds points $p$ of the hyperplane through $G$ that is orthogonal to $P - G$, "
     "and their mirror images $2G - p$. The added points do not move the centroid, and satisfy "
     "Equation 69. The first case of the proof applies to all points together, and the terms of "
-    "the added points cancel.",
+    r"the added points cancel. The proof of Theorem 4 needs $P \ne G$. For $P = G$, Theorem 4 is "
+    "trivial.",
 )
 
 

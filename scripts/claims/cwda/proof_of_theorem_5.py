@@ -6,7 +6,7 @@ from functools import partial
 import scipy.stats
 
 from claims.cwda._draws import DIMS, THREE_FILTERS
-from geometry.claims import Cases, Claim, Remark
+from geometry.claims import Cases, Claim
 from geometry.filters import gaussian_filter_geometry
 
 claim = partial(Claim, "CWDA")
@@ -15,13 +15,10 @@ claim = partial(Claim, "CWDA")
 EQUATIONS_82_TO_84 = claim(
     "Equations 82 to 84",
     r"$P(|r - \sqrt2\,c\,R| \le c\sqrt{M/2}) \ge 1 - 1/M$",
-    remark=Remark(
-        "hypothesis",
-        "Equation 82 holds for every number $k$ of dimensions. As $k$ grows, the width "
-        r"$c\sqrt{M/2}$ of the interval in Equation 84 does not shrink. Only the ratio of the "
-        r"width to $c\sqrt k$ shrinks.",
-    ),
-    why=r"The statement is Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$.",
+    why=r"The statement is Chebyshev's inequality with $\operatorname{Var} r = 2c^2h(k) < c^2/2$. "
+    r"Equation 82 holds for every number $k$ of dimensions. As $k$ grows, the width $c\sqrt{M/2}$ "
+    r"of the interval in Equation 84 does not shrink. Only the ratio of the width to $c\sqrt k$ "
+    "shrinks.",
 )
 
 

@@ -82,12 +82,6 @@ PROVED = claim(
     "Section 3, similarities that are proved",
     "Under CWDA the similarities of all pairs of criteria in Table 2 follow strictly",
     printed="Section 3: “we strictly prove the similarities of the criteria in Table 2 by CWDA”",
-    remark=Remark(
-        "over-reading",
-        "The theorems bound variances of ratios of scores by $O(1/n)$, where $n$ is the number of "
-        r"weights of a filter. But the rank correlation $\mathrm{Sp}$ need not tend to 1. For "
-        r"$\ell_1$ and $\ell_2$, $\mathrm{Sp}$ tends to 0.93.",
-    ),
     reason="The proved statements have entries of their own: Theorems 1 to 4 and the "
     "conclusions from them.",
 )

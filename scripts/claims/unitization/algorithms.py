@@ -165,12 +165,9 @@ FIGURE_1 = claim(
     "Figure 1",
     "In Figure 1, moments are taken over the batch and all pixels (a), and norms over the "
     "channels of a pixel (b) or over an image (c)",
-    remark=Remark(
-        "over-reading",
-        "Part (b) of Figure 1 shows an algorithm that divides each pixel by the norm of the "
-        "pixel. The paper rejects this algorithm, because the division changes the ratios between "
-        "pixels.",
-    ),
+    why="Part (b) of Figure 1 shows an algorithm that divides each pixel by the norm of the "
+    "pixel. The paper rejects this algorithm, because the division changes the ratios between "
+    "pixels.",
 )
 
 
@@ -209,11 +206,8 @@ RUNNING_STATISTICS = claim(
     "Ioffe and Szegedy do",
     printed=r"Section 3.5: “The moments $\mu$ and $\sigma^2$ in inference is computed in the same "
     "way [6]”",
-    remark=Remark(
-        "hypothesis",
-        "The paper does not state the weights of the running averages. Our layers use the "
-        "exponential average of Flax.",
-    ),
+    why="The paper does not state the weights of the running averages. Our layers use the "
+    "exponential average of Flax.",
 )
 
 

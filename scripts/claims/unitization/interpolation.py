@@ -63,11 +63,6 @@ EQUATION_10 = claim(
     corrected=r"For $\alpha$ in $[0, 1]$, the bound $W \le 2 + (1 - \min\alpha)(E(\|X\| - 1)_+ + "
     r"E(\|Y\| - 1)_+)$ holds and is attained. After exact batch norm, $W \le 2(\alpha + (1 - "
     r"\alpha)\sqrt{d})$",
-    remark=Remark(
-        "over-reading",
-        "Theorems 3.1 to 3.3 are about Equations 6, 8 and 9, but the trained layer is Equation "
-        r"10. For Equation 10 and $\alpha < 1$, no bound of $W$ depends on $\alpha$ alone.",
-    ),
     why=r"The factor $\alpha/r + 1 - \alpha$ of Equation 10 is the weighted arithmetic mean of "
     "$1/r$ and $1$, whereas Equation 9 has the weighted harmonic mean of $1/r$ and $1$. "
     r"Therefore outputs of Equation 10 have the norm $\alpha + (1 - \alpha)r$, which can be "

@@ -134,11 +134,6 @@ EQUATION_4 = claim(
     printed=r"Section 3.1, Equation 4: $W \le \sum v + \sum v' + 2d + \|e - e'\| + 2$",
     corrected="Without noise, the distance $W$ of normalized outputs with $d$ features is at "
     r"most $\sqrt{2d}$, and $W = \sqrt{2d}$ is possible for even $d$",
-    remark=Remark(
-        "loose",
-        "For batch norm without noise in the statistics, Equation 4 gives the bound $2d + 2$, but "
-        r"$W$ is at most $\sqrt{2d}$.",
-    ),
     why=r"Equation 4 is Theorem 1 with $S = d + \sum v$. In the worst case, one distribution has "
     r"the two points $\pm(1, \dots, 1)$, and the other distribution has the two points $\pm(1, "
     r"-1, 1, \dots)$. Each point of the first distribution is $\sqrt{2d}$ from each point of the "

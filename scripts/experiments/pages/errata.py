@@ -44,8 +44,10 @@ LETTERS = {
     "Batch Normalization Decomposed": "In these entries, a batch X has n samples xᵢ. A layer has d "
     "neurons, and the weights w of a neuron are a row of W. The vector x′ is the sample x after "
     "the next layer, and x̃ is the recentred sample. A row contains the outputs of one neuron for "
-    "all samples. Samples with equal outputs form a cluster of the row. In Theorems 13 and 14, x₁ "
-    "is the odd sample, the other samples form the cluster, and ν is the mean of the cluster.",
+    "all samples. Samples with equal outputs form a cluster of the row. In the tree, x₁ is the "
+    "smallest sample, xₙ is the largest sample, and all other samples are inner samples. In "
+    "Section III, x₁ is the odd sample, the other samples form the cluster, and ν is the mean of "
+    "the cluster.",
 }
 
 
