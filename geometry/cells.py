@@ -98,7 +98,8 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
     of its angles minus the sum of the angles of a flat polygon. Samples must be in general
     position: no two are collinear, and no three lie in a plane through 0. If samples are not in
     general position, all volumes are NaN. Volumes are also NaN if a corner is so close to a plane
-    that rounding decides on which side the corner lies.
+    that rounding decides on which side the corner lies. The absolute error of a volume is a few
+    times the rounding unit of the dtype, so the relative error of a small volume can be large.
 
     Example:
       >>> print(jax.jit(cell_volumes_3d)(jnp.eye(3)).round(3))

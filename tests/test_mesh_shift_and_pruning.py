@@ -17,6 +17,7 @@ import pruning
 from jaxnorm import shift
 from pruning import channels, criteria, gaussian, ranking, schedules, weight_tests
 from tests.support.numpy_programs import evaluated
+from tests.support.products import assert_full_precision
 
 MESHES = {  # the default of `jax.make_mesh` is Explicit
     "explicit": jax.make_mesh((8,), ("data",)),
@@ -90,7 +91,10 @@ DIFFERENTIABLE = {
     "derf_bounds": [(shift.derf_bounds, (VAR, VAR + 1))],
     "unitized_bounds": [(shift.unitized_bounds, (VAR / (1 + VAR), VAR + 1))],
     "certified_upper_bound": [
-        (lambda s: shift.certified_upper_bound(shift.dyt_bounds(0.5, s), 1.0), (VAR,))
+        (
+            lambda s: shift.certified_upper_bound(shift.dyt_bounds(0.5, s), jnp.ones((), s.dtype)),
+            (VAR,),
+        )
     ],
     "filter_matrix": [
         (pruning.filter_matrix, (KERNEL,)),
@@ -322,6 +326,25 @@ def test_the_tables_hold_every_public_function():
 @on_each_mesh
 def test_what_is_spread_has_the_same_result_and_gradient_under_jit(name, axis, mesh):
     assert_same(with_gradient(name)(spread(CALLS[name][1], mesh, axis)), on_one_device(name))
+
+
+@pytest.mark.parametrize("name", calls(DIFFERENTIABLE | PIECEWISE_CONSTANT))
+def test_products_do_not_depend_on_the_precision_of_a_device(name):
+    assert_full_precision(with_gradient(name).trace(whole(CALLS[name][1])).jaxpr)
+
+
+DRAWN = {"emd_sliced", "lilliefors", "anderson_darling", "ks_generalized_gaussian"}
+DRAWN |= {"permutation_p_value"}  # other draws in float32
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in calls(DIFFERENTIABLE) if name.split("-")[0] not in DRAWN]
+)
+def test_single_precision_has_the_result_of_double_precision(name):
+    function, args = CALLS[name]
+    found = evaluated(function, *map(np.float32, args))
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, found, on_one_device(name)[0])
 
 
 @each(ON_THE_HOST)

@@ -105,7 +105,7 @@ def measure(
         )
     measured = dict(measured_before or {})
     tasks = {
-        name: partial(_in_float64, name, source, key, precision, devices)
+        name: partial(_in_full_precision, name, source, key, precision, devices)
         for name, source in sources(claims).items()
         if name not in measured
     }
@@ -209,10 +209,10 @@ def number(predicted: Number) -> float:
         return float(predicted() if callable(predicted) else predicted)
 
 
-def _in_float64(
+def _in_full_precision(
     name: str, source: Draws | Callable, key: Key[Array, ""], *options: Any
 ) -> Measurement:
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), jax.default_matmul_precision("highest"):
         return _measure(source, jax.random.fold_in(key, zlib.crc32(name.encode())), *options)
 
 

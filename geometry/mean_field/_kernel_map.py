@@ -349,7 +349,8 @@ def expand(
     ks = jnp.arange(terms, dtype=dtype)
     coefficients, at_kinks = jax.lax.scan(step, (jnp.zeros_like(root), root), ks)[1]
     ramps = jnp.pad(at_kinks[:-2] / jnp.sqrt(ks[2:] * (ks[2:] - 1)), (2, 0))
-    return Expansion(coefficients, ramps, cuts, jumps, density @ values**2, density @ slopes**2)
+    squares = (jnp.sum(density * y**2) for y in (values, slopes))
+    return Expansion(coefficients, ramps, cuts, jumps, *squares)
 
 
 def ramp_kernel(

@@ -106,8 +106,9 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
         m = safe_sqrt(odds) * nodes.astype(rho.dtype)
         cdf, pdf = jax.scipy.stats.norm.cdf(m), jax.scipy.stats.norm.pdf(m)
         squares = jnp.square(m) + 1
-        means = jnp.square(m * cdf + pdf) / squares @ weights.astype(rho.dtype)
-        return means / ((squares * cdf + m * pdf) / squares @ weights.astype(rho.dtype))
+        density = weights.astype(rho.dtype) / squares
+        means = jnp.sum(density * jnp.square(m * cdf + pdf))
+        return means / jnp.sum(density * (squares * cdf + m * pdf))
 
     return jnp.vectorize(one)(as_cosine(cosine)).astype(cosine.dtype)
 

@@ -128,15 +128,14 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     h = h / unit_of(jnp.abs(h).max())  # the probability does not depend on the unit of the samples
     neurons = replicate(as_samples(neurons, columns=2, name="neurons"))
     y = jax.nn.relu(matmul(h, neurons.astype(h.dtype).T))
-    relation = jnp.append(jnp.linalg.lstsq(y[:-1].T, y[-1])[0], -1)
+    relation, error = _relation(jax.lax.stop_gradient(y))
     line = jnp.sort(jnp.mod(jnp.arctan2(h[:, 1], h[:, 0]), math.pi))
     middle = (line + jnp.append(line[1:], line[0] + math.pi) + math.pi) / 2
     turn = jnp.concatenate([middle, middle + math.pi])
     w = jnp.stack([jnp.cos(turn), jnp.sin(turn)])
-    active = (h @ w > 0).astype(h.dtype)
-    change = jnp.einsum("nc,n,nd->cd", active, relation, h)
-    # a sum below this threshold is zero up to rounding in float64
-    breaks = jnp.linalg.norm(change, axis=1) > 1e-9 * jnp.linalg.norm(h * relation[:, None])
+    active = (matmul(h, w) > 0).astype(h.dtype)
+    change = matmul(active.T, relation[:, None] * h)
+    breaks = jnp.linalg.norm(change, axis=1) > error * jnp.linalg.norm(h * relation[:, None])
     probability = jnp.sum(cell_volumes_2d(h), where=breaks)
     return jnp.where(jnp.isfinite(change).all(), probability, jnp.nan).astype(jnp.result_type(x))
 
@@ -221,8 +220,16 @@ def _check(n: int, gamma: float, max_gamma: float) -> None:
         raise ValueError(f"gamma must lie in 0..{max_gamma}; got {gamma}")
 
 
+def _relation(y: Float[Array, "n r"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """The numbers aⱼ of the relation Σ aⱼ yⱼ = 0 between rows of rank n − 1, and their error."""
+    sizes = jnp.linalg.norm(y, axis=0, keepdims=True)
+    basis, values, _ = jnp.linalg.svd(y / jnp.where(sizes == 0, 1, sizes))
+    smallest = values[len(y) - 2]  # the next singular value is zero up to rounding
+    return basis[:, -1], 4 * float(jnp.finfo(y.dtype).eps) * values[0] / smallest
+
+
 def _project(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, " n"]:
-    return basis.T @ (basis @ y)
+    return matmul(basis.T, matmul(basis, y))
 
 
 def _unit(y: Float[Array, " n"]) -> Float[Array, " n"]:

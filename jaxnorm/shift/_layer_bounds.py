@@ -235,7 +235,8 @@ def _vector(scale: Float[Array, " d"]) -> Float[Array, " d"]:
 
 
 def _number_or_vector(alpha: Alpha, scale: Float[Array, " d"]) -> Array:
+    is_number = isinstance(alpha, int | float)
     alpha = promote_to_float32(floating(alpha, "alpha"), "alpha")
     if alpha.shape not in ((), scale.shape):
         raise ValueError(f"alpha must be a scalar or have shape {scale.shape}; got {alpha.shape}")
-    return alpha
+    return alpha.astype(scale.dtype) if is_number else alpha

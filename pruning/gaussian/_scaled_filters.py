@@ -13,7 +13,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import auto_sharded, check_flags, chi_defect, matmul, norm
+from jaxnorm.internal import auto_sharded, check_flags, chi_defect, matmul, norm, safe_sqrt
 from pruning._arguments import matrix, parameters, positive_number
 from pruning.gaussian._expected_similarity import overlap_of_noise, spearman_of_noise
 from pruning.gaussian._moments import Parameter, amoroso_moment
@@ -47,7 +47,8 @@ def fit_filter_model(
     minus the variance for filters of one scale, and is at least 0. For filters of covariance S, the
     effective dimension is (tr S)²/tr S². To first order, the effective dimension is the inverse of
     the mean squared cosine of two filters. The effective dimension lies between 1 and the number of
-    weights of a filter. A zero filter has no scale, so the result is NaN if a filter is zero.
+    weights of a filter. A zero filter has no scale, so the result is NaN if a filter is zero. If
+    the spread is 0, its gradient is 0.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -74,10 +75,10 @@ def fit_filter_model(
     shape = fit_generalized_gaussian(units * dims**0.5).shape
     squares = jnp.square(matmul(units, units.T))
     others = jnp.sum(squares, where=~jnp.eye(n, dtype=bool)) / (n * (n - 1))
-    effective = jnp.clip(1 / others, 1, dims) if correlated else jnp.full_like(shape, dims)
+    effective = 1 / jnp.clip(others, 1 / dims, 1) if correlated else jnp.full_like(shape, dims)
     logs = jnp.log(jnp.where(sizes > 0, sizes, jnp.finfo(v.dtype).tiny))
     noise = _noises(shape, dims, effective)[1]
-    spread = jnp.sqrt(jnp.maximum(jnp.var(logs, ddof=1) - noise, 0))
+    spread = safe_sqrt(jnp.maximum(jnp.var(logs, ddof=1) - noise, 0))
     return FilterModel(shape, spread, effective)
 
 

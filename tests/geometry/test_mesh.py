@@ -12,6 +12,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import geometry
 import jaxnorm
 from tests.support.numpy_programs import evaluated
+from tests.support.products import assert_full_precision
 
 NAMESPACES = (
     *(geometry.cells, geometry.filters, geometry.mean_field, geometry.networks),
@@ -210,6 +211,24 @@ def test_the_table_holds_every_public_function():
         if not name.startswith("_") and value.__module__.startswith(namespace.__name__)
     }
     assert names == (set(FUNCTIONS) & names) | OF_NUMBERS
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - ON_HOST))
+def test_products_do_not_depend_on_the_precision_of_a_device(name):
+    function, x = FUNCTIONS[name]
+    assert_full_precision(jax.make_jaxpr(function)(x))
+
+
+DRAWN = {"random_network_recentred", "rows_needed", "sampled_cells"}  # other draws in float32
+DRAWN |= {"monte_carlo", "monte_carlo_moments"}
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - ON_HOST - SLOW - DRAWN))
+def test_single_precision_has_the_result_of_double_precision(name):
+    function, x = FUNCTIONS[name]
+    found = evaluated(function, np.float32(x))
+    close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)
+    jax.tree.map(close, found, jax.tree.map(np.asarray, alone(name)[0]))
 
 
 def test_a_plain_mesh_is_explicit():
