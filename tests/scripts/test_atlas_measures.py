@@ -132,6 +132,27 @@ def test_a_certificate_has_both_radii_and_the_distance_of_biases(normalizer, rad
     np.testing.assert_allclose(found, 4**0.5 * (sum(radii) + 5), rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("build", "count"),
+    [  # kernels, biases, and a scale and a bias for each normalized channel
+        (atlas.ConvNet, 9 * (16 + 16 * 32 + 32 * 32) + 80 + 32 * 10 + 10 + 2 * 80),
+        (
+            atlas.Reader,
+            (128 + 32) * 32  # characters and positions
+            + 2 * 4 * (32 * 32 + 32)  # queries, keys, values and outputs
+            + 2 * (2 * 32 * 128 + 128 + 32)
+            + 32 * 128
+            + 128
+            + 5 * 2 * 32,  # two norms for each block, and one before the head
+        ),
+    ],
+)
+def test_each_normalization_of_a_network_has_its_own_parameters(build, count):
+    network = nnx.eval_shape(lambda: build(norm=nnx.LayerNorm, rngs=nnx.Rngs(0)))
+    parameters = jax.tree.leaves(nnx.state(network, nnx.Param))
+    assert sum(x.size for x in parameters) == count
+
+
 class Small(nnx.Module):
     """A normalization and a dense layer."""
 

@@ -26,9 +26,10 @@ TEXT = """HloModule made
   ROOT %c = f32[] add(%a, %b)
 }
 
-ENTRY %main (x: f32[100]) -> f32[100] {
-  %x = f32[100]{0} parameter(0)
-  ROOT %sum = f32[100]{0} all-reduce(%x), to_apply=%add
+ENTRY %main (x: f32[60], y: f32[40]) -> (f32[60], f32[40]) {
+  %x = f32[60]{0} parameter(0)
+  %y = f32[40]{0} parameter(1)
+  ROOT %sum = (f32[60]{0}, f32[40]{0}) all-reduce(%x, %y), to_apply=%add
 }
 """
 
@@ -114,7 +115,7 @@ def test_a_step_is_bound_by_what_takes_longest(show):
         f"compiled, not run: 3 x {kind} (made:3), 4 images per chip, 1,234,567 parameters; "
         "all numbers are per chip",
         "memory: 900 B of 1 kB: fits (arguments 500 B, temporary 300 B, program 50 B)",
-        "collectives: 1 all-reduce of 1 f32 arrays, 400 B",
+        "collectives: 1 all-reduce of 2 f32 arrays, 400 B",
         f"HBM traffic: 800 B in {result['kernels']} kernels",
         "floating-point operations: 2 G",
         "bounds by the chip's published figures: compute 2 ms, HBM 800 ns, "

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from sklearn.datasets import load_digits
 
 import train
 from experiments.cli import InputError
@@ -263,3 +264,18 @@ def test_digits_that_another_process_prepares_meanwhile_are_taken(tmp_path, monk
 
     monkeypatch.setattr(datasets, "Digits", Late)
     assert datasets._version("digits", tmp_path) == tmp_path / "digits" / "1.0.0"
+
+
+def test_a_fifth_of_every_digit_is_for_tests():
+    labels = load_digits().target
+    splits = datasets.Digits._split_generators(None, None)  # pyright: ignore[reportArgumentType]
+    rows = {name: dict(examples) for name, examples in splits.items()}
+    assert sorted([*rows["train"], *rows["test"]]) == list(range(len(labels)))
+    for split, share in (("train", 0.8), ("test", 0.2)):
+        found = np.bincount([example["label"] for example in rows[split].values()])
+        np.testing.assert_allclose(found, share * np.bincount(labels), atol=1)
+    for i in (0, 1000, 1796):
+        example = (rows["train"] | rows["test"])[i]
+        assert (example["image"].shape, example["image"].dtype) == ((8, 8, 1), np.uint8)
+        np.testing.assert_array_equal(example["image"][..., 0], load_digits().images[i])
+        assert example["label"] == labels[i]

@@ -67,8 +67,13 @@ def test_crops_are_42_and_the_same_of_the_mirror_image():
 def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
     picture = image(90, 90)
     (whole,) = imagenet.whole_images(picture, scales=(64,))
-    middle, _ = imagenet.multi_scale_crops(picture, crop=64, scales=(64,))
+    middle, mirror = imagenet.multi_scale_crops(picture, crop=64, scales=(64,))
     np.testing.assert_array_equal(whole, middle)
+    np.testing.assert_array_equal(whole[:, ::-1], mirror)
+    tall = image(100, 64)  # 36 rows are left over: 18 above the center and 18 below
+    middle, mirror = imagenet.multi_scale_crops(tall, crop=64, scales=(64,))
+    np.testing.assert_array_equal(middle, np.asarray(tall)[18:-18])
+    np.testing.assert_array_equal(mirror, np.asarray(tall)[18:-18, ::-1])
 
 
 def test_whole_images_keep_their_shape_to_a_stride():

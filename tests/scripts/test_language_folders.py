@@ -147,7 +147,15 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
         with pytest.raises(InputError, match=said):
             naming.load(tmp_path, "mixtral")
         return
-    ((name, stack),) = naming.load(tmp_path, "mixtral").items()
+    # a module that the family does not have keeps its name and its shape
+    other = "model.layers.0.adapter.experts.1.scale.weight"
+    library.save_file(
+        {f"model.{name}": a for name, a in files.items()} | {other: arrays[0]},
+        tmp_path / folders.SINGLE,
+    )
+    loaded = naming.load(tmp_path, "mixtral")
+    assert loaded.pop(other).shape == (2, 3)
+    ((name, stack),) = loaded.items()
     assert (name, stack.shape) == ("model.layers.0.mlp.experts.down_proj.weight", (2, 2, 3))
     np.testing.assert_array_equal(stack.read()[:, 0, 0], [1, 2])
 

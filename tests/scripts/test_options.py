@@ -157,3 +157,33 @@ def test_arguments_of_functions_are_checked_like_fields():
         reproduce.main(seeds=0)
     with pytest.raises(InputError, match="--seed must be at least 0; got -1"):
         reproduce_geometry.main(seed=-1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Kinds:
+    """An option of each kind that has no range."""
+
+    name: str = "a"
+    fast: bool = False
+    pair: tuple[str, str] = ("a", "b")
+    several: tuple[options.Natural, ...] = ()
+    choice: Literal["a", "b"] = "a"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"name": 3}, "--name must be text; got 3"),
+        ({"fast": 1}, "--fast must be true or false; got 1"),
+        ({"pair": ("a",)}, "--pair must be 2 values; got ('a',)"),
+        ({"pair": ("a", "b", "c")}, "--pair must be 2 values; got ('a', 'b', 'c')"),
+        ({"pair": ["a", "b"]}, "--pair must be 2 values; got ['a', 'b']"),
+        ({"several": 3}, "--several must be a list; got 3"),
+        ({"several": (3, -1)}, "--several must be at least 0; got -1"),
+        ({"choice": "c"}, "--choice must be one of a, b; got c"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused(changes, sentence):
+    options.check(Kinds(pair=("c", "d"), several=(1, 2, 3), choice="b"))
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        options.check(Kinds(**changes))

@@ -270,6 +270,21 @@ def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
             np.testing.assert_allclose(line.get_ydata(), np.mean(values, 0))
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [(1, 1000, [1, 10, 100, 1000]), (1, 90, [1, 2, 5, 10, 20, 50]), (0.9, 7, [2, 4, 6])],
+)
+def test_a_logarithmic_axis_has_few_ticks(low, high, ticks):
+    """More than two decades have a tick each, shorter ranges three, and below a factor 8 a few."""
+    axes = Figure().add_subplot()
+    axes.set_ylim(low, high)
+    plots.log_scale(axes)
+    shown = [y for y in axes.get_yticks() if low <= y <= high]
+    np.testing.assert_allclose(shown, ticks)
+    assert [axes.yaxis.get_major_formatter()(y) for y in (0.5, 1000)] == ["0.5", "1000"]
+    assert len(axes.get_yticks(minor=True)) == 0
+
+
 def test_the_label_of_a_figure_is_no_html():
     page = plots._inline('<svg viewBox="0 0 1 1"></svg>', name="x", label='<b onload="a">&')
     escaped = "&lt;b onload=&quot;a&quot;&gt;&amp;"

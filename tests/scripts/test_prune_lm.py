@@ -141,7 +141,7 @@ def test_without_a_repair_kernels_are_only_cut(folder, text, tmp_path, users_jax
     found = json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert set(found["perplexity"]) == {"whole", "cut"}
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
-    assert "no kernel was changed" in page
+    assert "Units were chosen by wanda; no kernel was changed; nothing was trained." in page
 
 
 def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):

@@ -180,9 +180,25 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
         run_folder.same_data(run, other)
 
 
-def test_a_folder_with_checkpoints_and_no_recipe_is_refused(images, run):
-    with pytest.raises(InputError, match=r"recipe\.json must exist, because .*checkpoints-0"):
-        run_folder.prepare(run, SMALL, images, vmapped_seeds=1)
+@pytest.mark.parametrize(
+    ("names", "trained"),
+    [
+        (["checkpoints-0/8", "checkpoints-0/9.damaged"], "checkpoints-0/8"),
+        (["checkpoints-0/8.damaged", "checkpoints-1/9"], "checkpoints-1/9"),
+        (["checkpoints-0/9.damaged", "checkpoints-0/10.orbax-checkpoint-tmp", "seed-0"], None),
+        (["results.json", "seed-0"], "results.json"),
+    ],
+)
+def test_a_folder_with_whole_checkpoints_or_results_has_a_recipe(names, trained, images, tmp_path):
+    for name in names:
+        (tmp_path / name).mkdir(parents=True)
+    if trained:
+        said = rf"recipe\.json must exist, because .*/{re.escape(trained)} exists; without"
+        with pytest.raises(InputError, match=said):
+            run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
+    else:
+        run_folder.prepare(tmp_path, SMALL, images, vmapped_seeds=1)
+    assert (tmp_path / "recipe.json").exists() == (not trained)
 
 
 def test_after_a_divergence_a_lower_rate_starts_in_the_same_folder(images, tmp_path):

@@ -216,6 +216,11 @@ def test_errata_quote_what_is_wrong_and_list_remarks(results):
         assert (f"### {claim['name']}\n" in text) >= wrong
         assert (f"- **{claim['name']}** (" in text) >= bool(claim["remark"])
     assert "$" not in text
+    first = next(claim for claim in results["claims"] if claim["remark"])
+    alone = errata.markdown([first | {"fault": None}], "2026-11-25")
+    titles = {paper.short: f"## {paper.title}\n" for paper in papers()}
+    assert [short for short in titles if titles[short] in alone] == [first["paper"]]
+    assert f"- **{first['name']}** ({first['remark']['kind']}): " in alone
 
 
 def test_the_committed_errata_are_of_the_claims_as_they_are(results):
