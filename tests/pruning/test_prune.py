@@ -1,5 +1,7 @@
 """Tests of selection, of removal in steps, and of checkpoints."""
 
+import math
+import re
 from functools import partial
 from typing import Any
 
@@ -198,6 +200,11 @@ def test_schedules_rise_to_the_ratio():
     np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # each step keeps this share
     for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
         assert iterative(0.37, steps=5, curve=curve)[-1] == 0.37
+        assert (curve(0, 1), curve(1, 0), curve(1, 1)) == (0, 0, 1)
+        for target, t in ((1.01, 0.5), (-0.01, 0.5), (0.5, 1.01), (0.5, -0.01), (0.5, math.nan)):
+            said = f"target and t must lie in [0, 1]; got target {target} and t {t}"
+            with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+                curve(target, t)
 
 
 def test_one_step_of_many_is_one_step_and_removed_is_what_was_scored_lowest():

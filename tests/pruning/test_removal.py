@@ -706,6 +706,10 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
         NEED_VALUES[name](mlp, shapes, groups, keep, x)
     with pytest.raises(TypeError, match=r"^channel_scores needs arrays with values"):
         pruning.prune(mlp, shapes, x, ratios=[0.5])
+    if name in ("rescale", "least_squares", "reconstruction_scores") or name.startswith("a timing"):
+        params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
+        with pytest.raises(TypeError, match=f"^{name} needs arrays with values; got a jax.Shape"):
+            NEED_VALUES[name](mlp, params, groups, keep, jax.eval_shape(lambda: x))
 
 
 def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():

@@ -221,18 +221,19 @@ def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
 def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates():
     """A `custom_vjp` may have integer arguments before and after the differentiated argument.
 
-    The integers determine the gain of each sample. The rule of the derivative has the gain 7.
+    The integers determine the gain of each sample, which is also a result. The rule of the
+    derivative has the gain 7.
     """
 
     def forward(numbers, h, others):
-        return h * (numbers + others).astype(float)[:, None]
+        return numbers + others, h * (numbers + others).astype(float)[:, None]
 
     none = np.zeros(5, jax.dtypes.float0)
     gained = jax.custom_vjp(forward)
-    gained.defvjp(lambda *x: (forward(*x), None), lambda _, g: (none, 7 * g, none))
+    gained.defvjp(lambda *x: (forward(*x), None), lambda _, g: (none, 7 * g[1], none))
 
     def apply(p, x):
-        h = gained(x.argmax(1), jnp.tanh(x @ p["w0"]), x.argmin(1))
+        _, h = gained(x.argmax(1), jnp.tanh(x @ p["w0"]), x.argmin(1))
         return h @ p["o"]
 
     groups, keep = coupled_channels(apply, MLP, X), [np.arange(8) % 3 > 0]

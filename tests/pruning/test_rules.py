@@ -103,6 +103,12 @@ def shuffled(h, groups):
     return h.reshape(*h.shape[:-1], groups, -1).swapaxes(-1, -2).reshape(h.shape)
 
 
+def shuffled_and_summed(h):
+    """Heads of four channels, which are shuffled and whose sums are results too."""
+    heads = h.reshape(*h.shape[:-1], -1, 4)
+    return jnp.concatenate([heads.swapaxes(-1, -2).reshape(h.shape), heads.sum(-1)], -1)
+
+
 def largest_of_pairs(h):
     """The larger of two neighbours times its index, by a window over two arrays."""
 
@@ -371,6 +377,7 @@ CUT: dict[str, Case] = {
     "a layer of maps": Case(maps, (N, 3, 6), {"w": (N, 12), "k": (3, 3, 3, 6)}, out=6),
     "embedding": Case(embedded, (6,), {"e": (N, 6)}, out=6),
     "shuffle": whole(partial(shuffled, groups=2), sizes=(4,)),
+    "a shuffle beside sums over heads": whole(shuffled_and_summed, sizes=(2,), out=N + 2),
     "a shuffle of more copies than channels": whole(
         lambda h: jnp.repeat(h, 10, -1).reshape(5, 6, -1, 10).swapaxes(2, 3).reshape(5, 6, -1),
         out=10 * N,

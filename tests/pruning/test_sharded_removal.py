@@ -109,16 +109,19 @@ def tensor_parallel(p, x):
 
 
 def data_parallel(p, x):
-    """A network that is replicated on every device, with statistics over all samples."""
+    """A network that is replicated on every device, with statistics over all samples.
+
+    JAX cannot verify that the gathered result is equal on all devices.
+    """
 
     def body(p, x):
         h = jax.nn.relu(x @ p["a"])
         h = h - jax.lax.pmean(h.mean(0), "d")[None]
         y = jax.nn.relu(h @ p["c"]) @ p["b"]
-        return y, jax.lax.psum(y.sum(0), "d")
+        return jax.lax.all_gather(y, "d", tiled=True), jax.lax.psum(y.sum(0), "d")
 
-    specs = (P("d"), P())
-    return jax.shard_map(body, mesh=auto_mesh(), in_specs=(P(), P("d")), out_specs=specs)(p, x)
+    options: dict = {"in_specs": (P(), P("d")), "out_specs": P(), "check_vma": False}
+    return jax.shard_map(body, mesh=auto_mesh(), **options)(p, x)
 
 
 def manual_in_part(p, x):

@@ -263,21 +263,25 @@ POWERS = {
     "a number": lambda h, p: h**p,
     "an array": lambda h, p: jnp.power(h, jnp.asarray(p)),
     "an array of the shape": lambda h, p: jnp.power(h, jnp.full_like(h, p)),
+    "an array of one element": lambda h, p: jnp.power(h, jnp.full(1, p).reshape(1, 1).squeeze()),
     "in jit": lambda h, p: jax.jit(jnp.power)(h, p),
 }
 
 
-@pytest.mark.parametrize("power", [3.0, 2.0, 1.0, 0.5, -0.5, -2.0])
+@pytest.mark.parametrize("power", [3.0, 2.0, 1.0, 0.5, 0.0, -0.5, -2.0])
 @pytest.mark.parametrize("form", POWERS)
 def test_powers_keep_zero_above_zero(form, power):
-    """Channels under a power can be removed exactly if the exponent is at least 1."""
+    """Channels under a power can be removed exactly if the exponent is at least 1.
+
+    If the exponent is 0, the removed channels still add 1 to the sum.
+    """
 
     def apply(p, x):
         h = x @ p["a"]
         return h / (1 + POWERS[form](jnp.abs(h), power).sum(-1, keepdims=True)) @ p["b"]
 
     groups = coupled_channels(apply, PARAMS, X, resize=True)
-    assert [group.size for group in groups] == ([8] if power >= 1 else [])
+    assert [group.size for group in groups] == ([8] if power == 0 or power >= 1 else [])
     keep = [KEEP for _ in groups]
     small, masked = (f(PARAMS, groups, keep) for f in (remove_channels, mask_channels))
     total = lambda f: jax.value_and_grad(lambda p: f(p, X).sum())  # noqa: E731

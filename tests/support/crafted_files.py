@@ -71,6 +71,7 @@ def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
         "nil-shape": array(b"\xdd" + struct.pack(">I", n) + b"\xc0" * n),
         "negative": array(b"\x93\xff\x03\x01"),
         "both-negative": array(b"\x93\xff\xfd\x01"),
+        "flag": array(b"\x92\xc3\x09"),
         "large-shape": array(b"\x93" + b"\xcf\xff\xff\xff\xff\xff\xff\xff\xff" * 3),
         "long-content": array(b"\x92\x03\x02"),
         "no-elements": array(b"\x93\xcf\xff\xff\xff\xff\xff\xff\xff\xff\x00\x01", content=b""),
