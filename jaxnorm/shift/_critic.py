@@ -39,9 +39,9 @@ def emd_critic(
 
     The result is not an estimate of the distance. The sigmoid keeps the result in (−1, 1) for any
     distance. The Lipschitz constant of the clipped critic is not known, and training does not reach
-    this constant. For the 16 pairs of distributions that `scripts/shift_estimators.py` measures, the
-    result is 10⁻⁷ to 2 · 10⁻⁶ of the distance. `emd_lower_bound` has the same arguments, and its
-    result is a lower bound of the distance.
+    this constant. `scripts/shift_estimators.py` measures 16 pairs of distributions, and the result
+    is 10⁻⁷ to 2 · 10⁻⁶ of their distance. `emd_lower_bound` has the same arguments, and its result
+    is a lower bound of the distance.
 
     Args:
       key: The random key for initialization and minibatches.
