@@ -113,8 +113,8 @@ def batch_norm(
         batch = own_or_given(x, keep, statistics, reduction)
         gain = jax.lax.rsqrt(batch.var + eps) if rescaling else jnp.ones_like(batch.var)
         gain = gain * scale
-        # The output is gain (h − mean of h) + bias. Without recentering, it is gain (h + shift) +
-        # bias.
+        # With h = x − shift, the output is gain · (h − mean of h) + bias. Without recentering, the
+        # output is gain · x + bias, that is gain · h + gain · shift + bias.
         offset = gain * (-batch.mean if recentering else batch.shift) + bias
         y = channels(gain, x) * batch.h + channels(offset, x)
         return y.astype(jnp.result_type(x)), batch.statistics

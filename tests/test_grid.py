@@ -1,8 +1,8 @@
 """Calls all public functions of arrays with dtypes, sizes and values that often cause mistakes.
 
-A call must either raise an error in one sentence of this library, or return a right result. The
-result must be the same with and without `jit`. If all arguments are finite, the result has no NaN,
-unless the docstring of the function mentions NaN.
+A call must either raise an error of this library, whose message is one sentence, or return a right
+result. The result must be the same with and without `jit`. If all arguments are finite, the result
+must have no NaN, unless the docstring of the function mentions NaN.
 """
 
 import inspect

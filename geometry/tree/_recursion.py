@@ -82,8 +82,10 @@ def layer(x: Float[Array, " n"], state: State) -> State:
     rises, falls = alive & (height > mean), alive & (height < mean)
     power = state.power
     power = renormalize(power._replace(mantissa=power.mantissa * len(x)))
-    # The slot of the first sample inside contributes the child that is zero from this sample on.
-    # The slot of the last sample inside contributes the child that is zero up to this sample.
+    # If no sample inside a neuron is below its mean, one child is positive only at the low samples.
+    # The slot of the first sample inside adds this child to `sums`. If no sample inside is above
+    # the mean, one child is positive only at the high samples. The slot of the last sample inside
+    # adds this child to `sums`.
     i = _index(len(x))
     zero_from = jnp.where(alive & (i == slots.low) & ~falls, mean, 0)
     zero_up_to = jnp.where(alive & (i == slots.high - 1) & ~rises, top - mean, 0)
@@ -101,7 +103,10 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
     weight, exponent = _weights(state)
     slot_part = FloatExp(matmul(rows.T, weight[:, None] * rows), exponent)
     left, right = state.sums.mantissa
-    below = jnp.cumsum(right)[:-1]  # a neuron is positive at sample i if its jump is at most at i
+    # Both sums are over two-valued neurons that are positive at sample i. Entry i of `below` is the
+    # sum over neurons that jump up at sample i or before. Entry i of `above` is the sum over neurons
+    # that jump down after sample i.
+    below = jnp.cumsum(right)[:-1]
     above = jnp.cumsum(left[::-1])[::-1][1:]
     first, last = jnp.minimum(i[:, None], i[None]), jnp.maximum(i[:, None], i[None])
     return add(slot_part, FloatExp(below[first] + above[last], state.sums.exponent))
@@ -110,7 +115,7 @@ def gram(x: Float[Array, " n"], state: State) -> FloatExp:
 def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
     """The squared distances of all samples, as sums of positive terms.
 
-    The terms are from the neurons in slots, and from the jumps of two-valued neurons between
+    The terms come from the neurons in slots, and from two-valued neurons that jump between the two
     samples.
     """
     n, rows = len(x), _heights(x, state.slots)
@@ -127,7 +132,10 @@ def squared_distances(x: Float[Array, " n"], state: State) -> FloatExp:
 
 
 def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
-    """The mean and the largest height of every slot's neuron, relative to its low samples."""
+    """The mean height and the largest height of every slot's neuron.
+
+    Heights are relative to the low samples of the neuron.
+    """
     n, (low, high, gaps, _) = len(x), slots
     below, above = gaps.mantissa
     first, last = x[low], x[high - 1]
@@ -147,13 +155,13 @@ def _slot_children(
     rises: Bool[Array, " n"],
     falls: Bool[Array, " n"],
 ) -> Slots:
-    """For every slot, the child in which the slot's sample is positive."""
+    """For every slot, the child of its neuron that is positive at the slot's sample."""
     alive, i, (low, high, gaps, _) = _alive(slots), _index(len(x)), slots
     below, above = gaps.mantissa
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
-    # If a sample is at the mean, rounding decides to which child the sample belongs. Another
-    # rounding may make the gap zero, which would mark the whole neuron as dead.
+    # If the height of a sample is the mean, rounding decides in which child the sample is positive.
+    # Another rounding may make a gap of this child zero, which would mark the child as dead.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))

@@ -185,8 +185,8 @@ def test_gradients(layer, shape, inference):
             y, _ = unitized_batch_norm(x, alpha, scale, bias, statistics, eps=1e-3)
         return jnp.sum(jnp.sin(y))
 
-    # Reverse mode of second order at several points; forward mode, which is slower to compile, at
-    # one.
+    # Reverse mode is checked up to second derivatives. Forward mode, which is slower to compile, is
+    # checked only for first derivatives.
     for key in jax.random.split(jax.random.key(0), 3):
         point = arrays(*case(shape, seed=np.asarray(jax.random.key_data(key))))
         check_grads(loss, point, order=2, modes=["rev"])
@@ -207,7 +207,7 @@ def test_gradients(layer, shape, inference):
 def test_vectors_have_all_derivatives_of_the_formula(case_of, factor):
     width = 3
     x, alpha, scale, bias = arrays(*case((5, width)))
-    alpha += 0.5  # near the poles of Eq. 9, both results would lose digits
+    alpha += 0.5  # for some alpha outside [0, 1], `bounded` divides by a number near zero
     keep = jnp.arange(5) != 1 if case_of == "masked" else jnp.ones(5, bool)
     moments = batch_statistics(x + 1)
     weights = jnp.cos(jnp.arange(5.0 * width).reshape(5, width))
@@ -310,7 +310,7 @@ def output_and_gradients(x, alpha, scale, bias, upstream, *, factor):
 )
 def test_float32_outputs_and_gradients_against_float64(shape, factor, mean, tolerance):
     x, alpha, *affine = case(shape, mean)
-    # For alpha outside [0, 1], Eq. 9 has poles, near which results lose digits.
+    # For alpha outside [0, 1], `bounded` may divide by a number near zero, so results lose digits.
     alpha = alpha if factor is interpolated else np.clip(alpha, 0, 1)
     values = tuple(value.astype(np.float32) for value in (x, alpha, *affine))
     upstream = np.random.default_rng(1).normal(size=shape)

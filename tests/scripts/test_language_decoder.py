@@ -159,6 +159,8 @@ def test_another_architecture_is_refused_by_name(change, message):
         ({"model.layers.0.mlp.experts.weight": (2, 2)}, "experts.weight is not one of its tensors"),
         ({"model.layers.2.input_layernorm.weight": (3,)}, "layernorm.weight is not one of its"),
         ({"model.norm.weight": (3,)}, r"must have the shape .* it has \(3,\)"),
+        ({"model.layers.0.mlp.up_proj.weight": (3,)}, r"the shape \(\d+, \d+\) that .* has \(3,\)"),
+        ({"model.embed_tokens.weight": (3,)}, r"the shape \(words, \d+\) that .* has \(3,\)"),
         ({"model.layers.0.self_attn.rotary_emb.inv_freq": (3,)}, None),
     ],
 )

@@ -1,9 +1,9 @@
 """Maps channel ids of operands to channel ids of results, for primitives with arithmetic.
 
-After removal, a sum over channels lacks the terms of the removed channels. Therefore either these
-terms must be zero, or they must be equal. The rule of a sum records which arrays must be zero or
-equal at removed channels. If no parameters make an array zero or equal, the rule pins the channels,
-that is, forbids their removal.
+After removal, a sum over channels lacks the terms of the removed channels. Therefore these terms
+must be zero, or equal to each other. If they are equal but not zero, `resized` adds them to the sum
+again. The rule of a sum records which arrays must be zero or equal at removed channels. If no
+parameters make an array zero or equal, the rule pins the channels, that is, forbids their removal.
 """
 
 from collections.abc import Callable, Sequence

@@ -16,8 +16,10 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 POINTS = 5  # number of samples on the circle
 CASES = 200
-THREE = ((1.0, 0.0), (0.6, 0.8), (-0.3, 0.9))  # the thinnest cells separate the first two samples
-TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))  # neurons that give the first two samples rank 2
+# three samples; in the two smallest cells, w · x has opposite signs for the first two samples
+THREE = ((1.0, 0.0), (0.6, 0.8), (-0.3, 0.9))
+# two neurons; their ReLU outputs for the first two samples of `THREE` are a matrix of rank 2
+TWO_ROWS = ((1.0, 0.5), (-1.0, 1.0))
 
 
 def circle(n: int) -> Float[Array, "n 2"]:
@@ -29,8 +31,9 @@ def circle(n: int) -> Float[Array, "n 2"]:
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
     """Whether the weights w of a Gaussian neuron lie in each of three sets.
 
-    The sets are a cell of the circle, the thinnest cell of three samples, and "as needed": the
-    weights that, together with `TWO_ROWS`, give three samples rank 3.
+    The three sets are the cell that contains the first point of the circle, one of the two smallest
+    cells of the samples `THREE`, and the weights that increase the rank. Such a weight, together
+    with `TWO_ROWS`, gives the samples `THREE` outputs of rank 3.
     """
     w = normal(key, 2000, 2)
     points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)

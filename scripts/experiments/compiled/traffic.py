@@ -4,8 +4,8 @@ The traffic is the number of bytes of the operands and results of every kernel o
 computation. If a kernel reads only slices or rows of an operand, only the bytes of these slices or
 rows count. If a kernel updates a result in place, only the written part counts. Reads and writes of
 a TPU's vector memory do not count as traffic. Copies from HBM to vector memory count, and so does
-the padding of tiles. The body of a loop counts once for each trip, or once if the number of trips
-is unknown. For a conditional, the branch with the most traffic counts.
+the padding of tiles. The body of a loop counts once for each iteration, or once if the number of
+iterations is unknown. For a conditional, the branch with the most traffic counts.
 
 Three things do not count: caches between HBM and a GPU's cores (50 MB on an H100), several passes
 of a sort or a scatter, and the second read of an operand that one kernel reads at two places.
@@ -45,12 +45,13 @@ NOTABLE = COLLECTIVES | {
 
 
 class Summary(NamedTuple):
-    """The totals of a program. The kernels of a loop count once for each trip."""
+    """The totals of a program. The kernels of a loop count once for each iteration."""
 
     bytes: float  # bytes that are read from HBM and written to HBM
     kernels: int
     notable: Counter  # counts of operations by name, also of those inside fusions
-    unknown_loops: int  # number of loops with an unknown number of trips; their bodies count once
+    # number of loops with an unknown number of iterations; the body of such a loop counts once
+    unknown_loops: int
     # the bytes, the operation and the name of every kernel
     rows: tuple[tuple[float, str, str], ...]
 
@@ -125,7 +126,11 @@ def total(parts: list[Summary]) -> Summary:
 
 
 def sum_over_trips(body: Summary, trips: int) -> Summary:
-    """The sum of a summary over the trips of a loop."""
+    """The summary of a loop from the summary of its body and the number of iterations.
+
+    Bytes, kernels and notable operations are multiplied by the number of iterations. The loops of
+    unknown length in the body count once.
+    """
     return Summary(
         body.bytes * trips,
         body.kernels * trips,

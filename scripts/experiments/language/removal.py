@@ -128,12 +128,13 @@ def check_names(model: Architecture, tensors: Sources) -> None:
             raise InputError(
                 f"the weights must be of a {model.family}; {name} is not one of its tensors"
             )
-        axes = AXES[short(name)]
-        shape = tuple(sizes.get(axis, n) for axis, n in zip(axes, tensor.shape, strict=False))
-        if len(axes) != len(tensor.shape) or shape != tensor.shape:
+        axes, given = AXES[short(name)], tensor.shape
+        if len(axes) != len(given) or any(
+            sizes.get(axis, n) != n for axis, n in zip(axes, given, strict=True)
+        ):
+            shape = str(tuple(sizes.get(axis, axis) for axis in axes)).replace("'", "")
             raise InputError(
-                f"{name} must have the shape {shape} that config.json implies; it has "
-                f"{tensor.shape}"
+                f"{name} must have the shape {shape} that config.json implies; it has {given}"
             )
 
 

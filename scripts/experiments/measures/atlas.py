@@ -48,9 +48,9 @@ Norm = Callable[..., Any]
 
 RATE = 3e-3  # learning rate of Adam
 MOMENTUM = 0.9  # momentum of running statistics
-PROBE = 300  # number of samples between which exact distances are computed
+PROBE = 300  # number of test samples for which the outputs of two networks are compared
 FROZEN = 20  # number of batches that update the running averages while the weights are frozen
-CONTEXT, TOKENS = 32, 128  # length of a text, and number of ASCII characters
+CONTEXT, TOKENS = 32, 128  # number of characters of a text, and number of ASCII characters
 
 
 class Task(NamedTuple):
@@ -141,7 +141,8 @@ def _bounded_factor(alpha: Array, square: Array) -> Array:
 def norms(*, per_pixel: bool) -> dict[str, Norm]:
     """Constructors of the eight normalizers, by name.
 
-    For texts, a sample of a unitized layer is a token.
+    With `per_pixel`, unitized layers divide each pixel or token by its own norm. Without
+    `per_pixel`, they divide a whole image or text by its norm.
     """
     half = nnx.initializers.constant(0.5)
     return {

@@ -5,9 +5,11 @@ from PyTorch's default weights, the other kind from He et al.'s weights. Two kin
 The authors train networks with batch norm by Adam, and networks without batch norm by SGD. Our
 fourth kind, "batch_norm_sgd", has batch norm and SGD. Ranks are measured on the last hidden layer
 for the first batch, before training. Accuracies are measured on 1,000 training samples, after
-training. Deep networks learn with He's initialization and with batch norm. With PyTorch's
-initialization and without batch norm, the accuracy of deep networks remains at chance. Only with
-batch norm is the rank 128 at all depths.
+training.
+
+Deep networks without batch norm learn if they start from He et al.'s weights, but not if they start
+from PyTorch's default weights. Deep networks with batch norm learn. Only in networks with batch
+norm is the rank 128 at all depths.
 """
 
 import itertools
@@ -68,7 +70,7 @@ def init(key: Array, start: str, inputs: int, hl: int) -> Params:
 
 
 def forward(params: Params, x: Float[Array, "n d"], start: str) -> tuple[Array, Array]:
-    """The logits, and the last hidden layer.
+    """The logits, and the outputs of the last hidden layer.
 
     Batch norm uses the statistics of the batch, also in evaluation.
     """
@@ -105,7 +107,10 @@ def optimizer(start: str, hl: int) -> optax.GradientTransformation:
 def run(
     key: Array, x: Array, y: Array, *, start: str, hl: int, steps: int
 ) -> tuple[Array, Array, Array]:
-    """The accuracy after training, and the numerical and effective rank before training."""
+    """The accuracy after training, and two ranks of the last hidden layer before training.
+
+    The two ranks are the numerical rank and the effective rank.
+    """
     weights, batches, sample = jax.random.split(key, 3)
     params = init(weights, start, x.shape[1], hl)
     optimize = optimizer(start, hl)

@@ -90,7 +90,7 @@ class Setting(NamedTuple):
     batch: int = 32
 
 
-# the base setting, in the form in which results are stored
+# the four numbers of the base setting that are stored with the results
 BASE = {name: getattr(Setting(), name) for name in ("depth", "width", "steps", "batch")}
 
 

@@ -60,8 +60,8 @@ def write(results: Mapping[str, object], render: Callable[[Any], str], folder: P
             files.write(folder / name, text)
         return written
     folder.mkdir(parents=True, exist_ok=True)
-    # a killed command has left these files; no process writes them now, because this process holds
-    # the lock
+    # A killed command may have left folders `.report-*`. No process writes to these folders now,
+    # because every command locks its folder (`files.in_use`).
     for left in folder.glob(".report-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=".report-", dir=folder) as unfinished:

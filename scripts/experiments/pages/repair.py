@@ -78,7 +78,7 @@ CAPTION = (
 
 
 def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
-    """The accuracies of the whole networks, before pruning."""
+    """The test accuracy of each network before pruning, as a mean over seeds or draws."""
     found: dict[str, list[float]] = {}
     for network in digits["whole"]:
         found.setdefault(f"digits, {network['network']}", []).append(network["accuracy"])
@@ -90,9 +90,10 @@ def whole(digits: dict[str, Any], resnet: dict[str, Any]) -> dict[str, float]:
 
 
 def answer(table: Table) -> str:
-    """A sentence that says whether the criteria differ after outputs are repaired.
+    """The margins within which all criteria are equivalent after recalibration or least squares.
 
-    The sentence is about the largest ratio.
+    The text has one margin for each network and each of the two repairs. The share of removed
+    channels is the largest share that was measured for the network.
     """
     known = {"recalibrated": "recalibrated", "least squares": "after least squares"}
     sentences = []

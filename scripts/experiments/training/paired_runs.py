@@ -22,22 +22,28 @@ from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
 NORMALIZATIONS = ("batch_norm", "unitized")
-SAMPLE = 500  # number of images for the running statistics of untrained networks
-PROBE = 1000  # number of test images whose outputs are measured
+SAMPLE = 500  # number of training images for the running statistics of an untrained network
+PROBE = 1000  # number of test images for which the outputs of a layer are measured
 
 
 class History(NamedTuple):
-    """The measurements of every epoch.
+    """The measurements of one network at the end of every epoch.
 
-    The first entry of moments belongs to the untrained network.
+    `moments` and `distances` are of the outputs of the last normalization layer for the probe
+    images, channel by channel.
+
+    Attributes:
+      loss: The training loss.
+      accuracy: The accuracy on all test images.
+      moments: Mean, variance, skewness and kurtosis. The first entry is of the untrained network,
+        so there is one entry more than epochs.
+      distances: The earth mover distance between the outputs before and after the epoch.
     """
 
     loss: Float[np.ndarray, " epochs"]
-    accuracy: Float[np.ndarray, " epochs"]  # accuracy on all test images
+    accuracy: Float[np.ndarray, " epochs"]
     moments: Float[np.ndarray, "epochs+1 4 c"]
-    distances: Float[
-        np.ndarray, "epochs c"
-    ]  # changes of moments or distances from one epoch to the next
+    distances: Float[np.ndarray, "epochs c"]
 
 
 class Program(NamedTuple):
