@@ -147,6 +147,9 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
         with pytest.raises(InputError, match=said):
             naming.load(tmp_path, "mixtral")
         return
+    like = folders.Tensor(tmp_path, 0, np.dtype(np.float32), (2, 3))
+    with pytest.raises(InputError, match="2 experts, with numbers up to 1 and 2 shapes"):
+        naming.stack("name", {0: like, 1: like._replace(shape=(3, 2))})
     # a module that the family does not have keeps its name and its shape
     other = "model.layers.0.adapter.experts.1.scale.weight"
     library.save_file(

@@ -167,6 +167,8 @@ class Kinds:
     fast: bool = False
     pair: tuple[str, str] = ("a", "b")
     several: tuple[options.Natural, ...] = ()
+    count: options.Natural = 1
+    limit: options.Natural | None = None
     choice: Literal["a", "b"] = "a"
 
 
@@ -180,6 +182,8 @@ class Kinds:
         ({"pair": ["a", "b"]}, "--pair must be 2 values; got ['a', 'b']"),
         ({"several": 3}, "--several must be a list; got 3"),
         ({"several": (3, -1)}, "--several must be at least 0; got -1"),
+        ({"count": None}, "--count must be a whole number; got None"),
+        ({"limit": -1}, "--limit must be at least 0; got -1"),
         ({"choice": "c"}, "--choice must be one of a, b; got c"),
     ],
 )

@@ -274,7 +274,7 @@ def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
     ("low", "high", "ticks"),
     [(1, 1000, [1, 10, 100, 1000]), (1, 90, [1, 2, 5, 10, 20, 50]), (0.9, 7, [2, 4, 6])],
 )
-def test_a_logarithmic_axis_has_few_ticks(low, high, ticks):
+def test_a_logarithmic_axis_has_few_ticks_and_epochs_are_whole(low, high, ticks):
     """More than two decades have a tick each, shorter ranges three, and below a factor 8 a few."""
     axes = Figure().add_subplot()
     axes.set_ylim(low, high)
@@ -283,6 +283,9 @@ def test_a_logarithmic_axis_has_few_ticks(low, high, ticks):
     np.testing.assert_allclose(shown, ticks)
     assert [axes.yaxis.get_major_formatter()(y) for y in (0.5, 1000)] == ["0.5", "1000"]
     assert len(axes.get_yticks(minor=True)) == 0
+    axes.set_xlim(1, 3)
+    plots.whole_numbers(axes)
+    assert [x for x in axes.get_xticks() if 1 <= x <= 3] == [1, 2, 3]
 
 
 def test_the_label_of_a_figure_is_no_html():

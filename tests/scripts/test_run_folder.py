@@ -148,6 +148,11 @@ def test_lines_of_metrics_that_are_lost_come_from_the_checkpoint(damage, one, ha
     assert "metrics.jsonl was incomplete; the file is written again from the checkpoint" in line
 
 
+def test_lines_behind_a_damaged_line_are_not_read(tmp_path):
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
+    assert run_folder.read_lines(tmp_path / "metrics.jsonl") == [{"epoch": 1}]
+
+
 def test_a_finished_run_gets_its_metrics_back(one, half, tmp_path):
     finished = shutil.copytree(half[0].parent / "whole", tmp_path / "run")
     shutil.rmtree(finished / "seed-0")

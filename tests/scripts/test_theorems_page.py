@@ -216,6 +216,8 @@ def test_errata_quote_what_is_wrong_and_list_remarks(results):
         assert (f"### {claim['name']}\n" in text) >= wrong
         assert (f"- **{claim['name']}** (" in text) >= bool(claim["remark"])
     assert "$" not in text
+    wrong = next(claim for claim in results["claims"] if claim["fault"])
+    assert "**Why:**" not in errata.markdown([wrong | {"why": ""}], "2026-11-25")
     first = next(claim for claim in results["claims"] if claim["remark"])
     alone = errata.markdown([first | {"fault": None}], "2026-11-25")
     titles = {paper.short: f"## {paper.title}\n" for paper in papers()}
