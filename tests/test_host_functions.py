@@ -181,6 +181,34 @@ def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
         jax.jit(call)(*args)
 
 
+ROWS = jnp.ones((1, 2))
+# By the name of the function in the message: a call in which only one argument is traced, which is
+# not the first.
+ALONE = {
+    "a timing of cost": (lambda x: pruning.cost(mlp, PARAMS, x, batch_sizes=(1,)), ROWS),
+    "a timing of cost_at": (
+        lambda x: pruning.channels.cost_at(mlp, PARAMS, GROUPS, x, batch_sizes=(1,)),
+        ROWS,
+    ),
+    "widths_for": (lambda x: pruning.widths_for(mlp, PARAMS, GROUPS[0], x, widths=[4]), ROWS),
+    "merge_channels": (
+        lambda keep: pruning.channels.merge_channels(mlp, PARAMS, GROUPS, [keep], inputs=[ROWS]),
+        KEEP,
+    ),
+    "chance_overlap": (lambda ratio: pruning.ranking.chance_overlap(8, ratio=ratio), 0.5),
+    "iterative": (lambda steps: pruning.schedules.iterative(0.5, steps=steps), 3),
+    "norm_sum_ratio_variance": (lambda d: pruning.gaussian.norm_sum_ratio_variance(9, d), 9),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", ALONE)
+def test_one_traced_argument_of_a_host_function_is_refused(name):
+    call, argument = ALONE[name]
+    with pytest.raises(TypeError, match=f"^{name} runs on the host and "):
+        jax.jit(call)(argument)
+
+
 def test_a_traced_keyword_of_a_host_function_raises_one_sentence():
     x = jnp.array([[0.0], [3.0]])
     with pytest.raises(TypeError, match=r"^emd runs on the host and cannot be traced: call it"):

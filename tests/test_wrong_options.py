@@ -190,6 +190,9 @@ SILENT = {
     "curve must rise from 0 to the target": lambda: schedules.iterative(
         0.5, steps=3, curve=lambda target, t: target * (1 - t)
     ),
+    "curve must rise from 0 to the target 0.5; got (-0.3": lambda: schedules.iterative(
+        0.5, steps=3, curve=lambda target, t: 1.2 * t - 0.7
+    ),
     "the fraction that curve returns must be a number; got None": lambda: schedules.iterative(
         0.5, steps=3, curve=lambda target, t: None
     ),

@@ -116,6 +116,7 @@ def test_an_hdf5_file_opens_no_other_file(kind, tmp_path):
         ("negative", "natural numbers"),
         ("both-negative", "natural numbers"),
         ("flag", "natural numbers"),
+        ("chunks", "natural numbers"),
         ("fields", "none of the 0 arrays"),
         ("list-key", "a string or an integer"),
         ("reserved", "must not begin with the byte 193"),

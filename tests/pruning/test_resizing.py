@@ -218,8 +218,9 @@ def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
     assert_resized_is_masked(lambda p, x: doubled(x @ p["w0"]) @ p["o"], MLP, X)
 
 
-def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates():
-    """A `custom_vjp` may have integer arguments before and after the differentiated argument.
+@pytest.mark.parametrize("kind", ["custom_vjp", "custom_jvp"])
+def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates(kind):
+    """A rule may have integer arguments before and after the differentiated argument.
 
     The integers determine the gain of each sample, which is also a result. The rule of the
     derivative has the gain 7.
@@ -229,8 +230,11 @@ def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differen
         return numbers + others, h * (numbers + others).astype(float)[:, None]
 
     none = np.zeros(5, jax.dtypes.float0)
-    gained = jax.custom_vjp(forward)
-    gained.defvjp(lambda *x: (forward(*x), None), lambda _, g: (none, 7 * g[1], none))
+    gained = getattr(jax, kind)(forward)
+    if kind == "custom_vjp":
+        gained.defvjp(lambda *x: (forward(*x), None), lambda _, g: (none, 7 * g[1], none))
+    else:
+        gained.defjvp(lambda x, t: (forward(*x), (none, 7 * t[1])))
 
     def apply(p, x):
         _, h = gained(x.argmax(1), jnp.tanh(x @ p["w0"]), x.argmin(1))

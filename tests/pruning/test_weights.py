@@ -373,6 +373,9 @@ def test_msgpack_has_texts_lists_and_maps_of_every_length_and_nothing_behind_the
         content = flax.serialization.msgpack_serialize(tree)
         (name,) = load(written(tmp_path, "a.msgpack", content))
         assert name == "x" * length
+    scalar = written(tmp_path, "b.msgpack", flax.serialization.msgpack_serialize({"s": BIAS[0]}))
+    with pytest.raises(WeightsError, match="none of the 1 arrays"):
+        load(scalar)
     with pytest.raises(WeightsError, match="must end after its mapping; 3 bytes follow"):
         load(written(tmp_path, "a.msgpack", content + b"abc"))
 

@@ -81,7 +81,7 @@ def msgpack_files(n: int = 2 * 10**7) -> Iterator[tuple[str, bytes]]:
         "reserved": b"\xc1",
         "equal-keys": integers([i * (2**61 - 1) for i in range(-4, 5)] * (n // 90)),
         "walking-keys": integers(crafted_pickles.colliding(87_000, 17)),
-        "chunks": b"\x83\xbb__msgpack_chunked_array__\xc3\xa5shape\x81\xa10\xff\xa6chunks\x81\xa10"
+        "chunks": b"\x83\xb9__msgpack_chunked_array__\xc3\xa5shape\x81\xa10\xff\xa6chunks\x81\xa10"
         + array(b"\x91\x09"),
     }
     for name, body in bodies.items():
