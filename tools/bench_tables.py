@@ -55,7 +55,7 @@ def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
         layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
         table.setdefault(shape, {})[layer] = row
     names = list(next(iter(table.values())))
-    yield f"| input | {' | '.join(names)} | memory of the layers / Flax |"
+    yield f"| input | {' | '.join(names)} | memory of our three layers / Flax |"
     yield f"| --- |{' ---: |' * (len(names) + 1)}"
     for shape, by_layer in table.items():
         cells = [ratio(by_layer[name]) for name in names]

@@ -219,7 +219,7 @@ def test_the_numbers_of_finished_groups_are_kept_if_a_later_group_fails(monkeypa
 
 def test_our_scores_and_distances_are_those_of_their_peers(monkeypatch):
     monkeypatch.setattr(pruning, "VGG16", ((16, 27), (8, 9)))
-    gm = next(pair for pair in pruning.criteria() if pair.name.startswith("gm/"))
+    gm = next(pair for pair in pruning.criteria() if pair.name.startswith("gm /"))
     for found, expected in zip(gm.ours(), gm.peer(), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
     (pair,) = pruning.distance()
@@ -404,7 +404,7 @@ def small_geometry(monkeypatch):
 
 def test_random_networks_are_timed_by_generator(small_geometry):
     network, weights = geometry.networks()
-    assert network.name == "network, threefry2x32 / draw and product"
+    assert network.name == "network, threefry2x32 / draws and products"
     assert network.ours().shape == network.peer().shape == (4, 8)
     np.testing.assert_array_equal(weights.ours(), weights.peer())
 

@@ -25,9 +25,9 @@ def test_scores_in_pytorch_are_ours_and_come_first(small_layers, monkeypatch):
     monkeypatch.setattr(bench, "torch_on_all_cores", lambda peer: numpy_torch.NUMPY)
     first, gram, gm = bench.criteria()
     assert [pair.name for pair in (first, gram, gm)] == [
-        "criteria/PyTorch",
-        "criteria/Gram",
-        "gm/SciPy-cdist",
+        "four criteria / PyTorch",
+        "four criteria / Gram matrices",
+        "gm / SciPy cdist",
     ]
     names = ("l1", "l2", "gm", "fermat")
     for ours, peer in zip(first.ours(), first.peer(), strict=True):
@@ -43,9 +43,12 @@ def test_without_pytorch_its_pairs_are_left_out(small_layers, monkeypatch):
     asked: list[str] = []
     for module in (bench, training):
         monkeypatch.setattr(module, "torch_on_all_cores", asked.append)
-    assert [pair.name for pair in bench.criteria()] == ["criteria/Gram", "gm/SciPy-cdist"]
+    assert [pair.name for pair in bench.criteria()] == [
+        "four criteria / Gram matrices",
+        "gm / SciPy cdist",
+    ]
     assert training.pytorch(training.random_images(8, 1, 16)) is None
-    assert asked == ["criteria/PyTorch", "the PyTorch network"]
+    assert asked == ["four criteria / PyTorch", "the PyTorch network"]
 
 
 def test_the_layers_are_those_of_a_vgg16():
@@ -73,7 +76,7 @@ def test_half_of_a_network_is_timed_beside_the_whole(monkeypatch):
     monkeypatch.setattr(bench, "models", SimpleNamespace(VGG=small))
     monkeypatch.setattr(bench, "BATCH", 2)
     (pair,) = bench.halved()
-    assert pair.name == "half/whole, batch 2, ideal 0.500"
+    assert pair.name == "half / whole, batch 2, ideal 0.500"
     model = nnx.view(small(16, classes=10, hidden=(), rngs=nnx.Rngs(0)), use_running_average=True)
     x = jax.random.normal(jax.random.key(0), (2, 32, 32, 3), jnp.float32)
     np.testing.assert_allclose(pair.peer(), model(x), rtol=1e-4, atol=1e-5)
@@ -138,22 +141,22 @@ def test_the_steps_of_a_resnet_are_beside_what_their_pairs_are_named_for(made_up
     assert training.RECIPE.augment
     assert recipes == {
         "unitized / batch norm": replace(training.RECIPE, normalization="unitized"),
-        "loop / bare step": training.RECIPE,
-        "without augmentation / by hand": plain,
-        "without augmentation / PyTorch": plain,
+        "our loop / compiled step alone": training.RECIPE,
+        "our loop without augmentation / loop by hand": plain,
+        "our loop without augmentation / PyTorch": plain,
     }
     assert trainer_of(pairs["unitized / batch norm"].peer).recipe == training.RECIPE
     assert training.RECIPE.normalization == "batch_norm"
-    bare = trainer_of(pairs["loop / bare step"].peer)
+    bare = trainer_of(pairs["our loop / compiled step alone"].peer)
     assert bare.recipe == plain
-    assert (bare.steps, ours["loop / bare step"].steps) == (1, 10)
+    assert (bare.steps, ours["our loop / compiled step alone"].steps) == (1, 10)
     for part, whole in (("x_train", 128), ("y_train", 128)):
-        everything = getattr(ours["loop / bare step"].images, part)
+        everything = getattr(ours["our loop / compiled step alone"].images, part)
         np.testing.assert_array_equal(getattr(bare.images, part), everything[:whole])
-    pairs["loop / bare step"].peer()
+    pairs["our loop / compiled step alone"].peer()
     assert bare.asked == [((0,), 0, 0)]  # every step takes the same batch
-    assert pairs["without augmentation / by hand"].peer is byhand
-    assert pairs["without augmentation / PyTorch"].peer is torch
+    assert pairs["our loop without augmentation / loop by hand"].peer is byhand
+    assert pairs["our loop without augmentation / PyTorch"].peer is torch
     assert {pair.runs for pair in pairs.values()} == {training.RUNS}
     shapes = {trainer.images.x_train.shape[1:] for trainer in ours.values()}
     assert shapes == {(32, 32, 3)}
@@ -183,7 +186,7 @@ def test_five_seeds_are_vmapped_beside_one_after_the_other(made_up):
 
 def test_groups_are_named_for_what_they_time():
     steps, seeds = training.groups().items()
-    assert steps == ("2 training steps of a ResNet-20, batch 128", training.steps)
+    assert steps == ("2 training steps of a ResNet-20 on batches of 128 images", training.steps)
     assert seeds[1] is training.seeds
     assert list(bench.groups().values()) == [bench.criteria, bench.distance, bench.halved]
 

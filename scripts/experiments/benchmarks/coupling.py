@@ -21,8 +21,8 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 def pairs() -> list[Pair]:
     """Two pairs: the decoder with its layers in a Python loop, and with its layers in a scan."""
     return [
-        pair("unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
-        pair("scanned / tracing", transformers.llama, parameters(scanned=True)),
+        pair("layers unrolled / tracing", transformers.unrolled_llama, parameters(scanned=False)),
+        pair("layers in a scan / tracing", transformers.llama, parameters(scanned=True)),
     ]
 
 

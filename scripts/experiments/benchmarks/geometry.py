@@ -22,14 +22,14 @@ GENERATORS = ("threefry2x32", "rbg", "unsafe_rbg")
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
-        f"random networks: {LAYERS} layers of {WIDTH}, batch {BATCH}": networks,
-        f"recentering trees of {POINTS} points, depth {DEPTH:,}": trees,
+        f"random networks of {LAYERS} layers with {WIDTH} neurons, {BATCH} samples": networks,
+        f"recentering trees of {POINTS} samples": trees,
         f"Monte Carlo: mean and variance of {DRAWS:,} normal numbers": draws,
     }
 
 
 def map_groups() -> dict[str, Callable[[], list[Pair]]]:
-    return {f"maps of activations at infinite width, {MAPPED:,} layers": maps}
+    return {"maps of ReLU at infinite width": maps}
 
 
 def networks() -> list[Pair]:
@@ -64,7 +64,7 @@ def networks() -> list[Pair]:
 
     default = keys[GENERATORS[0]]
     return [
-        Pair(f"network, {name} / draw and product", lambda k=key: ours(k), lambda k=key: peer(k))
+        Pair(f"network, {name} / draws and products", lambda k=key: ours(k), lambda k=key: peer(k))
         for name, key in keys.items()
     ] + [
         Pair(f"weights, {name} / threefry2x32", lambda k=key: weights(k), lambda: weights(default))
@@ -73,9 +73,9 @@ def networks() -> list[Pair]:
 
 
 def trees() -> list[Pair]:
-    """One tree of depth 14, compared with brute force, and many shallower trees.
+    """A deep tree, compared with brute force at depth 14, and many shallower trees.
 
-    The many trees are computed in one vmapped call, which is compared with one tree.
+    The many trees are computed in one vmapped call, which is compared with the deep tree.
     """
     points = jnp.asarray(np.random.default_rng(0).normal(size=(TREES, POINTS)), jnp.float32)
     one = jax.jit(lambda x: geometry.tree_gram(x, DEPTH))
@@ -85,17 +85,23 @@ def trees() -> list[Pair]:
     def brute_force(x: jax.Array) -> jax.Array:
         return geometry.gram(geometry.tree.neurons(x, depth=14))
 
-    label = "brute force of depth 14"
+    deep = f"tree of depth {DEPTH:,}"
     return [
-        Pair(f"tree / {label}", lambda: one(points[0]), lambda: brute_force(points[0])),
         Pair(
-            f"{TREES} trees to {SHORTER} / one tree", lambda: many(points), lambda: one(points[0])
+            f"{deep} / brute force of depth 14",
+            lambda: one(points[0]),
+            lambda: brute_force(points[0]),
+        ),
+        Pair(
+            f"{TREES} trees of depth {SHORTER} / {deep}",
+            lambda: many(points),
+            lambda: one(points[0]),
         ),
     ]
 
 
 def maps() -> list[Pair]:
-    """Layers of any activation, compared with layers in closed form.
+    """Maps that are computed for any activation, compared with the closed form for ReLU.
 
     The first pair maps one cosine through many layers. The second pair maps a Gram matrix through
     one layer.
@@ -115,9 +121,13 @@ def maps() -> list[Pair]:
     exact = compiled(geometry.arccosine_kernel, jnp.eye(SAMPLES))
     start = jnp.asarray(0.3)
     return [
-        Pair("kernel_map of ReLU / cosine_step", lambda: series(start), lambda: closed(start)),
         Pair(
-            f"activation_step of {SAMPLES} samples, one layer / arccosine_kernel",
+            f"kernel_map, {MAPPED:,} layers / cosine_step",
+            lambda: series(start),
+            lambda: closed(start),
+        ),
+        Pair(
+            f"activation_step, one layer, {SAMPLES} samples / arccosine_kernel",
             layer.run,
             exact.run,
             memory=layer.memory / exact.memory,
@@ -128,7 +138,7 @@ def maps() -> list[Pair]:
 def draws() -> list[Pair]:
     """`monte_carlo_moments`, compared with only drawing the random numbers.
 
-    In the first pair, each key gives one draw. In the second pair, each key gives many draws.
+    In the first pair, each key gives one number. In the second pair, each key gives many numbers.
     """
     key = jax.random.key(0)
 
@@ -141,13 +151,13 @@ def draws() -> list[Pair]:
 
     return [
         Pair(
-            "moments, a key each / jax.random.normal",
+            "monte_carlo_moments, one number per key / jax.random.normal",
             lambda: geometry.sampling.monte_carlo_moments(jax.random.normal, key, DRAWS)[:4],
             peer,
             runs=10,
         ),
         Pair(
-            f"moments, {DRAWS_PER_KEY} per key / jax.random.normal",
+            f"monte_carlo_moments, {DRAWS_PER_KEY} numbers per key / jax.random.normal",
             lambda: geometry.sampling.monte_carlo_moments(
                 many, key, DRAWS, draws_per_key=DRAWS_PER_KEY
             )[:4],

@@ -31,8 +31,8 @@ BATCH = 32
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     return {
-        "criteria of VGG-16's 13 convolutions, one call": criteria,
-        "distance of a layer to the Gaussian": distance,
+        "scores of all filters in VGG-16's 13 convolutions": criteria,
+        "distance between the weights of a layer and a Gaussian": distance,
         "VGG-16 at 32×32 with half of all channels, compared with the whole network": halved,
     }
 
@@ -43,9 +43,9 @@ def drawn() -> list[np.ndarray]:
 
 
 def criteria() -> list[Pair]:
-    """All four criteria, compared with PyTorch and with one Gram product.
+    """The scores of all four criteria, compared with PyTorch and with one Gram matrix per layer.
 
-    The criterion GM is also compared with cdist in float64.
+    The criterion GM alone is also compared with SciPy's cdist in float64.
     """
     host = drawn()
     layers = jax.device_put(host)
@@ -58,11 +58,13 @@ def criteria() -> list[Pair]:
         return [scipy.spatial.distance.cdist(v, v).sum(1) for v in wide]
 
     pairs = [
-        Pair("criteria/Gram", lambda: ours(layers), lambda: gram(layers)),
-        Pair("gm/SciPy-cdist", lambda: gm(layers), cdist),
+        Pair("four criteria / Gram matrices", lambda: ours(layers), lambda: gram(layers)),
+        Pair("gm / SciPy cdist", lambda: gm(layers), cdist),
     ]
     peer = pytorch(host)
-    return pairs if peer is None else [Pair("criteria/PyTorch", lambda: ours(layers), peer), *pairs]
+    if peer is None:
+        return pairs
+    return [Pair("four criteria / PyTorch", lambda: ours(layers), peer), *pairs]
 
 
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
@@ -70,7 +72,7 @@ def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
 
     Weiszfeld's iteration ends when a step no longer changes the result in float32.
     """
-    torch = torch_on_all_cores("criteria/PyTorch")
+    torch = torch_on_all_cores("four criteria / PyTorch")
     if torch is None:
         return None
     layers = [torch.from_numpy(v) for v in host]
@@ -122,5 +124,5 @@ def halved() -> list[Pair]:
     ideal = pruning.cost(apply, half, image).macs / pruning.cost(apply, state, image).macs
     run = jax.jit(apply)
     x = jax.random.normal(jax.random.key(0), (BATCH, 32, 32, 3), jnp.float32)
-    name = f"half/whole, batch {BATCH}, ideal {ideal:.3f}"
+    name = f"half / whole, batch {BATCH}, ideal {ideal:.3f}"
     return [Pair(name, lambda: run(half, x), lambda: run(state, x))]

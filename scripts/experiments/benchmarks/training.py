@@ -1,4 +1,4 @@
-"""Times of training steps of a ResNet-20 at batch 128, on images of CIFAR's shape."""
+"""Times of training steps of a ResNet-20, on batches of 128 images of CIFAR's shape."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +24,7 @@ RUNS = 10
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     """The pairs of programs, by the title of their table."""
-    title = f"{STEPS} training steps of a ResNet-20, batch {RECIPE.batch_size}"
+    title = f"{STEPS} training steps of a ResNet-20 on batches of {RECIPE.batch_size} images"
     return {
         title: steps,
         "five seeds in one vmapped program, compared with one seed after the other": seeds,
@@ -45,17 +45,17 @@ def steps() -> list[Pair]:
     loop = partial(training_loop, images)
     pairs = [
         ("unitized / batch norm", loop(replace(RECIPE, normalization="unitized")), loop(RECIPE)),
-        ("loop / bare step", loop(RECIPE), bare(images)),
-        ("without augmentation / by hand", loop(PLAIN), by_hand(images)),
+        ("our loop / compiled step alone", loop(RECIPE), bare(images)),
+        ("our loop without augmentation / loop by hand", loop(PLAIN), by_hand(images)),
     ]
     torch = pytorch(images)
     if torch is not None:
-        pairs.append(("without augmentation / PyTorch", loop(PLAIN), torch))
+        pairs.append(("our loop without augmentation / PyTorch", loop(PLAIN), torch))
     return [Pair(name, ours, peer, runs=RUNS) for name, ours, peer in pairs]
 
 
 def training_loop(images: Images, recipe: Recipe) -> Callable[[], Any]:
-    """The steps of `train.py`, which also load batches, crop images and read the loss."""
+    """Training steps as in `train.py`, which also load batches, crop images and read the loss."""
     return train_steps(Trainer(recipe, images, mesh_of(1)), (0,))
 
 
@@ -182,9 +182,9 @@ def pytorch_resnet20(torch: Any) -> Any:
 
 
 def seeds() -> list[Pair]:
-    """The ratio of times of all seeds in one vmapped program and of one seed after the other.
+    """Training of five seeds in one vmapped program, compared with one seed after the other.
 
-    The default of `--vmap-seeds` in `train.py` follows from this ratio.
+    The default of `--vmap-seeds` in `train.py` follows from the ratios of these times.
     """
     images, five = random_images(8, 1), (0, 1, 2, 3, 4)
     pairs = []
