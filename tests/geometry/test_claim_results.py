@@ -73,7 +73,8 @@ def test_distances_to_a_gaussian_and_rejections():
     layers = [{"ks": ks, "fails": fails} for ks, fails in ((0.1, ["normal"]), (0.2, []), (0.4, []))]
     found = assumption.distances_to_a_gaussian(layers)
     assert found == (
-        "a Gaussian is rejected in 1 layers; the distance from a Gaussian is between 0.100 and "
+        "a Gaussian is rejected in 1 layers; the Kolmogorov-Smirnov distance of the weights from "
+        "a Gaussian is between 0.100 and "
         "0.400, with the median 0.200"
     )
 
@@ -123,10 +124,7 @@ def test_falls_of_the_distance_at_the_drops():
     drops += [drop("unitized", "whole set", 0.25), drop("unitized", "running", 0.9)]
     found = {"runs": [{"seed": 0}, {"seed": 1}], "data": {"train": 60_000}}
     sentence = experiments.falls(found | {"findings": {"drops": drops}})
-    assert (
-        "epochs by 0.20, 0.30 (batch norm, norm first); by 0.25 (unitization, norm first)"
-        in sentence
-    )
+    assert "is 0.20, 0.30 (batch norm, norm first); 0.25 (unitization, norm first)" in sentence
     assert "2 networks of each kind" in sentence
 
 

@@ -76,9 +76,8 @@ GAMMA_OF_THE_CIRCLE = claim(
     "Definition 1, example",
     "A cell is a set of neurons that are active for the same samples. The smallest volume of a "
     r"cell is $\gamma(X) = 1/n$ for $n = 5$ equally spaced points on the circle",
-    printed="Section I, example after Definition 1, $n$ odd: “n equally spaced points on the unit"
-    r" circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = "
-    "1/n$",
+    printed="Section I, example after Definition 1, for odd $n$: “n equally spaced points on the "
+    r"unit circle. It is clear that” there are $n$ cells of positive volume and $\gamma(X) = 1/n$",
     corrected=r"The points define $2n$ cells, so the smallest volume of a cell is $\gamma = "
     "1/(2n)$",
     fault="false",
@@ -182,8 +181,8 @@ EQUATIONS_18_TO_20 = claim(
     "Equations 18 to 20",
     "The printed construction changes a neuron $w$ so that only the output for one sample $x_i$ "
     "changes its sign",
-    printed=r"Appendix B, Equations 18 and 19: $i = \operatorname{arg\,min}\,|w x_i|$ over $a_i "
-    r"\ne 0$; “for a sufficiently small” $\varepsilon > 0$, $(w - (1 + \varepsilon)(w "
+    printed=r"Appendix B, Equations 18 and 19: for $i = \operatorname{arg\,min}\,|w x_i|$ over "
+    r"$a_i \ne 0$, and “for a sufficiently small” $\varepsilon > 0$, $(w - (1 + \varepsilon)(w "
     r"x_i/\|x_i\|)\,x_i^\top)\,x_i < 0$",
     corrected=r"Of all samples with $a_j \ne 0$, the sample $x_i$ must have the smallest $|w "
     r"x_i|/\|x_i\|$. The new neuron must be $w - (1 + \varepsilon)(w x_i/\|x_i\|^2)\,x_i^\top$",

@@ -20,7 +20,7 @@ claim = partial(Claim, "Batch Normalization Decomposed")
 
 
 def accuracies_and_ranks(found: Any) -> str:
-    """The accuracies of the deepest networks, and the ranks of their last hidden layers.
+    """Sentences with accuracies of the deepest networks, and ranks of their last hidden layers.
 
     The ranks are measured before training.
     """

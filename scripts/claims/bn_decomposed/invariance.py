@@ -104,7 +104,7 @@ THEOREM_13 = claim(
     "Theorem 13, Equations 105 to 110",
     r"After a layer, the mean $\operatorname{E}[X']$ of an invariant representation is again an "
     "invariant representation",
-    printed=r"Theorem 13, of $W$ with variance $2\alpha/d$, $\alpha = n^2/(n^2 - 2n + 2)$: "
+    printed=r"Theorem 13, for weights of variance $2\alpha/d$ with $\alpha = n^2/(n^2 - 2n + 2)$: "
     r"$\operatorname{E}[X^{(t+1)}]$ “is also an invariant representation under RC+ReLU”",
     corrected=r"With samples in columns, the mean $\operatorname{E}[{X'}^\top X']$ of the Gram "
     "matrix is the Gram matrix of an invariant representation. The mean batch "

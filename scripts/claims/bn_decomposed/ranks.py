@@ -204,8 +204,8 @@ COROLLARY_4 = claim(
     "Corollary 4",
     "With batch norm before the ReLU, the outputs reach full rank if no two columns of the batch "
     "$X$ are collinear",
-    printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma$ of $X -"
-    r" \text{mean}$; Theorem 3 assumes “that no two columns of $X$ are collinear”",
+    printed=r"Corollary 4: “Theorem 3 holds for” batch norm before the ReLU, with $\gamma(X "
+    r"- \text{mean})$. Theorem 3 assumes “that no two columns of $X$ are collinear”",
     corrected=r"Full rank is reached if no two columns of the recentred batch $X - \text{mean}$ "
     "are collinear",
     fault="false in a case",

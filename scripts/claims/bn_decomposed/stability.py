@@ -26,8 +26,9 @@ HYPOTHESES_OF_THEOREM_14 = claim(
     "Theorem 14, hypotheses",
     "In some invariant representation, the odd sample has a distance $R > n/(n - 1)$ from the "
     r"mean $\nu$ of the other samples",
-    printed=r"Theorem 14: “be an invariant representation such that” $\|x_1 - \nu\| = R > n/(n - "
-    r"1)$, and $\|x_i - \nu\| < 1/n^2$ “for all $2 \leq i \leq n$”",
+    printed=r"Theorem 14 is about a batch $x_1, \ldots, x_n$. This batch must “be an invariant "
+    r"representation such that” $\|x_1 - \nu\| = R > n/(n - 1)$, and $\|x_i - \nu\| < 1/n^2$ “for "
+    r"all $2 \leq i \leq n$”. Here $\nu$ is the mean of $x_2, \ldots, x_n$",
     corrected=r"Let $R$ be the distance of $x_1$ to the mean $\nu$ of all other samples. For "
     "squared norms, items 1 to 3 of Theorem 14 hold for any batch with $R > 0$, and item 4 holds "
     "for any batch with $R > n/(n - 1)$",

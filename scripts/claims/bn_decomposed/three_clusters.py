@@ -33,7 +33,7 @@ EQUATIONS_61_AND_62 = claim(
     "Equations 61 and 62",
     "For rows of three clusters, the geometric sum of Equation 61 is at most $(n - 1)^2/(2n - 7) "
     r"\cdot ((n - 1)/n)^{2(T-1)}$",
-    printed="Appendix E, Equation 62: a bound with the factor $2n - 7$, “which has a negligible "
+    printed="Appendix E, Equation 62: the bound has the factor $2n - 7$, “which has a negligible "
     "exponent with respect to equation (40)”",
     corrected=r"The bound of Equation 62 holds for $n \ge 4$ samples. With three samples, there "
     "is no pair of inner samples",
@@ -223,8 +223,8 @@ def _cosine_with_the_last(key: Array) -> tuple[np.ndarray, float]:
 EQUATION_92 = claim(
     "Equation 92",
     "The printed Equation 92 gives the cosine of $x_2$ and $x_n$ from $(B + D)/(A + C)$",
-    printed=r"Appendix E: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
-    r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$, $q = (B + D)/(A + C)$",
+    printed=r"Appendix E, Equation 92: $\langle x_2, x_n \rangle/(\|x_2\|\|x_1\|) \simeq "
+    r"1/(\sqrt{1 + (n - 1)^2 q}\,\sqrt{1 + q})$ with $q = (B + D)/(A + C)$",
     corrected=r"The left side must have the norm $\|x_n\|$ in place of $\|x_1\|$, as in Equation "
     "94",
     fault="misprint",

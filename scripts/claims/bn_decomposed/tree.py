@@ -150,8 +150,8 @@ EQUATIONS_29_TO_35 = claim(
     r"While no clusters merge, the mean stays above $\Delta/n$ (Equation 32) and also falls to 0, "
     "which is a contradiction",
     covers="Equations 34a, 34b, 34c, 35a, 35b, 35c, 35d, 35e and 35f",
-    printed=r"Appendix C: $\Delta_{t_1} = \Delta_{t_2}$ (Equation 31) of positive steps; of "
-    r"negative ones “equation (32) still holds”, a mean above $\Delta/n$",
+    printed=r"Appendix C: for positive transformations, $\Delta_{t_1} = \Delta_{t_2}$ (Equation "
+    r"31). For negative transformations, “equation (32) still holds”: the mean is above $\Delta/n$",
     why="While no clusters merge, the middle gaps keep their values. Therefore each row contains "
     "the first middle gap, and the largest entry of the row exceeds the first middle gap. "
     "Equation 31 is about positive transformations. A negative transformation reverses the order "

@@ -95,8 +95,8 @@ def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
 EQUATIONS_41_TO_43 = claim(
     "Equations 41 to 43",
     "In every row with clusters of 1 and $n - 1$ samples, any two inner samples are in one cluster",
-    printed="Appendix D, after Equation 42: 'so that $L_{ij}^{(t)} = L^{(t)}$ for every $i, j "
-    r"\in \{2, \ldots, n\}$'",
+    printed=r"Appendix D, after Equation 42: the samples $i$ and $j$ are in one cluster, “so that "
+    r"$L_{ij}^{(t)} = L^{(t)}$ for every $i, j \in \{2, \ldots, n\}$”",
     corrected=r"The indices must be $i, j \in \{2, \ldots, n - 1\}$, as in the sentence before "
     "Equation 42",
     fault="misprint",
@@ -195,7 +195,7 @@ EQUATION_56 = claim(
     "Equation 56",
     "The printed Equation 56 gives the angle between an inner sample and $x_1$ from sums of "
     "squared heights $c$",
-    printed=r"Appendix D: $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
+    printed=r"Appendix D, Equation 56: the angle is the $\arccos$ of $\sqrt{\sum_{L_2} c^2}/"
     r"(\sqrt{\sum_{L_1} c^2 + \sum_{L_2} c^2}\,\sqrt{(n - 1)^2 \sum_{L_1} c^2 + \sum_{L_2} c^2})$",
     corrected=r"The numerator of the cosine must be $\sum_{L_2} c^2$, without the square root, as "
     "in Equations 53 and 57",

@@ -82,7 +82,10 @@ def of_the_report(sentence: Callable[[dict[str, Any]], str]) -> Result:
 
 
 def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
-    """The mean and the spread of a similarity over layers, for pairs of criteria."""
+    """A function that returns a sentence with the similarity of pairs of criteria.
+
+    The sentence gives the mean and the spread over layers.
+    """
 
     def sentence(layers: Layers) -> str:
         found = ((pair, [layer[measure][pair] for layer in layers]) for pair in pairs)
@@ -93,7 +96,10 @@ def pairs_of(measure: str, *pairs: str) -> Callable[[Layers], str]:
 
 
 def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]], str]:
-    """The mean over networks of the mean over layers, with its standard error."""
+    """A function that returns a sentence with the similarity of pairs of criteria.
+
+    The sentence gives the mean over networks and layers, with the standard error over networks.
+    """
 
     def sentence(found: dict[str, Any]) -> str:
         by_network = ((pair, np.mean(found[measure][pair], 1).tolist()) for pair in pairs)
@@ -108,7 +114,7 @@ def pairs_in_the_report(measure: str, *pairs: str) -> Callable[[dict[str, Any]],
 
 
 def above(limit: float, values: dict[str, Sequence[float]]) -> str:
-    """The number of layers in which each pair of criteria has a Spearman's ρ above `limit`."""
+    """A sentence with the number of layers in which each pair of criteria has a ρ above `limit`."""
     counts = (
         f"{sum(rho > limit for rho in found)} of {len(found)} layers for {in_english(pair)}"
         for pair, found in values.items()

@@ -53,9 +53,9 @@ def friedman(accuracies: list) -> float:
 
 
 def difference_of_criteria(task: str, found: Any) -> str:
-    """The accuracy of the best criterion minus that of the worst criterion.
+    """Sentences with the accuracy of the best criterion minus the accuracy of the worst criterion.
 
-    The results are the mean over networks, the standard error of the mean, and the binomial
+    The sentences give the mean over networks, the standard error of the mean, and the binomial
     standard error of one network's accuracy.
     """
     images = found["data"]["test"]

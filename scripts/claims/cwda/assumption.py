@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def rejected_assumptions(found: Any) -> str:
-    """The number of layers in which a test rejects each part of the assumption."""
+    """A sentence with the number of layers in which a test rejects each part of the assumption."""
     parts = {
         "normal": "a Gaussian",
         "homogeneity": "one standard deviation",
@@ -36,17 +36,20 @@ def rejected_assumptions(found: Any) -> str:
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
-    """The number of layers in which a Gaussian is rejected, and the distance from a Gaussian."""
+    """A sentence with the number of rejected layers and the range of distances from a Gaussian."""
     distances = [layer["ks"] for layer in layers]
     return (
-        f"a Gaussian is rejected in {failing(layers, 'normal')} layers; the distance from a "
-        f"Gaussian is between {min(distances):.3f} and {max(distances):.3f}, with the median "
-        f"{statistics.median(distances):.3f}"
+        f"a Gaussian is rejected in {failing(layers, 'normal')} layers; the Kolmogorov-Smirnov "
+        f"distance of the weights from a Gaussian is between {min(distances):.3f} and "
+        f"{max(distances):.3f}, with the median {statistics.median(distances):.3f}"
     )
 
 
 def rejections_of_settings(found: Any) -> str:
-    """The number of training settings with rejections in no layer, and in all layers."""
+    """A text with the numbers of training settings in which a test rejects no layer, or all layers.
+
+    The two tests are for Gaussian weights and for a covariance c²I.
+    """
     after = {name: setting["after"] for name, setting in found["settings"].items()}
     share = {
         test: {name: one["fails"][test] / one["layers"] for name, one in after.items()}

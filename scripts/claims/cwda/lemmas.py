@@ -133,7 +133,7 @@ EQUATIONS_29_AND_33 = claim(
     r"The mean of $A/B$ is $2c^2 + (4c^2k + 1)/(2k^2)$ for $A = (\|X\|^2 - \|Y\|^2)^2$ and $B = "
     r"2\|X\|\|Y\|$ (checked at $k = 20$)",
     printed="Lemma 3, Equation 29: “For two random variables X,Y ∈ Rk follow N(0, c2 · Ik) and "
-    r"they are i.i.d. When k is large enough”: $\approx 2c^2 + (4c^2k + 1)/(2k^2)$; "
+    r"they are i.i.d. When k is large enough”, $E(A/B) \approx 2c^2 + (4c^2k + 1)/(2k^2)$; "
     r"Equation 33: $E(A/B) \approx EA/EB + \operatorname{Var}(B) \cdot EA/(EB)^3$",
     corrected=r"The mean of $A/B$ is exactly $4c^2R^2/(k - 1) = 2c^2 + c^2/k + \dots$ with $R = "
     r"\Gamma((k + 1)/2)/\Gamma(k/2)$. Equation 33 lacks the term $-\operatorname{Cov}(A, "

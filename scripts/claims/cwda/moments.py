@@ -36,8 +36,8 @@ PROPOSITION_1 = claim(
     "Proposition 1, Equations 11 to 13",
     r"The moment of order $j$ of the Amoroso distribution with the parameters $\theta$, $\alpha$ "
     r"and $\beta$ is $\theta^j\,\Gamma(\alpha + j/\beta)/\Gamma(\alpha)$",
-    printed="Proposition 1, of Equations 11 to 13: “for x, a, θ, α, β ∈ R, α > 0 and range x ≥ a "
-    "if θ > 0, x ≤ a if θ < 0”",
+    printed="Proposition 1 states Equations 11 to 13, moments of a variable x of the Amoroso "
+    "distribution, “for x, a, θ, α, β ∈ R, α > 0 and range x ≥ a if θ > 0, x ≤ a if θ < 0”",
     corrected=r"The formula for the moments holds if $\alpha + j/\beta > 0$",
     fault="false in a case",
     why=r"For $\theta = \alpha = 1.5$ and $\beta = -1$, the second moment is infinite, but "

@@ -100,8 +100,8 @@ EQUATION_21 = claim(
     "Proposition 6, Equation 21",
     "Equation 21 is Taylor's expansion of $f(X, Y)$ to second order about the means",
     printed=r"Equation 21: $f = f(EX, EY) + \sum(X - EX)\,\partial f/\partial X + \frac12\sum(X - "
-    r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$, sums over $X$ "
-    "and $Y$, “according to Taylor theorem”",
+    r"EX)^\top\,\partial^2f/\partial X^2\,(X - EX) + \text{Remainder}_2$ “according "
+    "to Taylor theorem”, with sums over $X$ and $Y$",
     corrected="The second-order expansion needs the mixed term $(X - EX)(Y - "
     r"EY)\,\partial^2f/\partial X\partial Y$",
     fault="false",
@@ -131,7 +131,8 @@ LEMMA_1 = claim(
     "Lemma 1, Equation 22",
     r"To second order, the variance of a ratio $X/Y$ is $(EX/EY)^2(\text{CV}_x^2 + \text{CV}_y^2 "
     r"- 2\operatorname{Cov}(X, Y)/(EX\,EY))$",
-    printed="Lemma 1: “Let X and Y are random variables. Then we have such an estimation”",
+    printed="Lemma 1, before Equation 22: “Let X and Y are random variables. Then we have such an "
+    "estimation”",
     corrected="The formula is an approximation for $X$ and $Y$ with small relative deviations "
     "from their means, and for $Y$ away from 0",
     fault="false in a case",
@@ -198,7 +199,7 @@ def _() -> Values:
 
 
 def variances_of_ratios(found: Any) -> str:
-    """dims × Var(l1/l2) in each layer, and the value for Gaussian filters.
+    """A sentence with dims × Var(l1/l2) in the layers of a network, and for Gaussian filters.
 
     Before the variance is computed, l1 and l2 are scaled to mean 1.
     """

@@ -68,7 +68,8 @@ LAGRANGE_IDENTITY = claim(
     printed=r"Appendix D, before Equation 37: “According to Lagrange’s identity, we have” "
     r"$(\sum\|a_i\|^2)(\sum 1) = (\sum\|a_i\|)^2 + "
     r"\sum(\|a_i\|^2 - \|a_j\|^2)^2 = \sum\|a_i\|^2 + \sum\|a_i\|\|a_j\| + "
-    r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$, sums over $i < j$; the next line: “Since Eq. (34)”",
+    r"2\sum(\|a_i\|^2 - \|a_j\|^2)^2$, with pairs $i < j$. The next line begins with “Since "
+    "Eq. (34)”",
     corrected=r"The last sum must have $(\|a_i\| - \|a_j\|)^2$ in place of $(\|a_i\|^2 - "
     r"\|a_j\|^2)^2$. The factor 2 must be before the products $\|a_i\|\|a_j\|$",
     fault="false",

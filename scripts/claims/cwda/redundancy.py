@@ -37,7 +37,7 @@ SECTION_4_1_1 = claim(
 
 
 def sensitivity_of_transitions(found: Any) -> str:
-    """Spearman's ρ of l1 and l2 in layers that change the width, and the median over other layers.
+    """A sentence with Spearman's ρ of l1 and l2 in layers that change the width, and in the others.
 
     A layer changes the width if its number of filters differs from the layer before.
     """
@@ -66,14 +66,15 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """The distance from a Gaussian in the first half of the layers and in the last half."""
+    """A sentence with the distance from a Gaussian in the first and the last half of the layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
     return (
         f"a Gaussian is rejected in {failing(found['layers'], 'normal')} of {len(distances)} "
-        f"layers of one trained ResNet-20; the median distance from a Gaussian is {first:.3f} in "
-        f"the first {half} layers and {last:.3f} in the other layers"
+        f"layers of one trained ResNet-20; the median Kolmogorov-Smirnov distance of the weights "
+        f"from a Gaussian is {first:.3f} in the first {half} layers and {last:.3f} in the other "
+        "layers"
     )
 
 
@@ -128,7 +129,7 @@ def _() -> Values:
 
 
 def alike_by_width(found: Any) -> str:
-    """The similarity of criteria in layers, grouped by the number of filters of the layer."""
+    """A sentence with Spearman's ρ of criteria, for layers with 16, 32 and 64 filters."""
     said = []
     for filters in (16, 32, 64):
         layers = [layer for layer in found["layers"] if layer["filters"] == filters]
@@ -138,7 +139,7 @@ def alike_by_width(found: Any) -> str:
 
 
 def alike_by_trained_width(found: Any) -> str:
-    """The similarity of l1 and l2 in networks of each width, and for Gaussian filters."""
+    """Sentences with Spearman's ρ of l1 and l2 in networks of four widths, and for a Gaussian."""
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))

@@ -91,8 +91,8 @@ T_SIZE, T_POWER = 0.2008, 0.9106
 TEST_2 = claim(
     "Section 2.1, test (2)",
     "The filters of a layer pass Student's $t$ test of equal standard deviations, at 5 %",
-    printed="Section 2.1 (2), a Student’s t test: “to check if the variance of these σj is small "
-    "enough.” No statistic, margin or size is printed, and Appendix G is empty.",
+    printed="Section 2.1 (2) uses a Student’s t test “to check if the variance of these σj is "
+    "small enough.” No statistic, margin or size is printed, and Appendix G is empty.",
     corrected=r"A $\chi^2$ test of the spread of the $\sigma_j$ is a possible reading of test "
     "(2), and has the nominal size",
     remark=Remark(

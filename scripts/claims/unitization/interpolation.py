@@ -199,7 +199,7 @@ def _trained(key: Key[Array, ""], c: float) -> Array:
 
 
 def range_of_alpha(found: Any) -> str:
-    """The elements of alpha that are outside [0, 1] after training."""
+    """A sentence with the share of elements of alpha that are outside [0, 1] after training."""
     unitized = found["training"]["unitized"]
     alpha = unitized["alpha"]
     return (

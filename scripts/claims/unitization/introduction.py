@@ -16,7 +16,7 @@ claim = partial(Claim, "Unitization")
 
 
 def by_layer(found: Any) -> str:
-    """The mean distance between epochs before the first drop of the rate, for two layers."""
+    """A sentence with the mean distance in an epoch before the first drop of the learning rate."""
     first = found["settings"]["drops"][0]
     epochs = round(first * found["settings"]["epochs"]) if first < 1 else first
     said = []
@@ -30,8 +30,9 @@ def by_layer(found: Any) -> str:
                 f"({kind}, {run['order']})"
             )
     return (
-        "the mean distance between epochs, before the first drop of the learning rate, is "
-        f"{'; '.join(said)}; one dense network of each kind, on MNIST"
+        "the distance between the outputs of a layer before and after an epoch, averaged over the "
+        f"epochs before the first drop of the learning rate, is {'; '.join(said)}; one dense "
+        "network of each kind, on MNIST"
     )
 
 

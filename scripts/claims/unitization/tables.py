@@ -24,7 +24,7 @@ def gains(pairs: np.ndarray) -> np.ndarray:
 
 
 def accuracies(found: Any) -> str:
-    """The accuracies after 200 epochs, one for each seed, and their median."""
+    """A sentence with the accuracy of each seed after 200 epochs, and with the median."""
     *first, last = (f"{100 * run[-1]['accuracy']:.2f}" for run in found["seeds"])
     norm = {"batch_norm": "with batch norm", "unitized": "with unitization"}
     return (
@@ -102,7 +102,7 @@ DEPTH = claim(
     "Section 4.2, gain and depth",
     "On CIFAR-10, unitization raises the accuracy of deeper networks less than the accuracy of "
     "ResNet-20",
-    printed="Section 4.2, of Table 1: “But there is less improvement in the accuracy of the deeper "
+    printed="Section 4.2, on Table 1: “But there is less improvement in the accuracy of the deeper "
     "network”",
     remark=Remark(
         "over-reading",
