@@ -59,8 +59,8 @@ def bounded(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 9 for a vector with squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
-    For alpha in [0, 1], the factor times the norm is at most 1/alpha. If the squared norm is zero,
-    the factor is 1. Any factor would do, because the vector is zero.
+    For alpha in [0, 1], the factor times the norm is at most 1/alpha. If the divisor is zero, the
+    factor is 1, for example at alpha = 1 for the zero vector.
 
     Example:
       >>> print(bounded(jnp.array([0.0, 0.5, 1.0]), jnp.array([16.0])))

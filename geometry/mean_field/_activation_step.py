@@ -3,13 +3,15 @@
 All layers of this module have infinite width.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from geometry._arguments import as_gram
 from geometry.mean_field._kernel_map import Activation, Expansion, expand, ramp_kernel, within
-from jaxnorm.internal import replicate, safe_sqrt
+from jaxnorm.internal import auto_sharded, replicate, safe_sqrt
 
 
 def activation_step(
@@ -50,8 +52,8 @@ def activation_step(
       [[ 3.   2.5]
        [ 2.5 12. ]]
     """
-    g = replicate(as_gram(gram))
-    return activation_kernel(g, activation, kinks, terms=terms).astype(jnp.result_type(gram))
+    step = partial(activation_kernel, activation=activation, kinks=kinks, terms=terms)
+    return auto_sharded(step)(as_gram(gram)).astype(jnp.result_type(gram))
 
 
 def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:

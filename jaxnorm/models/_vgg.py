@@ -6,12 +6,12 @@ from itertools import pairwise
 from flax import nnx
 from jaxtyping import Array, Float
 
+from jaxnorm.models._blocks import HE_NORMAL
 from jaxnorm.models._norm import Norm, check_images, check_norm, check_sizes, check_widths
 from jaxnorm.nnx import BatchNorm
 
 WIDTHS = (64, 128, 256, 512, 512)
 CONVOLUTIONS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
-HE_NORMAL = nnx.initializers.he_normal()
 
 
 class VGG(nnx.Module):

@@ -286,7 +286,7 @@ def test_the_kind_of_a_check(check, kind):
 
 def test_methods_of_a_claim_add_checks_with_their_options():
     made, f = Claim("none", "uniform", "E u = 1/2", covers="Lemmas 2 and 3"), lambda: 0.0
-    assert made.standing == "not tested"
+    assert made.standing == replace(made, fault="false").standing == "not tested"
     assert made.equal("a", 3.0, tolerance=0.5, form="corrected")(f) is f
     made.equal("b")(f)
     made.at_most("c", 2.0)(f)

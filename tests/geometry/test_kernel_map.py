@@ -283,6 +283,29 @@ def test_a_step_has_as_many_terms_as_are_asked_for():
     np.testing.assert_allclose(found, expected, rtol=1e-11)
 
 
+@pytest.mark.parametrize("terms", [3, 5, 8, 11])
+def test_smooth_kernels_are_their_power_series(terms):
+    kernel, rho = kernel_map(jnp.exp, terms=terms), np.linspace(-0.9, 0.9, 7)
+    expected = np.polynomial.Polynomial(np.asarray(kernel.powers))(rho)
+    np.testing.assert_allclose(kernel(jnp.asarray(rho)), expected, rtol=1e-12)
+
+
+def test_a_step_has_the_kinks_of_both_samples():
+    """Samples u and v of other norms have other kinks. For v given u, the mean is exact."""
+    a, b, c = 1.0, 0.09, 0.2
+    mean, std = c / a, math.sqrt(b - c**2 / a)
+
+    def integrand(u):
+        ramps = ((mean * u - t) / std for t in (-1, 1))
+        low, high = (std * (r * scipy.stats.norm.cdf(r) + scipy.stats.norm.pdf(r)) for r in ramps)
+        return np.clip(u, -1, 1) * (low - high - 1) * scipy.stats.norm.pdf(u)
+
+    parts = [scipy.integrate.quad(integrand, *ends)[0] for ends in ((-9, -1), (-1, 1), (1, 9))]
+    g = jnp.array([[a, c], [c, b]])
+    found = jax.jit(lambda g: activation_step(g, jax.nn.hard_tanh, (-1.0, 1.0)))(g)
+    np.testing.assert_allclose(found[0, 1], sum(parts), rtol=1e-9)
+
+
 def test_gram_matrices_of_any_norms_in_closed_form(key):
     x = jax.random.normal(key, (5, 4)) * jnp.array([0.1, 0.5, 1.0, 1.5, 0.0])[:, None]
     g = geometry.gram(jnp.concatenate([x, 0.5 * x[2:3], -x[2:3]]))

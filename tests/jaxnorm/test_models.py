@@ -234,6 +234,15 @@ def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
     np.testing.assert_allclose(normalized, logits, rtol=1e-4, atol=1e-5)
 
 
+def test_layers_of_vgg_start_with_the_variance_of_he(monkeypatch):
+    monkeypatch.setattr(models._vgg, "WIDTHS", (64, 4, 4, 4, 4))
+    model = models.VGG(11, classes=2000, hidden=(), rngs=nnx.Rngs(0))
+    for layer in (model.stages[0].layers[0].conv, model.head):
+        kernel = layer.kernel[...]
+        error = kernel.var() * kernel[..., 0].size / 2 - 1
+        assert abs(error) < 5 * (2 / kernel.size) ** 0.5
+
+
 def test_vgg_with_hidden_layers_wants_the_images_of_imagenet():
     def logits(x, **options):
         return models.VGG(11, classes=5, rngs=nnx.Rngs(0), **options)(x)

@@ -68,6 +68,10 @@ def test_dyt_and_derf_have_the_slopes_of_their_papers_at_zero():
         far = layer(jnp.array([[1e30, -1e30]], "bfloat16"), 0.5)
         assert far.dtype == jnp.bfloat16
         np.testing.assert_array_equal(np.asarray(far, float), [[1, -1]])
+        x = jnp.linspace(-2, 2, 40).reshape(8, 5)  # rounded once, at the end
+        found = layer(x.astype("bfloat16"), 0.3)
+        exact = layer(x.astype("bfloat16").astype(float), float(jnp.float32(0.3)))
+        np.testing.assert_array_equal(found, exact.astype("float32").astype("bfloat16"))
 
 
 @several_keys

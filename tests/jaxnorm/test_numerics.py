@@ -143,6 +143,25 @@ ANY: Any = internal
             },
         ),
         (
+            lambda axis: internal.check_axes(tuple(axis), (4, 3), axis),
+            [(0,), (-1, 0), [1, -2]],
+            {
+                "axis must be an int or a tuple of them; got (0, 1.0)": (0, 1.0),
+                "axis must name axes of an array of shape (4, 3); got ()": (),
+                "axis must name axes of an array of shape (4, 3); got (2,)": (2,),
+                "axis must name axes of an array of shape (4, 3); got (0, -3)": (0, -3),
+                "axis must name each axis once; got (-1, 1) for shape (4, 3)": (-1, 1),
+            },
+        ),
+        (
+            partial(ANY.check_fits, name="b"),
+            [0, -(10**308), -INF, NAN],
+            {
+                "b must fit a float; got a number of 401 digits": 10**400,
+                "b must fit a float; got a number of 402 digits": -(10**400),
+            },
+        ),
+        (
             lambda x: internal.check_flags(b=x),
             [True, False, np.bool_(True)],
             {"b must be True or False; got 1": 1, "b must be True or False; got None": None},

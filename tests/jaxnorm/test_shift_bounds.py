@@ -176,6 +176,8 @@ def test_equation_10_exceeds_the_bound_of_the_theorems(alpha):
     limit = (1 + alpha) / alpha
     for length in (1.01 * limit, 100 * limit):
         x, y, stated = interpolation_counterexample(alpha, length=length, dims=3)
+        np.testing.assert_allclose(x, [[length, 0, 0]], rtol=1e-12)
+        np.testing.assert_array_equal(y, -x)
         distance = emd(*(jaxnorm.unitize(part, alpha, eps=0.0) for part in (x, y)))
         np.testing.assert_allclose(distance, stated, rtol=1e-12)
         assert distance > unitized_upper_bound(jnp.array(alpha))

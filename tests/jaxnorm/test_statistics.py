@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from jax.test_util import check_grads
 
 import jaxnorm
-from jaxnorm import bessel
+from jaxnorm import BatchStatistics, bessel
 from jaxnorm._statistics import Sums, mean_and_variance
 from jaxnorm.internal import spread_slice
 from tests.support.gradients import several_keys
@@ -45,6 +45,15 @@ def test_merging_parts_gives_the_statistics_of_the_union(n, m, offset):
         np.testing.assert_array_equal(merged.var, 0)
     else:
         assert_statistics(merged, x, rtol=1e-9, atol=1e-9)
+
+
+def test_the_mean_of_no_samples_does_not_matter():
+    some, none = (
+        BatchStatistics(*(jnp.array(x, "float32") for x in ([mean], [var], count)))
+        for mean, var, count in ((2, 3, 5), (1e30, 0, 0))
+    )
+    for merged in (merge_statistics(some, none), merge_statistics(none, some)):
+        jax.tree.map(np.testing.assert_array_equal, merged, some)
 
 
 @pytest.mark.parametrize("shape", [(7, 3), (4, 5, 3), (2, 3, 4, 3), (2, 2, 2, 2, 3)])

@@ -123,7 +123,9 @@ def test_a_tracker_says_how_far_since_the_last_call(key):
     assert second["b"]["shift"]["upper"] == 0
     np.testing.assert_allclose(second["a"]["moments"]["var"], 9 * probe.var(0), rtol=1e-9)
     assert json.loads(json.dumps(second)) == second
-    tracker.update(4.0)
+    third = tracker.update(4.0)
+    expected = layer_shift(3 * probe, 4 * probe, exact=8)
+    np.testing.assert_allclose(third["a"]["shift"]["exact"], expected.exact, rtol=1e-12)
     assert tracker.seconds > two_updates > 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from jax.test_util import check_grads
 
-from jaxnorm import unit_vector, unitize, unitize_bounded
+from jaxnorm import bounded, unit_vector, unitize, unitize_bounded
 from tests.support.gradients import several_keys
 from tests.support.jitted import jitted
 
@@ -58,6 +58,7 @@ def test_at_the_zero_vector_eq_8_and_eq_9_differ_only_at_alpha_one():
     zero = jnp.zeros(3)
     np.testing.assert_array_equal(unitize_bounded(zero, 1.0), [1, 0, 0])
     np.testing.assert_array_equal(unitize_bounded(zero, jnp.ones(3)), 0)
+    np.testing.assert_array_equal(bounded(jnp.array([0.0, 0.5, 1.0]), 0.0), [1, 2, 1])
     np.testing.assert_array_equal(unitize_bounded(zero, 0.5), 0)
 
 
