@@ -1,4 +1,7 @@
-"""Prunes a network in steps that score, remove, recalibrate and fine-tune channels."""
+"""Prunes a network in steps.
+
+Each step scores and removes channels, and then recalibrates and fine-tunes the network.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

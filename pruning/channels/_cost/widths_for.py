@@ -1,7 +1,8 @@
-"""Finds the widths of a group that save cost on a device. The cost is timed, or read from XLA.
+"""Finds the widths of a group at which the network costs less on a device.
 
-Hardware computes a block of channels, called a tile, at once. Therefore a network with slightly
-fewer channels may cost as much as the whole network, or more.
+The cost is a measured time, or a number that XLA estimates for the compiled program. Hardware
+computes a block of channels, called a tile, at once. Therefore a network with slightly fewer
+channels may cost as much as the whole network, or more.
 """
 
 import re

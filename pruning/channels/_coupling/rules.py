@@ -4,9 +4,9 @@ Every analysis of a traced program in `pruning` uses the table. A row says which
 and results correspond, when results are zero or equal along channels, and which operands must not
 be zero. The row also gives the parameters of the primitive for smaller shapes, and says whether the
 primitive is a product with a kernel, a sum or a scale. To add a primitive, add a row to the table.
-The test `tests/pruning/test_rows.py` compares the rows with computed numbers. If a primitive has no
-row, no channel of its operands can be removed. The module `control_flow` handles calls, branches
-and loops.
+The test `tests/pruning/test_rows.py` compares each row with results of its primitive. If a
+primitive has no row, no channel of its operands can be removed. The module `control_flow` handles
+calls, branches and loops.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,7 +1,7 @@
-"""Chooses channels of coupled groups by a ratio, from scores of the filters that make the channels.
+"""Scores the channels of coupled groups, and chooses the channels to remove for a given ratio.
 
-The channels with the lowest scores are removed first. Channels with equal scores are ordered as in
-`order`. A group has one score for each channel.
+The score of a channel is computed from the filters that make the channel. The channels with the
+lowest scores are removed first. Channels with equal scores are ordered by `pruning.order`.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""Scores channels by the error of the next layers after a new least-squares fit."""
+"""Scores channels by the error that their removal causes in the outputs of the next layers.
+
+The kernels of the next layers are first fitted again to the remaining channels.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Measures how much a network depends on each group, by removing channels group by group."""
+"""Measures the network after channels of a single group are removed, for each group."""
 
 from collections.abc import Callable, Sequence
 

@@ -17,9 +17,11 @@ from jaxtyping import Array, Float
 import pruning
 
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
-LEVEL = 0.05  # significance level of every test, and of the bound on the distance
-MEAN_MARGIN = 0.05  # margin of the test of equivalence, in standard deviations
-BAND = (0.025, 0.975)  # quantiles of Gaussian layers that bound the band
+# significance level of every test; `ks_bound` is at least the distance with probability 1 − LEVEL
+LEVEL = 0.05
+# margin of the test whether the mean weight is equivalent to 0, in standard deviations of weights
+MEAN_MARGIN = 0.05
+BAND = (0.025, 0.975)  # quantiles over drawn Gaussian layers that are the ends of the band
 TESTS = {
     "normal": "weights are N(0, c²) (Kolmogorov-Smirnov)",
     "symmetry": "weights are symmetric about 0",
@@ -28,7 +30,7 @@ TESTS = {
     "spherical": "the covariance of the filters is c² I",
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
-SHOWN = 64  # number of filters that are shown in a covariance matrix
+SHOWN = 64  # largest number of filters of the covariance matrix in the figure
 # The programs of this module run only a few times, so compiling takes longer than running. Older
 # loop emitters compile in half the time; JAX 0.12 no longer has them.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-DRAWS = 2000  # number of samples of the bootstrap
-LEVEL = 0.95
+DRAWS = 2000  # number of times that the bootstrap draws groups
+LEVEL = 0.95  # level of the interval of a correlation
 
 Runs = Sequence[Mapping[str, Any]]
 
@@ -103,7 +103,8 @@ def interval(
 ) -> dict[str, float]:
     """The correlation of all elements, and the correlation's interval if groups are resampled."""
     rng = np.random.default_rng(0)
-    # a sample that repeats a single group may be constant; its correlation is NaN and is left out
+    # If a draw repeats a single group, its values may be constant. The correlation is then NaN, and
+    # is left out.
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]

@@ -21,7 +21,7 @@ from geometry import claims
 from geometry.claims import Claim, Measurement, Verdict
 
 ROOT = Path(geometry.__file__).parents[1]
-# names of checks whose samples are compiled and drawn within seconds
+# names of the functions whose random draws are compiled and computed within seconds
 QUICK = {"three_filters", "next_layers", "lemma_3", "norm_ratios", "gaussian_rows"}
 # claims whose checks are computed in milliseconds
 COMPUTED = {"Section 5, the bound of the trained algorithm"}

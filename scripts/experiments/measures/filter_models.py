@@ -27,7 +27,7 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-SIZE = (64, 576)  # (filters, dims) of the layer that represents a network of Table 4
+SIZE = (64, 576)  # numbers of filters and weights of the one layer that stands for Table 4
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 

@@ -21,7 +21,7 @@ from experiments.data import datasets
 from experiments.training.scan import scan_steps
 
 ODD_POINTS, ODD_WIDTH, ODD_LAYERS = 50, 500, (10, 30, 100, 299, 300)
-BEFORE_LAST = 299  # the layer whose scatter plot shows only angles
+BEFORE_LAST = 299  # the layer of which Figure 3 shows only angles
 NETWORKS = 6
 SIZES = ((20, 1000), (100, 100), (100, 500), (100, 1000), (500, 500), (128, 2000))
 SCATTERED = (100, 500)
@@ -35,7 +35,8 @@ def no_part(x: Array) -> Array:
     return x
 
 
-# a layer's normalization, which is a part of batch norm, and whether the layer is homogeneous
+# the parts of batch norm, and whether a layer with this part is homogeneous: if the batch is
+# multiplied by a number, the outputs are multiplied by the number
 PARTS: dict[str, tuple[Callable[[Array], Array], bool]] = {
     "standardize": (jaxnorm.standardize, False),
     "rescale_rms": (jaxnorm.rescale_rms, False),

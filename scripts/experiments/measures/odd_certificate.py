@@ -19,7 +19,7 @@ import mpmath
 from geometry.odd_points import OddState
 
 DIGITS = 50
-# slopes of the activations below zero
+# the slope of each piecewise linear activation below zero
 SLOPES = {"ReLU": "0", "leaky ReLU, slope 0.1": "0.1", "absolute value": "-1"}
 
 Number = Any  # a number of mpmath, whose types have no annotations
@@ -43,10 +43,10 @@ class Certificate(NamedTuple):
 class Moment(NamedTuple):
     """The mean E φ(u) φ(v) for Gaussian u and v, and derivatives by variances and covariance."""
 
-    value: Number
-    by_first: Number  # derivative of the mean by the variance of u
-    by_second: Number  # derivative of the mean by the variance of v
-    by_both: Number  # derivative of the mean by the covariance
+    value: Number  # the mean E φ(u) φ(v)
+    by_first: Number  # derivative of `value` by the variance of u
+    by_second: Number  # derivative of `value` by the variance of v
+    by_both: Number  # derivative of `value` by the covariance of u and v
 
     @property
     def by_common(self) -> Number:

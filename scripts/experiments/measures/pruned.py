@@ -43,12 +43,12 @@ REPAIRS = {
     "scale": pruning.channels.rescale,
     "least_squares": pruning.channels.least_squares,
 }
-REPAIR_BATCH = 125  # images
-# the ratios at which the groups of channels are pruned one at a time
+REPAIR_BATCH = 125  # largest number of images in a batch for the repair
+# the shares of channels that are removed from one group at a time, to measure the sensitivity
 SCANNED = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
-Row = dict[str, float]  # the accuracy after each stage of one step
+Row = dict[str, float]  # the accuracy of a network after each of `STAGES` in one pruning step
 
 
 def ratios(plan: Plan) -> tuple[float, ...]:

@@ -38,10 +38,12 @@ from pruning.channels import (
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
 # the repairs that are measured last
 LAST = ("merged, transport", "merged, clusters", "scaled")
-RATE, STEP = 0.003, 25  # the best of the rates 0.001, 0.003 and 0.01, chosen on other images
+# learning rate (the best of 0.001, 0.003 and 0.01 on other images), and images in a training step
+RATE, STEP = 0.003, 25
 
 Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels
-Makers = dict[tuple[str, str], Callable[[], Any]]  # makers by criterion and repair
+# functions that return a repaired network, by criterion and repair
+Makers = dict[tuple[str, str], Callable[[], Any]]
 
 
 class Settings(NamedTuple):

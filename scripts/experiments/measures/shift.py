@@ -55,11 +55,11 @@ ORDERS = {"norm first": "mlp", "ReLU first": "mlp_relu_first"}
 # only skewness and kurtosis, because batch norm fixes mean and variance
 FREE = ("skewness", "kurtosis")
 PROBE = 1000  # number of test images that the trackers evaluate
-CHUNK = 500  # number of images that are evaluated at a time for moments
-# number of training batches for moments with running or batch statistics
+CHUNK = 500  # number of images in one evaluation of the network, for moments
+# number of training batches whose moments are measured with running or with batch statistics
 MOMENT_BATCHES = 20
-# Number of further batches for the floor: at momentum 0.9, the averages of earlier batches then
-# have a weight of 3e-5.
+# Number of further batches that update the running averages before the floor is measured. At
+# momentum 0.9, the earlier averages then have a weight of 0.9¹⁰⁰ = 3e-5.
 FLOOR_BATCHES = 100
 
 

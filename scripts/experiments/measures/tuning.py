@@ -22,7 +22,7 @@ from experiments.training.step import State
 from experiments.training.trainer import Trainer, mesh_of
 from jaxnorm.nnx import recalibrate
 
-# the largest numbers of images and batches for running statistics
+# largest number of batches, and of images in a batch, from which running statistics are computed
 RECALIBRATION_BATCHES, RECALIBRATION_IMAGES = 10, 500
 
 
@@ -68,7 +68,7 @@ class Programs(NamedTuple):
     @classmethod
     def compiled(cls, recipe: Recipe, images: Images, fine_tune: int) -> "Programs":
         mesh = mesh_of(1)
-        # Fine-tuning starts at a fifth of the first learning rate and has the same schedule.
+        # Fine-tuning starts at a fifth of the recipe's learning rate, with the recipe's schedule.
         further = replace(recipe, epochs=fine_tune, learning_rate=recipe.learning_rate / 5)
         training, inference = graphs(recipe, images)
 

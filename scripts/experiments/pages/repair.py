@@ -108,8 +108,8 @@ def answer(table: Table) -> str:
         where = f"{network}, {100 * ratio:.0f} % removed"
         sentences.append(f"{where}: {' and '.join(parts) or 'one criterion was measured'}")
     return (
-        "Do the criteria differ once outputs are repaired? The margins within which all pairs of "
-        f"them are equivalent: {'; '.join(sentences)}."
+        "Do the criteria differ after a repair of the outputs? All pairs of criteria are "
+        f"equivalent within these margins of accuracy: {'; '.join(sentences)}."
     )
 
 
