@@ -101,7 +101,7 @@ def branches(instruction: Instruction) -> list[str]:
 
 
 def trip_count(program: Program, loop: Instruction) -> int | None:
-    """The number of trips of a `while` loop.
+    """The number of iterations of a `while` loop.
 
     The result is the number that XLA states. If XLA states none, the result is the bound of a
     counter that starts at 0. If the condition has no such counter, the result is None.

@@ -46,12 +46,12 @@ def headline(results: dict[str, Any], share: float) -> list[tuple[str, str, str]
 def perplexities(results: dict[str, Any]) -> str:
     """The perplexity after each stage, with its standard error."""
     if not results["perplexity"]:
-        return paragraphs("No text was given, so none was measured.")
+        return paragraphs("No text was given, so no perplexity was measured.")
     rows = [
         [STAGES[name], f"{found['value']:.3f}", error(found["stderr"])]
         for name, found in results["perplexity"].items()
     ]
-    caption = "exp of the mean cross entropy; the standard error is that over sequences"
+    caption = "The perplexity is exp of the mean cross entropy. Standard errors are over sequences."
     return table(["decoder", "perplexity", "standard error"], rows, caption)
 
 
@@ -85,7 +85,10 @@ def layers(results: dict[str, Any]) -> str:
         here = [", ".join(map(str, part)) for part in parts]
         here = here if i in remaining["layers"] else ["removed"] * len(parts)
         rows.append([str(i), *here, f"{influences[i]:.4f}" if influences else ""])
-    caption = "1 − cos is between the streams before and after a layer; the smallest are removed"
+    caption = (
+        "1 − cos is one minus the cosine between the residual streams before and after a layer. "
+        "The layers with the smallest values are removed."
+    )
     heads = ["layer", "key-value heads that remain", *["experts that remain"] * mixture, "1 − cos"]
     return table(heads, rows, caption)
 

@@ -219,8 +219,8 @@ def _cost(results: dict) -> str:
         f"channels, has {results['checkpoint']:,} bytes."
     )
     caption = (
-        "Share of each cost that is left. If nothing else took time, the time would follow the "
-        "multiply-accumulates (orange)."
+        "Each cost of the pruned network, as a share of the cost of the trained network. If only "
+        "multiply-accumulates took time, the share of the time would be the orange share."
     )
     panel = figure([_cost_panel(results)], caption, columns="one")
     return panel + table(head, rows, title) + paragraphs(explanation)

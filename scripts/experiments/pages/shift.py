@@ -280,8 +280,15 @@ def _shift(results: dict) -> str:
             KINDS.values(),
             "two",
         )
-        + table(head, rows, f"Distance, {NEAR} epochs after a drop over {NEAR} epochs before it")
-        + table(*_floor_rows(found), "Distance with frozen weights over distance between epochs")
+        + table(
+            head,
+            rows,
+            f"Mean distance of {NEAR} epochs after a drop, divided by that of {NEAR} epochs before",
+        )
+        + table(
+            *_floor_rows(found),
+            "Distance with frozen weights, divided by the distance between two epochs",
+        )
         + figure(
             _bound_panels(results),
             "The line is the exact distance. The band reaches from the lower bound, the distance "

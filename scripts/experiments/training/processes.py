@@ -18,7 +18,7 @@ ENDED = "all processes must run to the end; another process seems to have ended"
 BETWEEN_PROCESSES = re.compile(
     "gloo|nccl|barrier|coordination|connection|socket|unavailable|heartbeat|deadline", re.IGNORECASE
 )
-WAITING = 120  # seconds to wait for all processes
+WAITING = 120  # seconds to wait until all processes are connected
 SOURCE = re.compile(r"\[external/[^\]]*\] ")  # pattern of the source locations in XLA's messages
 
 

@@ -104,7 +104,7 @@ class InitialWeights:
     """
 
     def __init__(self, run: Path, seeds: int):
-        """Read the newest checkpoints of the first `count` seeds.
+        """Read the newest checkpoint of each of the first `seeds` seeds.
 
         Raises:
           InputError: The folder is not a run of scripts/train.py, or has no checkpoint of a seed.
