@@ -175,8 +175,9 @@ UNBOUNDED_EXAMPLE = claim(
     corrected=r"$0.625\,\sqrt{d}\,C' \le W \le 0.6292\,\sqrt{d}\,C'$",
     remark=Remark(
         "loose",
-        "In this example, the printed lower bound is less than a sixth of $W$. The identity "
-        r"$W(cX, cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no upper bound.",
+        "For the two uniform distributions after Theorem 2, the printed lower bound is less than a "
+        r"sixth of $W$. The identity $W(cX, cY) = c\,W(X, Y)$ is a shorter proof that $W$ has no "
+        "upper bound.",
     ),
     why=r"The means of the two distributions are $5\sqrt{d}\,C'/8$ apart, and no coupling has a "
     "smaller mean displacement. The coupling $X = C'/2 + 2Y$ has the root mean square "

@@ -26,6 +26,11 @@ KINDS = {
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
 NEAR = 3  # number of epochs before and after a drop over which the distance is averaged
+AT_DROPS = (
+    f"The mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the "
+    f"mean distance in the {NEAR} epochs before the drop"
+)
+FROZEN = "The distance with frozen weights, divided by the distance in an epoch of training"
 
 Runs = Sequence[dict[str, Any]]
 
@@ -280,15 +285,8 @@ def _shift(results: dict) -> str:
             KINDS.values(),
             "two",
         )
-        + table(
-            head,
-            rows,
-            f"Mean distance of {NEAR} epochs after a drop, divided by that of {NEAR} epochs before",
-        )
-        + table(
-            *_floor_rows(found),
-            "Distance with frozen weights, divided by the distance between two epochs",
-        )
+        + table(head, rows, AT_DROPS)
+        + table(*_floor_rows(found), FROZEN)
         + figure(
             _bound_panels(results),
             "The line is the exact distance. The band reaches from the lower bound, the distance "
