@@ -46,10 +46,12 @@ def main(
 ) -> None:
     """Check what three papers claim, and write a page that shows the results.
 
-    Examples: --claim "Theorem 1"                  Theorem 1 of all three papers --paper cwda
-      --claim "equation 30"   one equation of one paper --claim "odd point"                  claims
-      with these words in their name --precision 2                        everything, with a quarter
-      of the draws --paper cwda --list                  the names of all claims of a paper
+    For example:
+        --claim "Theorem 1"                  # Theorem 1 of all three papers
+        --paper cwda --claim "equation 30"   # one equation of one paper
+        --claim "odd point"                  # claims with these words in their name
+        --precision 2                        # everything, with a quarter of the draws
+        --paper cwda --list                  # the names of all claims of a paper
 
     Args:
       paper: unitization, cwda or bn-decomposed; by default all three. jaxnorm stands for claims of

@@ -134,7 +134,8 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     if settings["normalization"] == "unitized":
         raise InputError(
             f"the channels of the run's network must be removable, as with batch norm; {run} has "
-            "unitized layers, which normalize over all channels"
+            "unitized layers, which normalize over all channels: prune it by pruning.prune(*pruning"
+            ".nnx.evaluation(model), x, budget=0.5, resize=True) with model = load_network(RUN)"
         )
     return recipe, len(list(run.glob("seed-*"))), settings["images"]
 

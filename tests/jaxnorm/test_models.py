@@ -235,7 +235,7 @@ def test_vgg_in_inference_at_unit_statistics_is_vgg_without_normalization():
 
 
 def test_layers_of_vgg_start_with_the_variance_of_he(monkeypatch):
-    monkeypatch.setattr(models._vgg, "WIDTHS", (64, 4, 4, 4, 4))
+    monkeypatch.setattr("jaxnorm.models._vgg.WIDTHS", (64, 4, 4, 4, 4))
     model = models.VGG(11, classes=2000, hidden=(), rngs=nnx.Rngs(0))
     for layer in (model.stages[0].layers[0].conv, model.head):
         kernel = layer.kernel[...]

@@ -59,7 +59,8 @@ def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
     try:
         return claims.about(candidates, pattern or "")
     except ValueError as error:
-        raise InputError(str(error).replace("text must", "--claim must")) from error
+        message = str(error).replace("text must", "--claim must")
+        raise InputError(f"{message}; --list shows all names") from error
 
 
 def listing(selected: Sequence[Claim]) -> Table:

@@ -197,7 +197,7 @@ def show_progress(
     numbers = f"loss {chunk.losses.mean():.4f}, "
     if logs[0].lines:
         accuracy = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
-        numbers += f"accuracy {100 * accuracy:.2f} %, "
+        numbers += f"accuracy {100 * accuracy:.2f} % after epoch {logs[0].lines[-1]['epoch']}, "
     view.update(
         seeds[0] * trainer.total_steps + chunk.step,
         f"seed {name_of(seeds)}, epoch {chunk.epoch + 1}/{trainer.recipe.epochs}",
