@@ -131,7 +131,7 @@ def read(run: Path) -> tuple[Recipe, int, int | None]:
     recipe, settings = read_recipe(run)
     if settings["vmapped_seeds"] != 1:
         raise InputError(f"the seeds of a run must be trained with --vmap-seeds no; {run} was not")
-    if settings["normalization"] == "unitized":
+    if settings["normalization"] in ("unitized", "bounded"):
         raise InputError(
             f"the channels of the run's network must be removable, as with batch norm; {run} has "
             "unitized layers, which normalize over all channels: prune it by pruning.prune(*pruning"

@@ -16,6 +16,7 @@ import prune
 import pruning
 import train
 from experiments.cli import InputError
+from experiments.data.datasets import load
 from experiments.measures import pruned
 from experiments.measures.plan import Plan
 from experiments.measures.pruned import STAGES
@@ -387,9 +388,22 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     accuracy = run_folder.read_lines(tmp_path / "run" / "seed-0" / "metrics.jsonl")[-1]["accuracy"]
     assert pruned_run["accuracy"]["trained"]["mean"] == accuracy
 
+    page = Path(prune.__file__).parents[1] / "docs" / "pruning.md"
+    blocks = re.findall(r"```py\n(.*?)```", page.read_text(encoding="utf-8"), re.S)
+    (block,) = (block for block in blocks if "load_network" in block)
+    (folder,) = tmp_path.glob("networks/*/l1-0")
+    places = f"run, folder = {str(tmp_path / 'run')!r}, {str(folder)!r}"
+    names: dict[str, Any] = {}
+    exec(re.sub(r"run, folder = .*", places, block), names)
+    images = load("digits")
+    right = np.argmax(names["small"](images.x_test), 1) == images.y_test
+    expected = pruned_run["accuracy"]["by criterion"]["l1"]["fine-tuned"]["mean"]
+    np.testing.assert_allclose(right.mean(), expected, atol=1e-6)
 
-def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path):
-    recipe = Recipe(normalization="unitized")
+
+@pytest.mark.parametrize("normalization", ["unitized", "bounded"])
+def test_a_unitized_run_is_refused_before_anything_is_trained(tmp_path, normalization):
+    recipe = Recipe(normalization=normalization)
     run_folder.prepare(tmp_path, recipe, random_images(), vmapped_seeds=1)
     with pytest.raises(InputError, match="unitized layers, which normalize over all"):
         prune.main(Options(tmp_path, out=tmp_path))
