@@ -396,7 +396,7 @@ def test_any_network_that_was_trained_is_pruned(tmp_path, monkeypatch):
     names: dict[str, Any] = {}
     exec(re.sub(r"run, folder = .*", places, block), names)
     images = load("digits")
-    right = np.argmax(names["small"](images.x_test), 1) == images.y_test
+    right = np.argmax(names["small"](jax.numpy.asarray(images.x_test)), 1) == images.y_test
     expected = pruned_run["accuracy"]["by criterion"]["l1"]["fine-tuned"]["mean"]
     np.testing.assert_allclose(right.mean(), expected, atol=1e-6)
 
