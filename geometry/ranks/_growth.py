@@ -113,8 +113,9 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     active, is nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of
     a cell (`gamma_2d`). The reason is the following. If two cells differ in one sample with aⱼ ≠ 0,
     the neurons of at least one of them break the relation. The neurons of the opposite cell break
-    the relation too. Lemma 2 prints γ instead of 2γ. Under `jit`, the result is NaN if samples are
-    not finite.
+    the relation too. Lemma 2 prints γ instead of 2γ. If the condition number of the
+    representations is near the inverse of the rounding unit, rounding decides which neurons break
+    the relation. Under `jit`, the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -221,11 +222,14 @@ def _check(n: int, gamma: float, max_gamma: float) -> None:
 
 
 def _relation(y: Float[Array, "n r"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:
-    """The numbers aⱼ of the relation Σ aⱼ yⱼ = 0 between rows of rank n − 1, and their error."""
+    """The numbers aⱼ of the relation Σ aⱼ yⱼ = 0 between rows of rank n − 1, and a relative error.
+
+    The error is a multiple of the rounding unit times the condition number of the rows.
+    """
     sizes = jnp.linalg.norm(y, axis=0, keepdims=True)
     basis, values, _ = jnp.linalg.svd(y / jnp.where(sizes == 0, 1, sizes))
-    smallest = values[len(y) - 2]  # the next singular value is zero up to rounding
-    return basis[:, -1], 4 * float(jnp.finfo(y.dtype).eps) * values[0] / smallest
+    condition = values[0] / values[len(y) - 2]  # the next singular value is zero up to rounding
+    return basis[:, -1], 4 * float(jnp.finfo(y.dtype).eps) * condition
 
 
 def _project(basis: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, " n"]:

@@ -27,6 +27,7 @@ from geometry import claims
 from geometry.claims import LEVEL, Check, Claim, Computed, Draws, Measurement, Sampled
 from geometry.claims._types import MUST_FAIL
 from jaxnorm import unitize
+from tests.support.products import assert_full_precision
 from tests.support.recorded_claims import difference
 from tools.false_alarms import false_alarms
 
@@ -282,6 +283,17 @@ def test_the_power_of_a_check_is_known_unless_it_must_fail_or_predicts_zero():
 )
 def test_the_kind_of_a_check(check, kind):
     assert check.kind == kind
+
+
+def test_computed_checks_multiply_in_full_precision(key):
+    made = Claim("none", "products", "A product has the precision of its dtype")
+
+    @made.equal("a")
+    def _():
+        assert_full_precision(jax.make_jaxpr(jnp.dot)(jnp.ones(2), jnp.ones(2)).jaxpr)
+        return 0.0
+
+    assert claims.check(made, key).as_recorded
 
 
 def test_methods_of_a_claim_add_checks_with_their_options():

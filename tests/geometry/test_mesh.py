@@ -219,7 +219,8 @@ def test_products_do_not_depend_on_the_precision_of_a_device(name):
     assert_full_precision(jax.make_jaxpr(function)(x))
 
 
-DRAWN = {"random_network_recentred", "rows_needed", "sampled_cells"}  # other draws in float32
+# These functions draw other random numbers in float32.
+DRAWN = {"random_network_recentred", "rows_needed", "sampled_cells"}
 DRAWN |= {"monte_carlo", "monte_carlo_moments"}
 
 

@@ -132,9 +132,9 @@ def check_names(model: Architecture, tensors: Sources) -> None:
         if len(axes) != len(given) or any(
             sizes.get(axis, n) != n for axis, n in zip(axes, given, strict=True)
         ):
-            shape = str(tuple(sizes.get(axis, axis) for axis in axes)).replace("'", "")
+            shape = ", ".join(str(sizes.get(axis, axis)) for axis in axes)
             raise InputError(
-                f"{name} must have the shape {shape} that config.json implies; it has {given}"
+                f"{name} must have the shape ({shape}) that config.json implies; it has {given}"
             )
 
 
