@@ -6,29 +6,38 @@ from typing import Any
 
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
+TIMES = (
+    "Times are medians of at most {runs} calls. A ratio is the median, over pairs of neighbouring "
+    "calls, of our time divided by the other time. Quartiles are in parentheses."
+)
 
 
 def tables(found: dict[str, Any], subject: str, titles: str) -> str:
-    """How a file was measured, and a table for each group whose title begins with `titles`."""
-    parts = [provenance(found, subject)]
-    for title, rows in found["groups"].items():
-        if title.startswith(titles):
-            by_layer = all(LAYER.fullmatch(row["name"]) for row in rows)
-            lines = layers(rows) if by_layer else pairs(rows)
-            parts.append(f"**{title[0].upper()}{title[1:]}**\n\n" + "\n".join(lines))
+    """How a file was measured, and the tables of the groups whose titles begin with `titles`.
+
+    Groups of layers are in one table. Any other group has its own table.
+    """
+    groups = {title: rows for title, rows in found["groups"].items() if title.startswith(titles)}
+    if all(LAYER.fullmatch(row["name"]) for rows in groups.values() for row in rows):
+        parts = [machine(found, subject), "\n".join(layers(groups))]
+    else:
+        parts = [f"{TIMES.format(**found['options'])}\n{machine(found, subject)}"]
+        parts += (f"{heading(name)}\n\n" + "\n".join(pairs(rows)) for name, rows in groups.items())
     return "\n\n".join(parts) + "\n\n"
 
 
-def provenance(found: dict[str, Any], subject: str) -> str:
-    """Sentences that explain the numbers of a file of results and name the machine."""
+def machine(found: dict[str, Any], subject: str) -> str:
+    """The machine, the date and the link of a file of results."""
     machine, options = found["environment"], found["options"]
     return (
-        f"Times are medians of at most {options['runs']} calls. A ratio is our time divided by the "
-        "time of the compared program. The tables show the median ratio over pairs of neighbouring "
-        "calls, with quartiles.\n"
         f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
         f"{machine['jax']}, {found['date'][:10]} ([results](results/bench/{subject}.json))."
     )
+
+
+def heading(title: str) -> str:
+    """The title of a group in bold type."""
+    return f"**{title[0].upper()}{title[1:]}**"
 
 
 def pairs(rows: list[dict[str, Any]]) -> Iterator[str]:
@@ -48,19 +57,30 @@ def _milliseconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 10 else f"{value:.1f}"
 
 
-def layers(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each input shape, with ratios of each layer's time and memory to those of Flax."""
-    table: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
-        table.setdefault(shape, {})[layer] = row
-    names = list(next(iter(table.values())))
-    yield f"| input | {' | '.join(names)} | memory of our three layers / Flax |"
+def layers(groups: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
+    """A table of each layer's time and memory, divided by those of Flax.
+
+    Each group has a row with its title, and then a row for each input shape.
+    """
+    names = list(dict.fromkeys(_layer(row)[0] for rows in groups.values() for row in rows))
+    yield f"| input | {' | '.join(names)} | memory |"
     yield f"| --- |{' ---: |' * (len(names) + 1)}"
-    for shape, by_layer in table.items():
-        cells = [ratio(by_layer[name]) for name in names]
-        memory = ", ".join(f"{by_layer[name]['memory']:.2f}" for name in names)
-        yield f"| {shape} | {' | '.join(cells)} | {memory} |"
+    for title, rows in groups.items():
+        yield f"| {heading(title)} |{' |' * (len(names) + 1)}"
+        table: dict[str, dict[str, dict[str, Any]]] = {}
+        for row in rows:
+            layer, shape = _layer(row)
+            table.setdefault(shape, {})[layer] = row
+        for shape, by_layer in table.items():
+            cells = [ratio(by_layer[name]) for name in names]
+            memory = ", ".join(f"{by_layer[name]['memory']:.2f}" for name in names)
+            yield f"| {shape} | {' | '.join(cells)} | {memory} |"
+
+
+def _layer(row: dict[str, Any]) -> tuple[str, str]:
+    """The names of the layer and of the input shape of a row."""
+    layer, shape = LAYER.fullmatch(row["name"]).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    return layer, shape
 
 
 def ratio(row: dict[str, Any]) -> str:

@@ -182,10 +182,11 @@ class RunningNorm(Affine):
 class BatchNorm(RunningNorm):
     """A batch norm layer with learned `scale` and `bias` and running statistics.
 
-    The layer replaces `flax.nnx.BatchNorm` and has the same arguments, but by default the result
-    has the dtype of the input. Batch statistics are in at least float32, and running statistics in
-    float32. Running statistics are exponential averages of the batches' means and unbiased
-    variances. If the mask of a batch chooses no sample, the running statistics do not change.
+    The layer replaces `flax.nnx.BatchNorm` and has the same arguments, except `use_fast_variance`
+    and `promote_dtype`. By default, the result has the dtype of the input. Batch statistics are in
+    at least float32, and running statistics in float32. Running statistics are exponential averages
+    of the batches' means and unbiased variances. If the mask of a batch chooses no sample, the
+    running statistics do not change.
 
     Args:
       num_features: The number of channels of the input, along `axis`.
