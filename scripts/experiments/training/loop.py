@@ -49,7 +49,8 @@ class Extras(NamedTuple):
       evaluations: Evaluations of the last state, such as on crops of test images.
       profile: Whether to write a trace of ten steps.
       log_every: The number of steps after which a line is added to steps.jsonl; None for no lines.
-      hooks: Functions that are called with every chunk, for other loggers.
+      hooks: Functions that are called with every chunk, for other loggers. An exception in a hook
+        ends the run.
       measure: A function that is called with the first state of this run, and returns a second
         function. The second function maps the state after each epoch to further metrics. With
         `measure`, the run has only one seed, and chunks are whole epochs.
