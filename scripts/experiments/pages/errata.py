@@ -6,30 +6,27 @@ from collections.abc import Iterator
 from experiments.pages.mathematics import plain
 from experiments.pages.papers import Paper, papers
 from experiments.pages.theorem_cards import anchor
-from experiments.pages.theorem_words import FAULTS, STANDINGS
+from experiments.pages.theorem_words import FAULTS
 
 TITLE = """# Errata of three papers
 
-{date}. This page lists statements of three papers that are misprinted or false. Each entry quotes
-the statement, gives a corrected form, and explains why the quoted form fails. The verdict of an
-entry is one of these:
+{date}. Each entry quotes a statement that is misprinted or false, corrects the statement, and
+explains why the quoted form fails. A computation checks each statement. Every corrected form passes
+all checks. An entry has one of three verdicts:
 
-{classes}
+- **misprint**: The paper uses the corrected form, or no result of the paper depends on the quoted
+  form.
+- **false in a case**: The quoted form fails only in a case that the hypotheses allow. For example, a
+  hypothesis is missing, or an approximation is used outside its range.
+- **false**: The quoted form fails, and the other verdicts do not apply.
 
-The page also lists remarks on statements. A remark has one of four kinds:
+A remark is about a bound that is not sharp (**loose**), a wrong **unit**, a **hypothesis** that is
+missing, unclear or not needed, or a false conclusion that a reader might draw (**over-reading**).
 
-- **loose**: A bound is not sharp.
-- **unit**: A unit is wrong.
-- **hypothesis**: A hypothesis is missing, unclear or not needed.
-- **over-reading**: A reader might draw a false conclusion from the statement.
-
-We copied the quotations from the texts of the PDFs, and typeset the formulas again. The texts have
-no version number. Therefore an entry may not apply to every version of a paper on arXiv.
-
-A computation checks each statement. For example, the command `python scripts/check_theorems.py
---claim "Theorem 1"` checks all statements with the name "Theorem 1". [The page of all
-statements](results/theorems/results.json) also includes the true statements. The command `python
-scripts/check_theorems.py --errata docs/errata.md` writes this page.
+The quotations are from PDFs without version numbers. Therefore an entry may not apply to every
+version on arXiv. To check a statement, run, for example, `python scripts/check_theorems.py --claim
+"Theorem 1"`. [The page of all statements](results/theorems/results.json) includes the true
+statements.
 """
 # the symbols in the entries of each paper
 LETTERS = {
@@ -57,8 +54,7 @@ def markdown(claims: list[dict], date: str) -> str:
         _paper(paper, [claim for claim in claims if claim["paper"] == paper.short])
         for paper in papers()
     )
-    classes = "\n".join(f"- **{name}**: {STANDINGS[name]}" for name in FAULTS)
-    return "\n".join([TITLE.format(date=date[:10], classes=classes), *filter(None, sections)])
+    return "\n".join([TITLE.format(date=date[:10]), *filter(None, sections)])
 
 
 def _paper(paper: Paper, claims: list[dict]) -> str:
