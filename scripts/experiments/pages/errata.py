@@ -16,8 +16,8 @@ all checks. An entry has one of three verdicts:
 
 - **misprint**: The paper uses the corrected form, or no result of the paper depends on the quoted
   form.
-- **false in a case**: The quoted form fails only in a case that the hypotheses allow. For example, a
-  hypothesis is missing, or an approximation is used outside its range.
+- **false in a case**: The quoted form fails only in a case that the hypotheses allow. For example,
+  a hypothesis is missing, or an approximation is used outside its range.
 - **false**: The quoted form fails, and the other verdicts do not apply.
 
 A remark is about a bound that is not sharp (**loose**), a wrong **unit**, a **hypothesis** that is
