@@ -20,6 +20,9 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # most of the time is compiling
 
+# With fewer threads than devices, devices that call LAPACK in a loop would wait for each other.
+os.environ.setdefault("NPROC", "16")
+
 gc.set_threshold(200_000, 20, 100)  # tracing makes many small objects: a fifteenth of the time
 
 import jax  # noqa: E402, it reads the environment

@@ -32,6 +32,7 @@ from geometry.claims._types import (
     Statistics,
 )
 from geometry.sampling import monte_carlo_moments
+from geometry.sampling._streams import default_devices
 from jaxnorm.internal import check_key, check_numeric, check_whole
 
 LEVEL = 0.002
@@ -76,7 +77,7 @@ def measure(
       claims: The claims to measure; if several claims use the same draws, they are drawn once.
       key: Random key of the whole run.
       precision: A factor of the standard errors. With ½, each number has four times as many draws.
-      devices: Devices that share the draws; by default all devices of all hosts.
+      devices: Devices that share the draws, as for `monte_carlo`.
       threads: Number of functions that are measured at the same time, so that one function can draw
         while another function compiles. The number of threads does not change results. Context
         managers of JAX around the call do not apply in threads.
@@ -97,7 +98,7 @@ def measure(
     if not 0 < precision <= 2:
         raise ValueError(f"precision must lie in (0, 2]; got {precision}")
     claims = _as_claims(claims)
-    count = len(jax.devices() if devices is None else devices)
+    count = len(default_devices() if devices is None else devices)
     if threads > 1 < count:
         raise ValueError(
             f"threads must be 1 if several devices are used; got {threads} threads and {count} "

@@ -40,8 +40,8 @@ class Sampler(NamedTuple):
       batch_size: The number of draws that a device holds at a time.
       draws_per_key: The number of draws from one key, on the leading axis; None if the result is
         one draw without such an axis.
-      devices: The devices that share the keys; None for all devices, or for the devices of a traced
-        caller.
+      devices: The devices that share the keys; None for `default_devices`, or for the devices of a
+        traced caller.
       highest: The highest power whose moments are computed, 2 or 4. Higher moments are zero, so
         that powers of large draws do not overflow.
     """
@@ -140,8 +140,21 @@ def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
                 f"jax.set_mesh has set; got {len(devices)}"
             )
         return context
-    devices = jax.devices() if devices is None else devices
+    devices = default_devices() if devices is None else devices
     return Mesh(np.array(devices), ("draws",)) if len(devices) > 1 else None
+
+
+def default_devices() -> list[Any]:
+    """All devices of all hosts, or one device of each process if the devices are CPUs.
+
+    The CPU devices of a process share its cores, so several of them are not faster. Several can
+    even wait for each other for ever, if each of them calls LAPACK in a loop and the process has no
+    more cores than devices (JAX 0.10.2).
+    """
+    devices = jax.devices()
+    if devices[0].platform != "cpu":
+        return devices
+    return list({device.process_index: device for device in reversed(devices)}.values())[::-1]
 
 
 def empty(program: Program, inputs: Inputs) -> CentralMoments:

@@ -448,7 +448,7 @@ def test_threads_measure_the_same_numbers_with_one_device(key):
     with pytest.raises(
         ValueError, match=r"threads must be 1 if several devices are used; got 2 threads and 8"
     ):
-        claims.measure(both, key, threads=2)
+        claims.measure(both, key, devices=jax.devices(), threads=2)
 
 
 def test_an_error_in_one_thread_ends_the_measurement(key):

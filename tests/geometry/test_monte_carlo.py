@@ -1,4 +1,7 @@
-from typing import Any
+import os
+import subprocess
+import sys
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +9,7 @@ import numpy as np
 import pytest
 
 from geometry import Estimate, monte_carlo
-from geometry.sampling import monte_carlo_moments
+from geometry.sampling import _streams, monte_carlo_moments
 
 
 def uniform_pair(key):
@@ -131,6 +134,51 @@ def test_neither_devices_nor_batches_change_a_result(key):
             skewed_pair, key, 500, devices=jax.devices()[:devices], batch_size=batch_size
         )
         assert_same(many, one)
+
+
+class Device(NamedTuple):
+    platform: str
+    process_index: int
+    number: int
+
+
+def test_each_process_draws_on_one_cpu_or_on_all_its_accelerators(key, monkeypatch):
+    compiled = _streams.compiled(_streams.Sampler(jax.random.uniform), key, 100)
+    assert compiled.mesh is None
+    for platform, expected in (("cpu", [0, 2]), ("gpu", [0, 1, 2, 3])):
+        devices = [Device(platform, process, 2 * process + k) for process in (0, 1) for k in (0, 1)]
+        monkeypatch.setattr(jax, "devices", lambda found=devices: found)
+        assert [device.number for device in _streams.default_devices()] == expected
+
+
+# With a thread for each device, eight devices wait for each other for ever.
+LAPACK_IN_A_LOOP = """
+import sys
+import jax, jax.numpy as jnp
+from experiments.measures.claims import first_devices
+from geometry import monte_carlo
+
+def draw(key):
+    return jnp.linalg.svd(jax.random.normal(key, (12, 12)), compute_uv=False)
+
+devices = first_devices(8) if sys.argv[1:] else None
+mean = monte_carlo(draw, jax.random.key(0), 20_000, batch_size=512, devices=devices).mean
+print(len(jax.devices()), mean.shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--devices"]])
+def test_cpu_devices_do_not_wait_for_each_other_in_lapack(options):
+    variables = {name: value for name, value in os.environ.items() if name != "NPROC"}
+    ended = subprocess.run(
+        [sys.executable, "-c", LAPACK_IN_A_LOOP, *options],
+        env=variables | {"JAX_NUM_CPU_DEVICES": "8", "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.stdout == "8 (12,)\n", ended.stderr
 
 
 @pytest.mark.parametrize("devices", [1, 8])
