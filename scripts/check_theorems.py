@@ -71,6 +71,8 @@ def main(
 
     selected = claim_measures.select(paper, claim)
     if list_only:
+        if errata is not None:
+            raise cli.InputError("--list writes no errata: omit --list or --errata")
         cli.console(min_width=80).print(claim_measures.listing(selected))
         return
     claim_devices = claim_measures.first_devices(devices)

@@ -18,9 +18,9 @@ import jaxnorm.linen
 from geometry import mean_field
 from geometry.claims import Claim, Draws, about, check, check_all, numbered
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
-from jaxnorm.shift import Tracker, certified_upper_bound
+from jaxnorm.shift import Tracker, certified_upper_bound, emd_1d
 from pruning import CRITERIA, l1_norm, load_pruned, prune, schedules, weights
-from pruning.channels import cost_at, excluding, least_squares
+from pruning.channels import cost_at, excluding, least_squares, resized
 from pruning.nnx import prune as prune_model
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -135,6 +135,34 @@ SENTENCES = {
         repair=lambda *_: None
     ),
     "groups must be a result of coupled_channels; got ArrayImpl": lambda: cost_at(unit, PARAMS, X),
+    "groups must be a result of coupled_channels; got other elements": lambda: resized(
+        unit, [X], [X]
+    ),
+    "exclude must match layers with channels that can be removed, such as a; 'stem'": lambda: half(
+        exclude=("stem",)
+    ),
+    "round_to must match layers with channels that can be removed, such as a": lambda: half(
+        round_to={"stem": 8}
+    ),
+    "select must be a function, such as partial(": lambda: half(select="globally"),
+    "budget must be a number, such as 0.5, or a list; got 'half'": lambda: half(budget="half"),
+    "recalibrate must be a function, such as lambda model: ...; got ArrayImpl": lambda: prune_model(
+        mlp(), X, ratios=[0.5], recalibrate=X
+    ),
+    "fine_tune must be a function of the smaller model and the step; got": lambda: prune_model(
+        mlp(), X, ratios=[0.5], fine_tune=lambda model: None
+    ),
+    "callback must be a function of the step and the smaller model; got": lambda: prune_model(
+        mlp(), X, ratios=[0.5], callback=callback
+    ),
+    "the folder of path must exist; /no/folder does not: create it": lambda: weights.save(
+        "/no/folder/net.safetensors", PARAMS
+    ),
+    "x must have at least one sample and one feature; got shape (0, 16)": lambda: emd_1d(X[:0], X),
+    "predicted must be a number; got '1'": lambda: Claim("p", "n", "s").mean("1", "1", RANDOM, "v"),
+    "predicted must be finite; got nan": lambda: Claim("p", "n", "s").mean(
+        "1", float("nan"), RANDOM, "v"
+    ),
 }
 
 

@@ -306,6 +306,10 @@ def _must_be_a_check(check: Check) -> None:
         check_numeric(check.predicted, "the number of a check")
         check_eps(check.tolerance, "tolerance")
     else:
+        if not callable(check.predicted):
+            check_numeric(check.predicted, "predicted")
+            if not np.isfinite(check.predicted):
+                raise ValueError(f"predicted must be finite; got {check.predicted}")
         _must_be_one_of("moment", check.moment, Moment)
         _must_be_one_of("side", check.side, Side)
     _must_be_one_of("form", check.form, Form)

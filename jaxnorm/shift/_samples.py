@@ -37,7 +37,11 @@ def check_samples(x: Float[Array, "n *features"], name: str) -> None:
     check_array(x, name)
     if not jnp.isrealobj(x):
         raise TypeError(f"{name} must be real; got {x.dtype}")
-    if x.ndim == 0 or x.size == 0:
+    if x.size == 0:
+        raise ValueError(
+            f"{name} must have at least one sample and one feature; got shape {x.shape}"
+        )
+    if x.ndim == 0:
         raise ValueError(
             f"{name} must have an axis of samples and an axis of features; got shape {x.shape}"
         )

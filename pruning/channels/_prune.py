@@ -32,6 +32,7 @@ from pruning.channels._selection.choice import (
     Select,
     channel_scores,
     excluding,
+    match_names,
     multiples_by_name,
     select_globally,
     select_layerwise,
@@ -274,7 +275,9 @@ def _groups(
 
     If no group can be pruned, the function raises an error that gives the reasons.
     """
-    groups = excluding(coupled_channels(apply, params, *inputs, resize=resize), exclude)
+    groups = coupled_channels(apply, params, *inputs, resize=resize)
+    match_names(groups, exclude, "exclude")
+    groups = excluding(groups, exclude)
     if not groups:
         reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
         if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):
@@ -319,6 +322,8 @@ def _selector(
 ) -> Callable[..., Masks]:
     """`select` with all its options. Options that the user's `partial` sets are not replaced."""
     default = select_within if option == "budget" else select_layerwise
+    if select is not None:
+        check_function(select, "select", "partial(select_globally, min_channels=8)")
     given = partial(default if select is None else select)
     if option == "budget" and given.func in (select_layerwise, select_globally):
         raise ValueError("select must take a budget, as select_within does")
@@ -367,9 +372,10 @@ def _goals(
 
 def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
     """The name `ratio` or `budget` of the argument of `select`, and its values at all steps."""
-    for name, numbers in (("ratios", ratios), ("budget", budgets)):
+    kinds = {"ratios": "a list, such as [0.5]", "budget": "a number, such as 0.5, or a list"}
+    for (name, kind), numbers in zip(kinds.items(), (ratios, budgets), strict=True):
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
-            raise TypeError(f"{name} must be a list, such as [0.5]; got {numbers!r}")
+            raise TypeError(f"{name} must be {kind}; got {numbers!r}")
     ratios, budgets = list(ratios), list(budgets)
     if not budgets:
         if not ratios:

@@ -61,6 +61,8 @@ def save(path: str | Path, source: Any) -> None:
             raise WeightsError(
                 f"{name} must have a dtype of {sorted(DTYPE_NAMES)}; got {array.dtype}"
             )
+    if not path.parent.is_dir():
+        raise WeightsError(f"the folder of path must exist; {path.parent} does not: create it")
     unfinished = path.with_name(path.name + ".unfinished")
     library.save_file(tensors, unfinished)
     os.replace(unfinished, path)

@@ -389,7 +389,7 @@ def test_a_budget_may_be_of_parameters_or_of_bytes(quantity):
         ({"budget": 0.5, "select": select_layerwise}, "select must take a budget, as select_wit"),
         ({"budget": 0.5, "select": partial(select_globally)}, "select must take a budget, as sel"),
         ({"budget": 1}, "budget must be .*, the cost of .* with the fewest channels; got 1"),
-        ({"budget": 0.5, "round_to": {"pear": 2}}, "names must match .*'pear' matches none"),
+        ({"budget": 0.5, "round_to": {"pear": 2}}, "round_to must match .*'pear' matches none"),
         ({}, r"ratios, such as \[0.5\], or a budget must be given; got neither"),
     ],
 )

@@ -329,3 +329,8 @@ def test_the_list_has_a_row_of_each_claim_by_the_name_of_its_paper():
         [claim.name for claim in chosen],
         [claim.standing for claim in chosen],
     ]
+
+
+def test_a_list_writes_no_errata(tmp_path):
+    with pytest.raises(InputError, match=r"^--list writes no errata: omit --list or --errata$"):
+        check_theorems.main(list_only=True, errata=tmp_path / "errata.md")

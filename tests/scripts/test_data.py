@@ -279,3 +279,9 @@ def test_a_fifth_of_every_digit_is_for_tests():
         assert (example["image"].shape, example["image"].dtype) == ((8, 8, 1), np.uint8)
         np.testing.assert_array_equal(example["image"].ravel(), pixels[i])
         assert example["label"] == labels[i]
+
+
+def test_the_folder_of_the_data_may_be_a_text(tmp_path):
+    folder = make(tmp_path)
+    found = [datasets.identity(datasets.load("digits", given)) for given in (folder, str(folder))]
+    assert found[0] == found[1]

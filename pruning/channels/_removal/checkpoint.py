@@ -315,8 +315,11 @@ def _check_like(like: Parameters, metadata: Notes) -> None:
     if list(like.paths) != paths:
         ours, theirs = set(paths), set(like.paths)
         different = sorted(ours ^ theirs) or sorted(paths)
-        where = "is missing" if different[0] in ours else "is not saved"
-        raise ValueError(f"like must have the arrays that were saved; {different[0]} {where}")
+        where = "was saved, but is not in like" if different[0] in ours else "was not saved"
+        raise ValueError(
+            f"like must have the arrays that were saved; {different[0]} {where}: build like from a "
+            "network of the same class and options"
+        )
     saved, before = (list(map(tuple, metadata[key])) for key in ("widths", "widths before"))
     if list(like.shapes) == before:
         return

@@ -239,7 +239,7 @@ def multiples_by_name(
     """
     if not isinstance(round_to, Mapping):
         return multiples(round_to, len(groups))
-    names = match_names(groups, round_to)
+    names = match_names(groups, round_to, "round_to")
     return [math.lcm(*(round_to[name] for name in found)) for found in names]
 
 
@@ -255,23 +255,29 @@ def excluding(groups: Sequence[ChannelGroup], names: Sequence[str]) -> tuple[Cha
       ValueError: A name matches no layer that makes channels of a group.
     """
     check_names(names, "names")
-    made = match_names(groups, names)
+    made = match_names(groups, names, "names")
     return tuple(group for group, found in zip(groups, made, strict=True) if not found)
 
 
-def match_names(groups: Sequence[ChannelGroup], names: Iterable[str]) -> list[set[str]]:
+def match_names(
+    groups: Sequence[ChannelGroup], names: Iterable[str], argument: str
+) -> list[set[str]]:
     """For each group, the given names whose layers make channels of the group.
 
     Raises:
-      ValueError: A name matches no layer that makes channels of a group.
+      ValueError: A name matches no layer that makes channels of a group. The error calls the names
+        by the name of the caller's `argument`, and shows some layers.
     """
     names = list(names)
     made = [[f"/{p.path}/" for p in producers(group)] for group in groups]
     found = [{n for n in names if any(f"/{n}/" in path for path in paths)} for paths in made]
     for name in names:
         if not any(name in of_group for of_group in found):
+            paths = [p.path for group in groups for p in producers(group)]
+            layers = dict.fromkeys(path.rpartition("/")[0] or path for path in paths)
             raise ValueError(
-                f"names must match layers with channels that can be removed; {name!r} matches none"
+                f"{argument} must match layers with channels that can be removed, such as "
+                f"{', '.join(list(layers)[:3])}; {name!r} matches none"
             )
     return found
 

@@ -80,7 +80,7 @@ class Digits(tfds.core.GeneratorBasedBuilder, skip_registration=True):
         """Do nothing, because `_split_generators` returns the examples."""
 
 
-def load(name: str, data_dir: Path | None = None, moments: Moments | None = None) -> Images:
+def load(name: str, data_dir: str | Path | None = None, moments: Moments | None = None) -> Images:
     """The data set `name` from `data_dir`, with standardized pixels.
 
     Args:
@@ -96,7 +96,8 @@ def load(name: str, data_dir: Path | None = None, moments: Moments | None = None
     """
     if name not in IN_MEMORY:
         raise InputError(f"the data set must be one of {', '.join(IN_MEMORY)}; got {name!r}")
-    version = _version(name, data_dir)
+    folder = None if data_dir is None else storage.location(str(data_dir))
+    version = _version(name, folder)
     # a copy needs one request for each file; reading from the bucket needs one for each image
     if storage.is_remote(version):
         version = storage.copy_local(version, cache_folder())
