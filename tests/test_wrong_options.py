@@ -13,10 +13,11 @@ import pytest
 from flax import linen, nnx
 
 import jaxnorm
+import pruning
 from geometry import cells, claims, filters, mean_field, networks, odd_points, ranks, sampling, tree
 from jaxnorm import shift
 from jaxnorm.models import MLP, VGG, CifarResNet
-from pruning import criteria, gaussian, ranking, schedules, weight_tests
+from pruning import channels, criteria, gaussian, ranking, schedules, weight_tests, weights
 from tests.support.public_functions import NUMERICAL
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -56,6 +57,46 @@ def options(kind):
 def test_a_flag_is_true_or_false(function, name, wrong):
     args, given = FUNCTIONS[function]
     text = said(lambda: function(*args, **given | {name: wrong}))
+    assert text == f"{name} must be True or False; got {wrong!r}"
+
+
+def mlp(params, x):
+    return jax.nn.relu(x @ params["a"]) @ params["b"]
+
+
+PARAMS = {"a": np.ones((4, 8)), "b": np.ones((8, 3))}
+# functions with flags that are not in `NUMERICAL`
+WITH_FLAGS = {
+    pruning.prune: partial(pruning.prune, mlp, PARAMS, X, ratios=[0.5]),
+    pruning.coupled_channels: partial(pruning.coupled_channels, mlp, PARAMS, X),
+    channels.fixed_channels: partial(channels.fixed_channels, mlp, PARAMS, X),
+    channels.select_globally: partial(channels.select_globally, [X[0]], ratio=0.5),
+    channels.select_within: partial(channels.select_within, [X[0]], budget=2, cost=sum),
+    pruning.lilliefors: partial(pruning.lilliefors, KEY, X),
+    weights.load: partial(weights.load, {"kernel": X}, dense=True),
+}
+
+
+def flags(functions):
+    """All pairs of a function and one of its options whose default is a flag."""
+    return [
+        (function, name)
+        for function in functions
+        for name, option in inspect.signature(function).parameters.items()
+        if type(option.default) is bool
+    ]
+
+
+def test_all_flags_of_pruning_are_tested():
+    public = [f for m in (pruning, channels, weights) for f in vars(m).values()]
+    functions = {f for f in public if inspect.isfunction(f)} - {*FUNCTIONS}
+    assert set(flags(functions)) == set(flags(WITH_FLAGS))
+
+
+@pytest.mark.parametrize(("function", "name"), flags(WITH_FLAGS))
+@pytest.mark.parametrize("wrong", ["no", None, 3])
+def test_a_flag_of_pruning_is_true_or_false(function, name, wrong):
+    text = said(lambda: WITH_FLAGS[function](**{name: wrong}))
     assert text == f"{name} must be True or False; got {wrong!r}"
 
 

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 PACKAGES = ("jaxnorm", "pruning", "geometry")
 MAX_COMMAND, MAX_BODY = 160, 40
 MAX_REACH = {
-    "pruning.channels.prune": 256,
-    "pruning.channels.coupled_channels": 75,
-    "pruning.channels.resized": 117,
-    "pruning.channels.merge_channels": 127,
+    "pruning.channels.prune": 240,
+    "pruning.channels.coupled_channels": 74,
+    "pruning.channels.resized": 115,
+    "pruning.channels.merge_channels": 125,
 }
-"""Functions and classes that must be known to know all that one does."""
+"""Functions and classes of `pruning` that must be known to know all that one does."""
 MAX_PLACES = 2
 PRIMITIVES = {
     *("add", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert_element_type"),
@@ -88,9 +88,10 @@ class Module(NamedTuple):
 
 def main(root: Path) -> int:
     modules = list(read(root))
+    of_pruning = [module for module in modules if top(module) == "pruning"]
     faults = [
         *sizes(modules),
-        *reaches(modules),
+        *reaches(of_pruning),
         *primitive_places(modules),
         *package_imports(modules),
         *command_imports(modules),
@@ -103,7 +104,7 @@ def main(root: Path) -> int:
     for part in (*PACKAGES, "scripts"):
         print(measures(part, [m for m in modules if top(m) == part]))
     for name in MAX_REACH:
-        print(f"{name} reaches {len(reach(name, modules))} functions and classes")
+        print(f"{name} reaches {len(reach(name, of_pruning))} functions and classes")
     print(*faults, sep="\n")
     print(f"{len(faults)} faults of structure" if faults else "The structure holds")
     return bool(faults)

@@ -12,7 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm.internal import check_function, check_on_host
+from jaxnorm.internal import check_flags, check_function, check_on_host
 from pruning._arguments import check_names, check_takes
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
@@ -164,9 +164,9 @@ def prune(
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     check_function(apply, "apply", "lambda params, x: ...")
-    check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
     check_function(cost, "cost", "lambda cost: cost.parameters")
     check_names(exclude, "exclude")
+    check_flags(equal_repeats=equal_repeats, resize=resize, fold=fold)
     _check_functions(params, score, repair, recalibrate, fine_tune, callback, resize)
     option, targets = _targets(ratios, [budget] if isinstance(budget, int | float) else budget)
     check_evaluation(apply, params, inputs)
@@ -253,6 +253,7 @@ def _check_functions(
 ) -> None:
     """Raise before any computation if a function does not accept the arguments it will get."""
     pruned = (None,) if resize else ()
+    check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
     check_takes(score, "score", like, params, ())
     if repair is not None:

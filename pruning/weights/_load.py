@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from jaxnorm.internal import as_path, check_on_host
+from jaxnorm.internal import as_path, check_flags, check_on_host
 from pruning.weights import _formats, _keras, _layout, _pytorch
 from pruning.weights._limits import INDEX, WeightsError, default_max_bytes
 from pruning.weights._tree import leaves, unwrap
@@ -74,6 +74,7 @@ def load(
       >>> {name: k.shape for name, k in load({"params": {"Conv_0": {"kernel": kernel}}}).items()}
       {'Conv_0': (3, 3, 1, 8)}
     """
+    check_flags(dense=dense, vectors=vectors)
     arrays = _flat(_read(source, max_bytes))
     transposed, statistics = _layout.transposed_names(arrays), _layout.statistics(arrays)
     chosen = {}

@@ -15,6 +15,7 @@ import jax
 import jax.export
 import numpy as np
 
+from jaxnorm.internal import check_flags
 from pruning.channels._coupling.channel_ids import (
     FIXED,
     ChannelIds,
@@ -123,6 +124,7 @@ def coupled_channels(
       ...     print(group.size, [(p.path, p.axis) for p in group.positions])
       5 [('a', 1), ('b', 0)]
     """
+    check_flags(resize=resize)
     groups = _groups(channels_of(apply, params, inputs))
     return tuple(group for group in groups if resize or not group.normed)
 
@@ -154,6 +156,7 @@ def fixed_channels(
       input ('a',) [0]
       output ('b',) ['y']
     """
+    check_flags(resize=resize)
     channels = channels_of(apply, params, inputs)
     found: dict[tuple[str, str], set[int]] = {}
     for pinned in channels.sets.pinned:

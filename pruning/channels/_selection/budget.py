@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_flags, check_on_host
 from pruning._arguments import at_least
 from pruning.channels._cost.cost_at import Widths
 from pruning.channels._selection.choice import Masks, Scores, keep_largest, multiples
@@ -83,6 +83,7 @@ def select_within(
     """
     check_on_host("select_within", scores, instead="use lowest, a mask of removed scores")
     at_least(1, min_channels=min_channels)
+    check_flags(normalize=normalize)
     vectors = [jnp.asarray(vector) for vector in scores]
     values = [_values(np.sort(np.asarray(vector, np.float64)), normalize) for vector in vectors]
     sizes = [value.size - 1 for value in values]

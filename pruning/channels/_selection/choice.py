@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from jaxnorm.internal import auto_sharded, check_function, check_on_host, flat_rows
+from jaxnorm.internal import auto_sharded, check_flags, check_function, check_on_host, flat_rows
 from pruning._arguments import at_least, check_names, check_values
 from pruning.channels._coupling.groups import ChannelGroup, parameters_of
 from pruning.channels._program.calls import Tree
@@ -191,6 +191,7 @@ def select_globally(
     """
     check_on_host("select_globally", scores, instead="use lowest on all scores together")
     _check_ratio(ratio)
+    check_flags(normalize=normalize)
     scores = normalized(scores) if normalize else scores
     together = jnp.concatenate(list(scores))
     keep = keep_largest(together, together.size - round_down(ratio, together.size))
