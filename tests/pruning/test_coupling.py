@@ -243,6 +243,12 @@ def test_a_model_that_cannot_be_traced_is_refused():
         coupled_channels(lambda p, x: x @ p["a"], params, np.ones((1, 5)))
     with pytest.raises(ValueError, match="got KeyError"):
         fixed_channels(lambda p, x: x @ p["b"], params, np.ones((1, 2)))
+
+    def long(params, x):
+        raise RuntimeError("first\n  " + "x" * 300)
+
+    with pytest.raises(ValueError, match=f"got RuntimeError: first {'x' * 193}…$"):
+        coupled_channels(long, params, np.ones((1, 2)))
     (n,) = jax.export.symbolic_shape("n")
     x = jax.ShapeDtypeStruct((n, 2), np.float64)
     with pytest.raises(ValueError, match=r"inputs must have known shapes; got \(n, 2\): for a"):

@@ -380,6 +380,13 @@ def test_an_error_inside_of_a_library_names_no_line():
     assert " at " not in str(error.value)
 
 
+def test_without_groups_the_network_is_the_same():
+    params, x = {"a": np.ones((2, 5)), "b": np.ones((5, 3))}, np.ones((1, 2))
+    apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
+    check_program(apply, params, (), (), x)
+    np.testing.assert_array_equal(resized(apply, (), ())(params, x), apply(params, x))
+
+
 def test_a_network_may_close_over_traced_numbers():
     groups = coupled_channels(lambda p, x: hidden(p, x) @ p["o"], MLP, X)
     keep = [np.arange(8) < 3]

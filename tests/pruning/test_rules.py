@@ -312,6 +312,7 @@ CUT: dict[str, Case] = {
     "set": whole(lambda h: jnp.exp(h).at[:, 0].set(0.0)),
     "set to channels": whole(lambda h: jnp.zeros_like(h).at[:, 1].set(jnp.exp(h[:, 2]))),
     "add": whole(lambda h: h.at[:, 1].add(h[:, 2])),
+    "sorted over time": whole(lambda h: lax.sort(h, dimension=1)),
     "class token": Case(
         lambda p, h: jnp.concatenate([jnp.tile(p["t"], (5, 1, 1)), h], 1), shapes={"t": (1, 1, N)}
     ),
@@ -590,6 +591,10 @@ KEPT: dict[str, tuple[Case, str]] = {
             sizes=(),
             out=4,
         ),
+        "dot_general",
+    ),
+    "set to what is not zero": (
+        whole(lambda h: self_product(h.at[:, 0].set(jnp.cos(h[:, 1]))), sizes=(), out=6),
         "dot_general",
     ),
     "applied in place": (

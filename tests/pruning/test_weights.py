@@ -406,6 +406,14 @@ def test_a_storage_of_one_name_and_many_sizes_is_read_once(tmp_path):
         assert all(np.shares_memory(loaded["whole"], kernel) for kernel in loaded.values())
 
 
+def test_the_storages_of_a_file_fit_max_bytes_together(tmp_path):
+    path = written(tmp_path, "a.pt", zipped(tensors(old=False)))
+    total = WEIGHT.nbytes + MATRIX.nbytes + BIAS.nbytes
+    assert len(load(path, dense=True, vectors=True, max_bytes=total)) == 3
+    with pytest.raises(WeightsError, match="max_bytes"):
+        load(path, dense=True, vectors=True, max_bytes=total - 1)
+
+
 def test_arrays_may_fill_32_mebibytes_and_four_times_the_file(tmp_path):
     path = tmp_path / "weights.npz"
     path.write_bytes(bytes(1000))
