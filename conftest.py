@@ -67,14 +67,14 @@ def pytest_collect_file(file_path):
 
 
 def pytest_collection_finish():
-    # Modules and tests are there until the end: no collection need look at them again.
+    # Modules and tests remain until the end, so the garbage collector need not visit them again.
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    # Each traced program is kept, which would be gigabytes at the end; the next files need few.
+    # JAX caches all traced programs, which would take gigabytes. Other files need few of them.
     TRACED.append(item)
     if len(TRACED) >= 400 and (nextitem is None or nextitem.path != item.path):
         TRACED.clear()

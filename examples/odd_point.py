@@ -25,7 +25,8 @@ for depth in (1, 10, 100, 1000):
     )
 
 # %% [markdown]
-# A finite random network has it, too: 32 samples of 32 features, 60 layers of 256 neurons.
+# A random network of finite width also has an odd point. The network has 60 layers of 256
+# neurons, and the batch has 32 samples of 32 features.
 
 # %%
 inputs = jax.random.normal(jax.random.key(1), (32, 32))

@@ -1,6 +1,6 @@
 """Check whether each numbered statement of three papers holds.
 
-    python scripts/check_theorems.py                    # everything, in a few minutes on 2 cores
+    python scripts/check_theorems.py              # all three papers, about ten minutes on 2 cores
     python scripts/check_theorems.py --claim "Theorem 1"             # of all three papers
     python scripts/check_theorems.py --paper cwda --claim "equation 30" --precision 0.5
 
@@ -50,7 +50,7 @@ def main(
         --claim "Theorem 1"                  # Theorem 1 of all three papers
         --paper cwda --claim "equation 30"   # one equation of one paper
         --claim "odd point"                  # claims with these words in their name
-        --precision 2                        # everything, with a quarter of the draws
+        --precision 2                        # all three papers, with a quarter of the draws
         --paper cwda --list                  # the names of all claims of a paper
 
     Args:

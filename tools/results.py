@@ -76,7 +76,7 @@ class Result(NamedTuple):
 
     @property
     def interpreter(self) -> str:
-        """This interpreter, or one with the plugins that compile for TPU and GPU."""
+        """This interpreter; for compiled results, one with the plugins for TPU and GPU."""
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 
     def needs(self, inputs: dict[str, str]) -> str | None:

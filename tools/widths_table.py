@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--topology", nargs="+", default=["v5e:2x2", "h100"])
     parser.add_argument("--out", type=Path, default=OUT)
     given = parser.parse_args()
-    # Compile first, because JAX then uses a device.
+    # `cli.provenance` makes JAX use a device, so all programs are compiled before.
     chips = {topology: rows(topology) for topology in given.topology}
     run = cli.provenance(__file__) | {"seconds": cli.seconds(), "seeds": None, "chips": chips}
     files.write_results(given.out, run)

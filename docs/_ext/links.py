@@ -1,8 +1,8 @@
-"""Links that Markdown pages have on a forge, and more that only a site can have.
+"""Changes links of Markdown pages, so that they are right on the site.
 
-Results are static files of the site, at the same place, of which Sphinx would make downloads;
-numbers that have a page are linked as the page, and notebooks as their rendered page.
-`references.bib` is a page here. A public name in backticks links to its place in the reference.
+A link to a JSON file of results becomes a link to the page of these results, if there is such a
+page, and otherwise a link to the static file. Links to notebooks and to `references.bib` become
+links to pages of the site. A public name in backticks becomes a link to its place in the reference.
 """
 
 import re

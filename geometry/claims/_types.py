@@ -157,7 +157,7 @@ class Remark(NamedTuple):
     Attributes:
       kind: "loose" for a bound that is not sharp, "unit" for a wrong unit, "hypothesis" if a
         hypothesis is missing or not needed, or "over-reading" for a false conclusion.
-      text: The note, in one or two sentences.
+      text: The note, in a few sentences.
     """
 
     kind: Literal["loose", "unit", "hypothesis", "over-reading"]

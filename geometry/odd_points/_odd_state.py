@@ -53,7 +53,7 @@ def recentred_angle(n: int | float) -> float:
 
 @host_only()
 def cluster_growth(n: int) -> float:
-    """The growth per layer of the squared spread of a collapsed cluster: n² / (n² − 2n + 2).
+    """The growth per layer of the squared spread of a small cluster: n² / (n² − 2n + 2).
 
     The spread is relative to the odd sample. In the invariant representation, the cluster is a
     point. Because the growth exceeds 1, the invariant representation is unstable, although Theorem

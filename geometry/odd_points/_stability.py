@@ -170,10 +170,10 @@ def spread_distribution(
     adds noise of variance Var(N − D)/(4 width). N is the contribution of one neuron to the squared
     spread, divided by the mean contribution. D is the contribution of one neuron to the squared
     distance of the odd sample, divided by the mean contribution. For g, c and κ′, see
-    `cluster_spread`. The stationary distribution of θ is then Gamma. For ReLU and large n, the
-    shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if the width
-    is much larger than n. At finite width, θ is n times the root mean square distance of two
-    samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
+    `cluster_spread`. The stationary distribution of θ is a Gamma distribution. For ReLU and large
+    n, the shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if
+    the width is much larger than n. At finite width, θ is n times the root mean square distance of
+    two samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
     samples, the measured standard deviation of the spread was above the theory by 5 % at width
     1,000 and by 14 % at width 300. The options are the same as for `odd_stability`.
 

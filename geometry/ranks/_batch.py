@@ -96,7 +96,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
 
 
 def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
-    """x xᵀ or xᵀ x, whichever is smaller, divided by its largest element."""
+    """x xᵀ or xᵀ x, whichever is smaller, after x is divided by its largest absolute element."""
     h = as_samples(x)
     # Ranks do not depend on the scale of `x`.
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))

@@ -129,7 +129,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
 def _mean_noncentral_chi(y: Float[Array, ""], dims: Float[Array, ""]) -> Float[Array, ""]:
     """The mean of a chi variable of dims + 2j degrees of freedom, where j is Poisson of mean y.
 
-    The result is NaN if y exceeds 2450.
+    The result is NaN if y is 2450 or more.
     """
     at_zero = y == 0  # the comparison is false for NaN, so NaN remains NaN
     y = jnp.where(at_zero, 1, y)

@@ -60,7 +60,7 @@ def filter_stds(filters: Float[Array, "filters dims"]) -> Float[Array, " filters
 def std_homogeneity(filters: Float[Array, "filters dims"]) -> TestResult:
     """Bartlett's test that all filters have one standard deviation.
 
-    The statistic follows χ² with n − 1 degrees of freedom for n filters, and the p-value is the
+    For n filters, the statistic is about χ² with n − 1 degrees of freedom, and the p-value is the
     upper tail of the χ² distribution. For at least 16 filters of 144 dims, the size of the test at
     5% is 4 to 5%. A p-value near 1 also contradicts Gaussian filters: the standard deviations of
     normalized or orthogonal filters differ less than those of Gaussian filters. If a filter is
@@ -81,10 +81,10 @@ def std_equivalence(filters: Float[Array, "filters dims"], *, margin: Scalar) ->
     """Test that the relative spread of the filters' standard deviations σⱼ is below `margin`.
 
     The hypothesis that the test can reject is a spread of at least the margin. At the boundary, (n
-    − 1) s²/(margin · mean)² is χ² with n − 1 degrees of freedom, where s² and the mean are the
-    variance and the mean of the σⱼ. The p-value is the lower tail of the χ² distribution. The size
-    of the test at 5% is 4 to 5.4%. The spread of Gaussian filters is about 1/√(2 dims), so the test
-    has no power for a margin near or below this number. If all filters are constant, the mean
+    − 1) s²/(margin · mean)² is about χ² with n − 1 degrees of freedom, where s² and the mean are
+    the variance and the mean of the σⱼ. The p-value is the lower tail of the χ² distribution. The
+    size of the test at 5% is 4 to 5.4%. The spread of Gaussian filters is about 1/√(2 dims), so the
+    test has no power for a margin near or below this number. If all filters are constant, the mean
     standard deviation is 0 and the result is NaN.
 
     Raises:

@@ -117,7 +117,7 @@ _CIFAR = Recipe(
 )
 _CIFAR100 = replace(_CIFAR, dataset="cifar100")
 # As in published speed runs: a learning rate that rises and falls, a large batch and smoothed
-# labels. There are no new kinds of layers.
+# labels.
 _SPEED = replace(
     _CIFAR,
     epochs=20,

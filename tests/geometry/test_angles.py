@@ -79,7 +79,7 @@ def test_distances_neither_overflow_nor_underflow():
 
 @pytest.mark.parametrize("f", [geometry.gram, geometry.angles, geometry.distances])
 def test_jit_and_vmap_change_nothing(f, key):
-    x = jax.random.normal(key, (2, 19, 3))  # the number of rows is no multiple of a block
+    x = jax.random.normal(key, (2, 19, 3))
     expected = [evaluated(f, part) for part in np.asarray(x)]
     np.testing.assert_allclose(jax.jit(jax.vmap(f))(x), expected, atol=1e-14)
 

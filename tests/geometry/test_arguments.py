@@ -150,7 +150,8 @@ GRAM_FUNCTIONS = [
 ]
 
 
-# One function checks the matrix for all steps with rescaling.
+# One function checks the matrix for all steps with rescaling, so two of them are tested only in
+# slow tests.
 @pytest.mark.parametrize(
     "function",
     [

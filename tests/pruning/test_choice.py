@@ -50,7 +50,8 @@ def test_filters_are_scored_beside_those_of_their_layer_that_stay():
     np.testing.assert_allclose(found, expected[of_a.indices[:, 0]], rtol=1e-12)
 
 
-ALL_ALIKE = {  # networks whose arrays are all vectors, or are all read
+# networks in which all arrays are vectors, or in which products sum over the channels of all arrays
+ALL_ALIKE = {
     "vectors": (
         lambda p, x: jnp.tanh(x[:, :1] * p["a"][None]) @ p["b"],
         {"a": (6,), "b": (6,)},

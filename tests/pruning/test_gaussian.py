@@ -387,7 +387,7 @@ def test_expected_overlap_is_scipys_bivariate_normal(pair, ratio):
     half = float(expected_overlap(64, 9, pair, ratio=0.5))  # 1/2 + asin(ρ)/π
     rho = np.sin(np.pi * (half - 0.5))
     z = scipy.stats.norm.ppf(ratio)
-    normal: Any = scipy.stats.multivariate_normal  # its stubs lack matrices
+    normal: Any = scipy.stats.multivariate_normal  # the type stubs do not accept matrices
     found = expected_overlap(64, 9, pair, ratio=ratio)
     np.testing.assert_allclose(
         found, normal.cdf([z, z], cov=[[1, rho], [rho, 1]]) / ratio, rtol=1e-5

@@ -1,4 +1,4 @@
-"""No random key is consumed twice by tests with random samples or by Gaussian layers."""
+"""Statistical tests and simulations that draw random samples use no random key twice."""
 
 from functools import partial
 from typing import Any

@@ -46,7 +46,7 @@ def convolve(x, w, **options):
 
 
 NCHW = ("NCHW", "OIHW", "NCHW")
-# By name, for four channels on 3 × 3 images: the shape of the kernel, and the product with it.
+# for each name: the shape of a kernel, and its product with 3 × 3 images of four channels
 PRODUCTS = {
     "dense": ((36, 3), lambda h, w: h.reshape(len(h), -1) @ w),
     "transposed": ((3, 36), lambda h, w: h.reshape(len(h), -1) @ w.T),

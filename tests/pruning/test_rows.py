@@ -236,7 +236,7 @@ def test_what_is_left_of_a_result_is_the_result_of_what_is_left(name):
         for y, large_y, result in zip(found, whole, results, strict=True):
             masks = list(map(remain, result.axes))
             np.testing.assert_allclose(y, cut(large_y, masks), rtol=1e-12, atol=1e-12)
-            if result.zero is not None:  # zero at removed channels
+            if result.zero is not None:  # the result must be zero at removed channels
                 at = zeroed(jnp.ones(large_y.shape), masks) == 0
                 assert not np.asarray(large_y)[np.asarray(at)].any()
 

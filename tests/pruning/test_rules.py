@@ -60,7 +60,7 @@ def kept(groups, seed, *, together):
 def assert_exact(apply, params, x, *, plain):
     """Assert that the smaller network equals the masked network.
 
-    If `plain`, the network also has the same program at the smaller widths.
+    If `plain`, also assert that `apply` runs the smaller network without `resized`.
     """
     groups = coupled_channels(apply, params, x)
     run = jax.jit(apply)

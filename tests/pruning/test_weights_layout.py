@@ -87,7 +87,8 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(square, dense=True)["h.0.attn.c_proj"], square["h.0.attn.c_proj.weight"]
     )
-    alone = {"h.0.mlp.c_fc.weight": np.arange(16.0).reshape(4, 4)}  # square, so a Linear layer
+    # a square kernel without other kernels is read as the kernel of a Linear layer
+    alone = {"h.0.mlp.c_fc.weight": np.arange(16.0).reshape(4, 4)}
     np.testing.assert_array_equal(
         load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
     )

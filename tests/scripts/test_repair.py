@@ -41,7 +41,7 @@ def test_the_error_is_that_over_images_and_over_draws():
     alone = mean_of(np.array([[2.0]]))
     assert alone.mean == 2
     assert np.isnan([alone.stderr, alone.dof]).all()
-    # without variance, the degrees of freedom are the smaller of two numbers
+    # without variance, the degrees of freedom are the smaller of draws − 1 = 2 and blocks − 1 = 3
     alike = mean_of(np.full((3, 4), 2.0))
     assert alike == (2.0, 0.0, 2.0)
 

@@ -97,9 +97,10 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
         error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
         assert row["stderr"] == pytest.approx(error, abs=1e-8)  # perplexities have nine digits
     assert rows["magnitude", "none"]["stderr"] == 0  # magnitude has no randomness
-    starts = ("", "least squares, ")  # seeds of fine-tuning differ
+    starts = ("", "least squares, ")
     for text in ("once on the text", "5% of an epoch"):
         found = [rows["reconstruction", start + text]["perplexity"] for start in starts]
+        # the seeds of fine-tuning differ
         assert all(a != b for a, b in zip(*found, strict=True))
     with pytest.raises(InputError, match="the model must be a folder"):
         compare_lm.main(compare_lm.Options(tmp_path / "missing", out=tmp_path / "other"))

@@ -148,7 +148,7 @@ results_long.command = lambda job, workspace: [sys.executable, "-c", WAITS, sys.
 results_long.run(Job(network("a"), 0), Workspace(Path(), Path(sys.argv[1]), False), lambda: False)
 """
 
-# The command itself has no JAX when it starts a child that ends with it; these tests may.
+# `os.fork` warns if JAX is loaded. The command does not load JAX, but other tests may load it.
 pytestmark = pytest.mark.filterwarnings("ignore:os.fork")
 
 

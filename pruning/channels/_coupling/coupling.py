@@ -45,7 +45,7 @@ class TracedChannels(NamedTuple):
 
     `result` has the shapes of the outputs. `arguments` are the channel ids of the parameters and
     then of the inputs. `axes` are the axes of parameters that have channel ids. `live` has the
-    numbers of the parameters on which an output depends.
+    indices of the parameters on which an output depends.
     """
 
     program: Program
@@ -238,8 +238,9 @@ def _input_ids(
 def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """The groups of channels, in the order of the parameters.
 
-    Two channels are in one group if they have the same number of indices on each axis. Channels
-    that belong only to unused parameters are in no group, because the model may use their width.
+    Two channels are in one group if they have the same number of indices on each axis, agree in
+    `normed`, and are masked on the same axes. Channels that belong only to unused parameters are
+    in no group, because the model may use their width.
     """
     _, _, sets, parameters, arguments, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)
@@ -249,8 +250,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # A number for each root. Two channels have equal numbers if they have the same number of
-    # indices on each axis that the loop has visited.
+    # A label for each root. Two roots have equal labels if they agree in `normed`, and on each axis
+    # that the loop has visited have equally many indices and agree in `masked`.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)

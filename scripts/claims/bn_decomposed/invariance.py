@@ -68,7 +68,8 @@ def _() -> Cases:
 def next_layers(key: Key[Array, ""]) -> Statistics:
     """Norms and distances after one layer, for two batches.
 
-    One batch is an invariant representation, and one batch has a spread cluster.
+    In one batch, the samples of the cluster are equal, as in an invariant representation. In the
+    other batch, the samples of the cluster differ.
     """
     n, layer_key = POINTS, jax.random.fold_in(key, 1)
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)

@@ -20,7 +20,8 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 def kernel_products(key: Key[Array, ""]) -> Statistics:
     """The products of the activities of pairs of samples, with and without recentring.
 
-    The products are ReLU(w xᵢ) ReLU(w xⱼ). A further result is 2 ReLU(w x)²/‖x‖².
+    The products are ReLU(w xᵢ) ReLU(w xⱼ). The result `squared_norm` is 2 ReLU(w xᵢ)²/‖xᵢ‖² of the
+    first sample.
     """
     x = jnp.asarray(BATCH, jnp.float32)
     z = jax.nn.relu(normal(key, 500, 3) @ (x - x.mean(0, keepdims=True)).T)

@@ -24,7 +24,7 @@ from jaxnorm.shift import LayerBounds
 claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # eps of layer norm and RMS norm
-# the length of opposite points that attain the bound 2M, and the length of steps that attain L W
+# factors of two opposite points that attain the bound 2M, and of two steps that attain L W
 FAR, NEAR = 1e6, 1e-6
 
 

@@ -84,7 +84,10 @@ ALPHAS = {"unit": 1.0, "half": 0.5, "negative": -0.6}
 
 
 def outputs_of_two_lengths(key: Key[Array, ""]) -> Statistics:
-    """y₁⁴ and y₁² of random vectors of length 1 or 3 in R⁸, after Eq. 10, scaled to E y₁² = 1."""
+    """Powers of an output y₁ of Eq. 10, for random vectors of length 1 or 3 in R⁸.
+
+    For each alpha, the result is y₁⁴, scaled to E y₁² = 1. The result `square` is y₁² at alpha 1.
+    """
     z = normal(key, 500, DIMS)
     length = jnp.where(jnp.arange(500) % 2 == 0, NEAR, FAR).astype(z.dtype)[:, None]
     x = length * z / jnp.linalg.norm(z, axis=1, keepdims=True)

@@ -15,7 +15,9 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-STEP = 1e-6  # the distance of a point from the corner at which the bound is attained
+# the distance of a point from the corner at which the bound is attained, divided by the norm of the
+# corner
+STEP = 1e-6
 
 
 def theorem_2_attained(key: Key[Array, ""]) -> Cases:

@@ -201,7 +201,7 @@ def check_plain(config: Mapping[str, Any]) -> None:
     """Refuse options of which the code supports only one value.
 
     Raises:
-      InputError: The weights are quantized, or attention reads later positions.
+      InputError: An option has another value, for example because the weights are quantized.
     """
     if "quantization_config" in config:
         raise InputError("the weights must not be quantized; config.json has quantization_config")

@@ -18,10 +18,12 @@ Tokens = Int[np.ndarray, "sequences length"]
 def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
     """The numbers of the tokens of a text file or of an .npy file.
 
-    The tokenizer of the folder reads text files. An .npy file contains numbers of tokens.
+    The tokenizer of the folder splits a text file into tokens. If the tokens of the model are
+    bytes, no tokenizer is needed. An .npy file contains numbers of tokens.
 
     Raises:
-      InputError: The file or its tokenizer does not exist, or a token is not in the vocabulary.
+      InputError: The file or its tokenizer does not exist, an array is not a row of integers, or a
+        token is not in the vocabulary.
     """
     if not text.is_file():
         raise InputError(f"--text must be a file; there is none at {text}")

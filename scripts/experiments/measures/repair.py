@@ -1,8 +1,9 @@
 """Statistics of repaired networks: accuracies, standard errors, and whether criteria differ.
 
 The results for one network, ratio, repair and criterion are an array (draws, blocks). A draw is a
-sample of images for the repair. A block is a network, or a test image, whose value is 1 if the
-network classifies the image correctly, and otherwise 0. All draws have the same blocks.
+sample of images for the repair. A block is a network or a test image. The result for a network is
+its accuracy. The result for a test image is 1 if the network classifies the image correctly, and
+otherwise 0. All draws have the same blocks.
 """
 
 import itertools

@@ -9,7 +9,7 @@ class Highlight(NamedTuple):
     Attributes:
       paper: Short title of the paper, as in the claims.
       claim: Name of the claim, or the beginning of the name up to a comma.
-      sentence: The finding in one or two sentences; formulas are LaTeX between dollar signs.
+      sentence: The finding in a few sentences; formulas are LaTeX between dollar signs.
       figure: The key of a figure in `theorem_plots.FIGURES`.
     """
 

@@ -63,7 +63,7 @@ def prepare(
                 if before["init_from"]
                 else f"--init-from must be omitted, because the run in {out} started without it"
             )
-    # This folder has no network of other settings, so the recipe may be replaced.
+    # No network in this folder was trained with other settings, so the recipe may be replaced.
     if is_main_process() and existing != (existing or {}) | settings:
         files.write(path, json.dumps(settings, indent=1, allow_nan=False) + "\n")
 

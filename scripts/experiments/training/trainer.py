@@ -206,7 +206,7 @@ def mesh_of(
       axis_type: Whether XLA propagates shardings (Auto) or JAX does, in types (Explicit).
 
     Raises:
-      InputError: Fewer devices exist.
+      InputError: `devices` is less than 1, or fewer devices exist.
     """
     available = available or jax.devices()
     if devices is not None and not 1 <= devices <= len(available):
