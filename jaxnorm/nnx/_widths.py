@@ -15,7 +15,8 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and
     recurrent cells keep their old sizes. A depthwise convolution has one input channel in each
     group, and gets as many groups as its kernel has outputs. All other convolutions keep their
-    number of groups. A group norm keeps the size of its groups.
+    number of groups. A group norm keeps the size of its groups. Arrays may have leading axes, as in
+    layers that `nnx.vmap` stacked for a scan.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
@@ -29,7 +30,7 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
             if isinstance(layer, kind):
                 fit(layer)
     for norm in norms:
-        norm.num_features = norm.mean[...].size
+        norm.num_features = norm.mean[...].shape[-1]
     return model
 
 
@@ -38,17 +39,17 @@ def _conv(layer: nnx.Conv) -> None:
     if 1 < layer.feature_group_count == layer.in_features:
         layer.feature_group_count = shape[-1] * layer.in_features // layer.out_features
     layer.in_features = shape[-2] * layer.feature_group_count
-    layer.out_features, layer.kernel_shape = shape[-1], shape
+    layer.out_features, layer.kernel_shape = shape[-1], shape[-len(layer.kernel_shape) :]
 
 
 def _conv_transpose(layer: nnx.ConvTranspose) -> None:
-    layer.kernel_shape = layer.kernel[...].shape
+    layer.kernel_shape = layer.kernel[...].shape[-len(layer.kernel_shape) :]
     ends = layer.kernel_shape[-2:]
     layer.in_features, layer.out_features = ends[::-1] if layer.transpose_kernel else ends
 
 
 def _linear(layer: nnx.Linear) -> None:
-    layer.in_features, layer.out_features = layer.kernel[...].shape
+    layer.in_features, layer.out_features = layer.kernel[...].shape[-2:]
 
 
 def _linear_general(layer: nnx.LinearGeneral) -> None:
@@ -58,12 +59,13 @@ def _linear_general(layer: nnx.LinearGeneral) -> None:
 
 
 def _einsum(layer: nnx.Einsum) -> None:
-    layer.kernel_shape = layer.kernel[...].shape
-    layer.bias_shape = None if layer.bias is None else layer.bias[...].shape
+    layer.kernel_shape = layer.kernel[...].shape[-len(layer.kernel_shape) :]
+    if layer.bias is not None and layer.bias_shape is not None:
+        layer.bias_shape = layer.bias[...].shape[-len(layer.bias_shape) :]
 
 
 def _embed(layer: nnx.Embed) -> None:
-    layer.num_embeddings, layer.features = layer.embedding[...].shape
+    layer.num_embeddings, layer.features = layer.embedding[...].shape[-2:]
 
 
 def _norm(layer: nnx.LayerNorm | nnx.RMSNorm | nnx.InstanceNorm) -> None:
@@ -81,7 +83,7 @@ def _group_norm(layer: nnx.GroupNorm) -> None:
 def _channels(layer: nnx.Module, default: int) -> int:
     """The number of channels of a norm that has a scale or a bias."""
     found = (getattr(layer, name, None) for name in ("scale", "bias"))
-    return next((x[...].size for x in found if x is not None), default)
+    return next((x[...].shape[-1] for x in found if x is not None), default)
 
 
 def _attention(layer: nnx.MultiHeadAttention) -> None:
@@ -90,19 +92,19 @@ def _attention(layer: nnx.MultiHeadAttention) -> None:
     A kernel has the axes (inputs, heads, head features). The kernel of the output has the axes
     (heads, head features, outputs).
     """
-    layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape
-    layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape
+    layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape[-3:]
+    layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape[-3:]
     layer.qkv_features = layer.num_heads * layer.head_dim
     layer.out_features = layer.out.kernel[...].shape[-1]
 
 
 def _lstm(layer: nnx.LSTMCell) -> None:
-    layer.in_features, layer.hidden_features = layer.ii.kernel[...].shape
+    layer.in_features, layer.hidden_features = layer.ii.kernel[...].shape[-2:]
 
 
 def _dense_cell(layer: nnx.OptimizedLSTMCell | nnx.GRUCell | nnx.SimpleCell) -> None:
-    layer.in_features = layer.dense_i.kernel[...].shape[0]
-    layer.hidden_features = layer.dense_h.kernel[...].shape[0]
+    layer.in_features = layer.dense_i.kernel[...].shape[-2]
+    layer.hidden_features = layer.dense_h.kernel[...].shape[-2]
 
 
 FITS: dict[type[nnx.Module], Callable[[Any], None]] = {

@@ -127,3 +127,17 @@ def test_a_layer_of_smaller_arrays_has_the_sizes_of_a_layer_that_was_built_small
     assert sizes(large) != sizes(small)
     nnx.update(large, nnx.state(small, nnx.Param))
     assert sizes(fit_widths(large)) == sizes(small)
+
+
+@pytest.mark.parametrize("name", [*LAYERS, "batch norm"])
+def test_layers_that_vmap_stacked_keep_the_sizes_of_one_layer(name):
+    layers = LAYERS | {"batch norm": lambda n, **o: nnx.BatchNorm(n, **o)}
+
+    def stacked(n):
+        make = nnx.vmap(lambda rngs: layers[name](n, rngs=rngs))
+        return nnx.split_rngs(splits=2)(make)(nnx.Rngs(0))
+
+    large, small = stacked(4), stacked(3)
+    expected = sizes(layers[name](3, rngs=nnx.Rngs(0)))
+    nnx.update(large, nnx.state(small))
+    assert sizes(fit_widths(large)) == sizes(small) == expected

@@ -57,6 +57,27 @@ class Recurs(nnx.Module):
         return self.out(states)
 
 
+class Layer(nnx.Module):
+    def __init__(self, rngs):
+        self.hidden, self.out = nnx.Linear(8, 16, rngs=rngs), nnx.Linear(16, 8, rngs=rngs)
+        self.norm = nnx.GroupNorm(16, num_groups=4, rngs=rngs)
+
+    def __call__(self, x):
+        return x + self.out(nnx.relu(self.norm(self.hidden(x))))
+
+
+class Scans(nnx.Module):
+    """Layers of one shape in a scan, whose arrays `nnx.vmap` stacks."""
+
+    def __init__(self, rngs):
+        self.layers = nnx.split_rngs(splits=2)(nnx.vmap(Layer))(rngs)
+        self.out = nnx.Linear(8, 2, rngs=rngs)
+
+    def __call__(self, x):
+        step = nnx.scan(lambda x, layer: layer(x), in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)
+        return self.out(step(x, self.layers))
+
+
 def images(side=8):
     return jnp.asarray(RNG.normal(size=(4, side, side, 3)), "float32")
 
@@ -70,6 +91,7 @@ MODELS: Any = {
     "resnet": (lambda r: CifarResNet(8, classes=4, rngs=r), images),
     "depthwise, group norm, transposed": (Mobile, images),
     "attention": (Attends, lambda: sequences(8)),
+    "layers in a scan": (Scans, lambda: sequences(8)),
     "lstm": (partial(Recurs, nnx.LSTMCell), lambda: sequences(3)),
     "fused lstm": (partial(Recurs, nnx.OptimizedLSTMCell), lambda: sequences(3)),
     "gru": (partial(Recurs, nnx.GRUCell), lambda: sequences(3)),
@@ -133,14 +155,14 @@ def test_layers_say_the_widths_that_their_arrays_have(name):
     for (_, a), (_, b) in pairs:
         kernel: Any = getattr(a, "kernel", None)
         if isinstance(a, nnx.Linear):
-            assert (a.in_features, a.out_features) == kernel.shape
+            assert (a.in_features, a.out_features) == kernel.shape[-2:]
         elif isinstance(a, nnx.Conv | nnx.ConvTranspose):
             assert a.kernel_shape == kernel.shape
             assert a.out_features == kernel.shape[-1]
         elif isinstance(a, nnx.LinearGeneral):
             assert (*a.in_features, *a.out_features) == kernel.shape
         elif isinstance(a, nnx.GroupNorm):
-            assert a.num_groups * a.group_size == nnx.state(a)["scale"].size
+            assert a.num_groups * a.group_size == nnx.state(a)["scale"].shape[-1]
             assert a.group_size == b.group_size
         elif isinstance(a, nnx.MultiHeadAttention):
             assert (a.num_heads, a.qkv_features, b.num_heads) == (2, 4, 4)
