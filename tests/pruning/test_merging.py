@@ -340,7 +340,24 @@ def normed_behind_another_layer(params, x):
     return h * jax.lax.rsqrt(jnp.square(h).mean(-1, keepdims=True) + 1) @ params["c"]
 
 
+def added_positions(params, x):
+    return jnp.tanh(x @ params["a"] + jnp.linspace(0, 1, 6)[None, None]) @ params["b"]
+
+
+def with_dropout(params, x):
+    kept = jax.random.bernoulli(jax.random.key(0), 0.5, (2, 3, 6))
+    return jnp.where(kept, jnp.tanh(x @ params["a"]), 0) @ params["b"]
+
+
 NOT_MERGED = {
+    "constants must not vary .*; channels of a have different constants in add at .*positions": (
+        added_positions,
+        {"a": (4, 6), "b": (6, 2)},
+    ),
+    "constants must not vary .*; channels of a have different constants in random_bits at": (
+        with_dropout,
+        {"a": (4, 6), "b": (6, 2)},
+    ),
     "only kernels may sum .*; channels of k are summed by dot_general at .*queries_with_keys": (
         queries_with_keys,
         {"q": (4, 6), "k": (4, 6)},

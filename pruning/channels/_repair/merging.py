@@ -22,7 +22,7 @@ from jaxtyping import Array
 from jaxnorm.internal import check_on_host
 from pruning._arguments import check_tuple, check_values
 from pruning.channels._coupling.channel_ids import FIXED
-from pruning.channels._coupling.coupling import TracedChannels, channels_of
+from pruning.channels._coupling.coupling import TracedChannels, channels_of, report_of
 from pruning.channels._coupling.groups import ChannelGroup, Position, parameters_of
 from pruning.channels._program.calls import Apply, Tree
 from pruning.channels._program.interpret import live_program
@@ -69,11 +69,12 @@ def merge_channels(
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
-        sums over channels, and some of these channels are removed. A kernel with removed inputs is
-        read inside a loop or more than once, or is computed from other parameters. Filters are not
-        finite. A plan has another shape, negative or infinite numbers, or a row or a column of
-        zeros. The groups were not read from `params`. `apply` cannot be traced at these arguments.
-        `remove_channels` would raise an error.
+        sums over channels, and some of these channels are removed. A constant or random bits vary
+        along removed channels. A kernel with removed inputs is read inside a loop or more than
+        once, or is computed from other parameters. Filters are not finite. A plan has another
+        shape, negative or infinite numbers, or a row or a column of zeros. The groups were not read
+        from `params`. `apply` cannot be traced at these arguments. `remove_channels` would raise an
+        error.
       TypeError: `remove_channels` would raise a TypeError.
 
     Example:
@@ -98,7 +99,7 @@ def merge_channels(
     channels = channels_of(apply, params, inputs)
     network = network_of(live_program(channels.program), parameters.shapes)
     check_solved([group for group, _ in cut], network, alone=True)
-    _check_sums([group for group, _ in cut], channels)
+    _check_sums_and_constants([group for group, _ in cut], channels)
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))
     merging = Merging(parameters.paths, leaves, gains(network, leaves))
     merging.choose(cut, plan)
@@ -107,8 +108,12 @@ def merge_channels(
     return jax.tree.unflatten(jax.tree.structure(params), leaves)
 
 
-def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
-    """Raise if an equation that is not a product with a kernel sums over channels of the groups."""
+def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedChannels) -> None:
+    """Raise if an equation that is not a product with a kernel sums over channels of the groups.
+
+    Raise also if a constant or random bits of the program vary along channels of the groups. Then
+    channels with equal filters have different outputs.
+    """
     sets = channels.sets
     for required in sets.zeroed:
         if required.incoming is not None:
@@ -122,6 +127,15 @@ def _check_sums(groups: Sequence[ChannelGroup], channels: TracedChannels) -> Non
                     f"only kernels may sum merged channels; channels of {name(group)} are summed "
                     f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
+    for group in (group for group in groups if group.normed):  # normed by a constant
+        places = [(channels.parameters.paths.index(p.path), p.axis) for p in group.positions]
+        axes = list(map(channels.axes.index, places))
+        found = (pinned for pinned in sets.pinned if pinned.normed)
+        by = report_of(max(found, key=lambda pinned: np.isin(axes, pinned.axes).sum()))
+        raise ValueError(
+            f"constants must not vary along merged channels; channels of {name(group)} have "
+            f"different constants in {by.primitive}{at(by.line)}"
+        )
 
 
 class Merge(NamedTuple):
