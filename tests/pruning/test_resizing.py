@@ -145,6 +145,19 @@ CHANGING = {
         lambda p, x: times_one_of(hidden(p, x) @ p["o"], p["w0"].shape[1] > 6),
         "another array becomes an operand of mul",
     ),
+    "number of operands": (
+        lambda p, x: (
+            hidden(p, x) @ p["o"]
+            + jnp.concatenate([x[:1, :3]] * p["w0"].shape[1]).mean(0, keepdims=True)
+        ),
+        "the number of arrays or of their axes changes, .* of concatenate",
+    ),
+    "number of axes": (
+        lambda p, x: (
+            hidden(p, x) @ p["o"] + jnp.ones((1,) * (3 if p["w0"].shape[1] > 6 else 2)).sum()
+        ),
+        "the number of arrays or of their axes changes, .* of broadcast_in_dim",
+    ),
     "positions": (
         lambda p, x: hidden(p, x) @ p["o"] + jnp.arange(1.0 * p["w0"].shape[1]).sum(),
         r"\(8,\) becomes \(2,\), the shape of iota",

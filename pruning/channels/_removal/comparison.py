@@ -120,6 +120,9 @@ def _of_equation(
     results: Values,
     same: dict[Variable, Variable],
 ) -> str:
+    ranks, others = ([len(shape_of(v)) for v in (*e.invars, *e.outvars)] for e in (a, b))
+    if ranks != others or len(a.invars) != len(b.invars):
+        return "the number of arrays or of their axes changes, in the operands or results"
     for u, v in zip(a.invars, b.invars, strict=True):
         if is_literal(u) and is_literal(v):
             if not np.array_equal(u.val, v.val, equal_nan=True):
