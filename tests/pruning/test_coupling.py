@@ -85,6 +85,15 @@ def test_channels_that_meet_pinned_ones_have_the_reason_of_each(first, second, e
     assert {report.primitive: report.paths for report in reports} == expected
 
 
+def test_a_scan_along_channels_is_the_reason_why_they_remain():
+    def apply(params, x):
+        h = jax.nn.relu(x @ params["a"] + params["bias"])
+        return lax.scan(lambda c, column: (c + column, c * column), np.zeros(4), h.T)[1].T
+
+    report, *_ = pinning(apply, {"a": np.ones((2, 5)), "bias": np.ones((1, 5))}, np.ones((4, 2)))
+    assert (report.primitive, report.paths) == ("scan", ("a", "bias"))
+
+
 def test_channels_under_a_norm_and_channels_beside_it_are_two_groups():
     """Only the first half of the kernel's channels is normalized."""
 

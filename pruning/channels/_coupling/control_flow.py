@@ -138,7 +138,8 @@ def scan_ids(sets: UnionFind, eqn: Equation, values: Values) -> Ids:
     before, stacked = list(values[:constants]), []
     for value in values[whole:]:
         steps, *axes = value.axes
-        sets.fix(steps)  # a scanned axis counts layers, not channels
+        # a scanned axis of parameters counts layers, not channels
+        (sets.fix if value.given else sets.pin)(steps)
         stacked.append(value._replace(axes=tuple(axes)))
 
     def body(carry: list[ChannelIds]) -> list[ChannelIds]:
