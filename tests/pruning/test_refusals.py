@@ -152,6 +152,17 @@ def test_integer_kernels_are_refused_with_the_cure(dtype):
     assert prune(apply, params, X, ratios=[0.5], score=score).params["a"].dtype == dtype
 
 
+def test_arrays_with_the_same_path_are_refused():
+    """The two arrays could not be told apart when channels are removed by path."""
+    params = {"a/b": np.ones((4, 8)), "a": {"b": np.ones((8, 8))}, "c": np.ones((8, 2))}
+    apply = lambda p, x: jax.nn.relu(x @ p["a/b"]) @ p["a"]["b"] @ p["c"]  # noqa: E731
+    with pytest.raises(ValueError, match=r"^arrays of params must have different paths; .* a/b$"):
+        coupled_channels(apply, params, X)
+    with pytest.raises(ValueError, match=r"^arrays of params must have different paths; .* a/b$"):
+        prune(apply, params, X, ratios=[0.5])
+    assert coupled_channels(lambda params: 0, {}) == ()
+
+
 def loud(p, x):
     if p["a"].shape[1] < 8:
         raise TypeError(f"a long message. {PARAMS} With an array.")

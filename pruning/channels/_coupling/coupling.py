@@ -113,7 +113,8 @@ def coupled_channels(
         the attribute `normed` set. By default, the result has no `normed` groups.
 
     Raises:
-      ValueError: `apply` cannot be traced at these arguments.
+      ValueError: `apply` cannot be traced at these arguments. Two arrays of `params` have the same
+        path, as in `{"a/b": x, "a": {"b": y}}`.
 
     Example:
       >>> import jax
@@ -125,6 +126,10 @@ def coupled_channels(
       5 [('a', 1), ('b', 0)]
     """
     check_flags(resize=resize)
+    paths = describe(params).paths
+    if len(set(paths)) < len(paths):
+        path = next(path for k, path in enumerate(paths) if path in paths[:k])
+        raise ValueError(f"arrays of params must have different paths; several arrays are {path}")
     groups = _groups(channels_of(apply, params, inputs))
     return tuple(group for group in groups if resize or not group.normed)
 
