@@ -312,7 +312,6 @@ CUT: dict[str, Case] = {
     "set": whole(lambda h: jnp.exp(h).at[:, 0].set(0.0)),
     "set to channels": whole(lambda h: jnp.zeros_like(h).at[:, 1].set(jnp.exp(h[:, 2]))),
     "add": whole(lambda h: h.at[:, 1].add(h[:, 2])),
-    "sorted over time": whole(lambda h: lax.sort(h, dimension=1)),
     "class token": Case(
         lambda p, h: jnp.concatenate([jnp.tile(p["t"], (5, 1, 1)), h], 1), shapes={"t": (1, 1, N)}
     ),
@@ -470,6 +469,7 @@ KEPT: dict[str, tuple[Case, str]] = {
         ),
         "reduce_window",
     ),
+    "sorted over channels": (whole(lambda h: lax.sort(h, dimension=2), sizes=()), "sort"),
     "sorted by another array": (
         whole(
             lambda h: self_product(lax.sort((h, jnp.exp(h)), dimension=1, num_keys=1)[1]),
