@@ -147,6 +147,18 @@ SINGULAR = {
 }
 
 
+@pytest.mark.usefixtures("promotion")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_masked_arrays_keep_their_dtype(dtype):
+    params = {"a": np.ones((2, 5), dtype), "b": jnp.ones((5, 3), dtype)}
+    apply = lambda p, x: (x @ p["a"]) @ p["b"]  # noqa: E731
+    groups = coupled_channels(apply, params, np.ones((1, 2), dtype))
+    masked = mask_channels(params, groups, [np.arange(5) < 2])
+    assert [(type(masked[k]), masked[k].dtype) for k in "ab"] == [
+        (type(params[k]), params[k].dtype) for k in "ab"
+    ]
+
+
 @pytest.mark.parametrize("name", SINGULAR)
 def test_masked_is_finite_where_the_model_divides(name):
     rng = np.random.default_rng(0)

@@ -312,6 +312,9 @@ CUT: dict[str, Case] = {
     "set": whole(lambda h: jnp.exp(h).at[:, 0].set(0.0)),
     "set to channels": whole(lambda h: jnp.zeros_like(h).at[:, 1].set(jnp.exp(h[:, 2]))),
     "add": whole(lambda h: h.at[:, 1].add(h[:, 2])),
+    "gathered, and NaN if outside": whole(
+        lambda h: self_product(h.at[:, jnp.arange(3)].get(mode="fill")), out=3
+    ),
     "class token": Case(
         lambda p, h: jnp.concatenate([jnp.tile(p["t"], (5, 1, 1)), h], 1), shapes={"t": (1, 1, N)}
     ),
