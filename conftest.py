@@ -1,4 +1,4 @@
-"""Tests run in float64 with every implicit cast, rank promotion and warning an error."""
+"""Settings of all tests: float64, and errors for implicit casts, rank promotion and warnings."""
 
 import gc
 import importlib
@@ -8,22 +8,22 @@ from pathlib import Path
 from tests.support import kept_programs, shape_checks
 from tools import slow_parts
 
-# What one worker or subprocess of a run has compiled, the others need not compile again, nor the
-# next run.
+# All workers and subprocesses of this run and of the next run share the compiled programs.
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 OWN_CACHE = None if CACHE in os.environ else kept_programs.begin()
 if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-# XLA's own caches lie in the folder too, and then its name, another in each run, is in every key.
+# With XLA's own caches, keys would contain the folder's name, which differs from run to run.
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # most of the time is compiling
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compilation takes most time
 
 # With fewer threads than devices, devices that call LAPACK in a loop would wait for each other.
 os.environ.setdefault("NPROC", "16")
 
-gc.set_threshold(200_000, 20, 100)  # tracing makes many small objects: a fifteenth of the time
+# saves a fifteenth of the time, because tracing makes many small objects
+gc.set_threshold(200_000, 20, 100)
 
 import jax  # noqa: E402, it reads the environment
 import jaxtyping  # noqa: E402
@@ -31,8 +31,8 @@ import pytest  # noqa: E402
 
 from tests.support import ir_contexts  # noqa: E402
 
-# XLA's older emitters of loops, gone in JAX 0.11, compile in a third of the time; workers share
-# the cores already, so that one thread may write a program.
+# XLA's older emitters of loops, removed in JAX 0.11, compile in a third of the time. One thread
+# generates the code of a program, because the workers already use all cores.
 if jax.__version_info__ < (0, 11):
     os.environ.setdefault(
         "XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
@@ -41,13 +41,13 @@ if jax.__version_info__ < (0, 11):
 shape_checks.begin()
 ir_contexts.begin()
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_num_cpu_devices", 8)  # for what is spread over devices
+jax.config.update("jax_num_cpu_devices", 8)  # for tests with several devices
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 ROOT = Path(__file__).parent
-TRACED = []  # tests since traced programs were dropped
+TRACED = []  # tests that ran after JAX's caches were cleared
 
 
 def pytest_addoption(parser):
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collect_file(file_path):
-    """Import the module of doctests by its name: pytest would make another one of it."""
+    """Import a module with doctests by its name, because pytest would import it a second time."""
     name = file_path.relative_to(ROOT).with_suffix("")
     if name.parts[0] in ("jaxnorm", "pruning", "geometry") and file_path.suffix == ".py":
         importlib.import_module(".".join(name.parts).removesuffix(".__init__"))
@@ -82,7 +82,7 @@ def pytest_runtest_teardown(item, nextitem):
 
 
 def pytest_unconfigure(config):
-    # Workers of a run find its folder in the environment: the process that made it ends it.
+    # Only the process that made the folder removes it; workers get the folder from the environment.
     if OWN_CACHE:
         kept_programs.end(OWN_CACHE)
 
@@ -94,7 +94,7 @@ def key():
 
 @pytest.fixture
 def unchecked():
-    """As users have it: no type checker catches wrong arguments first."""
+    """Disable the type checker, so that functions themselves must refuse wrong arguments."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)

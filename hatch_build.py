@@ -1,8 +1,8 @@
-"""The long description and the addresses of a wheel, from one setting.
+"""Sets the long description and the addresses of a wheel.
 
-`address` in `[tool.jaxnorm]` is where the repository's files can be read, such as
-https://example.org/jaxnorm/blob/main/. Relative links of README.md are completed by it. Until it
-is set, the metadata name no address, and the links stay as they are.
+`address` in `[tool.jaxnorm]` is the address of the repository's files, such as
+https://example.org/jaxnorm/blob/main/. Relative links of README.md become links to this address.
+If `address` is empty, the metadata have no address, and the links do not change.
 """
 
 import re

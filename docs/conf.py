@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: `make docs`. Nothing is loaded from a network, then or when read."""
+"""Settings of the site that `make docs` builds without a network."""
 
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ copybutton_prompt_is_regexp = True
 myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
-default_role = "py:obj"  # a name in backticks links to what it names
+default_role = "py:obj"  # links names in backticks
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Check a theorem of your own
 #
-# `geometry.monte_carlo` gives the mean of any function of a key with its standard error,
-# batched and on all devices. A statement is then a number that the mean should have, and its
-# distance in standard errors decides.
+# The function `geometry.monte_carlo` calls a function with many random keys, and returns the
+# mean of the results with its standard error. A statement predicts this mean. If the mean is
+# too many standard errors away from the prediction, the statement is rejected.
 #
 # **A statement.** Normalize n independent Gaussian samples by batch norm without scale and
-# bias, and take ReLU. Then the mean of a neuron over the batch is 1/√(2π), on average over
-# batches. Is that so at n = 8?
+# bias, and apply ReLU. Then the mean of a neuron over the batch is 1/√(2π), on average over
+# batches. Is this statement true at n = 8?
 
 # %%
 import jax
@@ -43,9 +43,10 @@ estimate = geometry.monte_carlo(
 decide("1/√(2π) at n = 8", estimate, (2 * jnp.pi) ** -0.5)
 
 # %% [markdown]
-# It is not: a normalized sample lies on a sphere, and is not Gaussian. With x uniform on the
-# sphere of radius √n in the n − 1 dimensions of zero mean, one coordinate is √(n − 1) times
-# one of the unit sphere's in n − 1 dimensions, which gives
+# The statement is rejected, because the normalized samples are not Gaussian. The vector of
+# the n normalized samples is uniform on a sphere of radius √n, in the n − 1 dimensions of
+# vectors with mean zero. Therefore one normalized sample is √(n − 1) times a coordinate of a
+# uniform point on the unit sphere in n − 1 dimensions, which gives
 #
 # $$
 # \mathrm{E}\,\mathrm{relu}(\hat x_i)
@@ -66,12 +67,12 @@ for n in (3, 8, 30):
     decide(f"corrected, n = {n}", estimate, corrected(n))
 
 # %% [markdown]
-# A check that could not fail is worth nothing: would it notice a prediction that is wrong by
-# 1 %?
+# A check is useful only if it can fail. The next cell checks a prediction that is wrong by
+# one percent.
 
 # %%
 decide("1 % too large", estimate, 1.01 * corrected(30))
 
 # %% [markdown]
-# `geometry.claims` does this for many statements together, with a correction for their number;
-# `scripts/check_theorems.py` checks all those of the papers.
+# With `geometry.claims`, you can check many statements together, with a correction for their
+# number. The command `scripts/check_theorems.py` checks the statements of three papers.

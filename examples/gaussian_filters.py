@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Are my filters Gaussian?
 #
-# Of any weight file: safetensors, npz, msgpack, PyTorch's .pt and .pth, Keras's .h5 and
-# .keras, a directory of Orbax. Set `WEIGHTS` to yours. Without one, a file is made of three
-# layers: Gaussian filters, heavier tails (Laplace), and filters of unequal size.
+# Set `WEIGHTS` to a weight file: safetensors, npz, msgpack, PyTorch's .pt or .pth, Keras's
+# .h5 or .keras, or a directory of Orbax. Without a file, the notebook writes a file with
+# three layers: Gaussian filters, filters with a Laplace distribution, and Gaussian filters
+# with different standard deviations.
 
 # %%
 import jax
@@ -31,11 +32,13 @@ kernels = weights.load(WEIGHTS)
 print({name: kernel.shape for name, kernel in kernels.items()})
 
 # %% [markdown]
-# **One distribution for all weights of a layer?** `shape` is that of the likeliest
-# generalized Gaussian, 1 for Laplace and 2 for the Gaussian. D is the distance to the
-# Gaussian, and `below` what it is below with 95 % confidence, for layers so large that every
-# test rejects. The p-values are those of `ks_generalized_gaussian`, from samples that are
-# fitted likewise.
+# **Do all weights of a layer have one distribution?** `shape` is the shape parameter of the
+# fitted generalized Gaussian distribution: 1 for a Laplace distribution, and 2 for a
+# Gaussian distribution. `D` is the Kolmogorov-Smirnov distance between the weights and the
+# fitted Gaussian distribution of mean 0. `below` is an upper bound of the distance between
+# the distribution of the weights and this Gaussian distribution, with 95 % confidence. The
+# bound is useful for large layers, in which every test rejects. The function
+# `ks_generalized_gaussian` computes the p-values from random samples.
 
 
 # %%
@@ -65,9 +68,9 @@ for name, kernel in kernels.items():
     )
 
 # %% [markdown]
-# **Filters of one size?** The pruning paper's assumption is that all filters of a layer are
-# draws of one Gaussian. A layer may have equal marginals and unequal filters. p-values of all
-# layers are adjusted by Holm's method.
+# **Do all filters have one standard deviation?** The pruning paper assumes that the filters
+# of a layer are independent draws from one Gaussian distribution. Holm's method corrects the
+# p-values for the number of layers.
 
 # %%
 tests = {
@@ -81,8 +84,8 @@ for name, p in zip(tests, adjusted, strict=True):
     print(f"{name:9s} filters of one standard deviation: p = {p:.3f}")
 
 # %% [markdown]
-# **Does it matter?** Where filters are draws of one Gaussian, the criteria's rankings are as
-# similar as the theory says.
+# **Do the criteria agree as predicted?** If the filters are draws from one Gaussian
+# distribution, the rank correlation of the criteria l1 and l2 is near the prediction.
 
 # %%
 for name, kernel in kernels.items():

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Measure the shift between two checkpoints
 #
-# How far have a layer's outputs moved between two checkpoints? One number, in the unit of the
-# outputs, with its uncertainty: the earth mover distance between the outputs for the same
-# inputs, and beside it what two samples of one distribution would give.
+# How far do the outputs of a layer move between two checkpoints? This notebook measures the
+# earth mover distance between the outputs for the same inputs, in the unit of the outputs,
+# with a bootstrap interval. For comparison, the notebook measures the distance between two
+# halves of the later outputs.
 
 # %%
 import jax
@@ -47,7 +48,8 @@ for i in range(60):
         weights.save(f"step{i + 1}.safetensors", model)
 
 # %% [markdown]
-# Both checkpoints see the same 512 inputs that were not trained on, in inference.
+# The two checkpoints are evaluated in inference mode, on the same 512 inputs. The model was
+# not trained on these inputs.
 
 # %%
 model.eval()
@@ -67,8 +69,8 @@ for i in (10, 60):
 before, after = saved
 
 # %% [markdown]
-# **One number.** The mean distance of a channel, exact by `emd_1d`, over bootstrap samples of
-# the inputs.
+# **One number for a layer.** The shift is the mean over channels of the distance that
+# `emd_1d` computes exactly. The interval comes from bootstrap samples of the inputs.
 
 
 # %%
@@ -91,9 +93,9 @@ print(
 )
 
 # %% [markdown]
-# **Is it more than nothing?** Two halves of the later outputs are samples of one
-# distribution; their distance is the baseline that a number without pairs must be seen
-# beside.
+# **Is the shift larger than sampling noise?** Two halves of the later outputs are samples of
+# one distribution. The distance between the halves is the baseline for distances between
+# outputs for different inputs.
 
 # %%
 orders = [rng.permutation(512) for _ in range(50)]
@@ -106,7 +108,8 @@ print(
 )
 
 # %% [markdown]
-# **All channels jointly**, exactly and with bounds that hold for certain, from 400 samples.
+# **All channels together.** For the first 400 samples, `layer_shift` computes the exact
+# distance of all channels together, with a lower and an upper bound.
 
 # %%
 joint = shift.layer_shift(before, after)

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # The odd point in twenty lines
 #
-# Random layers of batch norm's recentering and ReLU, one after the other, draw one sample of
-# a batch away from all others, which close up. At infinite width, and without randomness,
-# this is a tree of positive and negative parts, and `geometry.tree_gram` has the Gram matrix
-# of all 2^depth neurons exactly.
+# In a deep network of recentering and ReLU, one sample of a batch becomes much longer than
+# all other samples, which form a cluster. In the recentering tree, each neuron x with the
+# mean μ has two children: ReLU(x − μ) and ReLU(μ − x). The function `geometry.tree_gram`
+# computes the Gram matrix of all 2^depth neurons of the tree, exactly up to rounding.
 
 # %%
 import jax

@@ -1,10 +1,11 @@
 # %% [markdown]
 # # Prune a language model
 #
-# A small language model of bytes, trained for a minute on the sources of Python's standard
-# library, is cut to 75 and 50 % of its parameters, and its kernels are solved by least squares.
-# It is small and hardly trained: the page of the guide has a longer training. Run this in a
-# checkout of the repository, whose commands it calls.
+# This notebook trains a small language model of bytes for about a minute on the sources of
+# Python's standard library. Then the notebook removes units until 75 % and 50 % of the
+# parameters remain, and repairs kernels by least squares. The page on language models shows
+# the results of a longer training. Run the notebook in a checkout of the repository, because
+# it calls commands of the repository.
 
 # %%
 import json
@@ -36,7 +37,8 @@ def command(name, *arguments):
 # %% [markdown]
 # ## Train
 #
-# The folder `small/model` is in the format of Hugging Face: `transformers` loads it, too.
+# The folder `small/model` has the format of Hugging Face, so `transformers` can load the
+# model.
 
 # %%
 command(
@@ -58,7 +60,7 @@ for step, loss in trained["losses"][:: len(trained["losses"]) // 3]:
 # %% [markdown]
 # ## Prune and repair
 #
-# Tokens are bytes. The last tenth of the text is held out and measured.
+# Tokens are bytes. The perplexity is measured on the last tenth of the text.
 
 # %%
 text, _ = python_text.load()
@@ -89,7 +91,8 @@ for share in (0.75, 0.5):
 # %% [markdown]
 # ## The perplexity of a held-out byte
 #
-# Cut as it is, and with the output projections of attention and perceptrons solved.
+# The rows `cut` show pruned models without a repair. In the rows `repaired`, the output
+# projections of attention and of perceptrons have new weights.
 
 # %%
 rows = {"whole": found[0.75]["perplexity"]["whole"]}
@@ -107,7 +110,8 @@ for name, row in rows.items():
 # %% [markdown]
 # ## Generate
 #
-# Always the likeliest byte. In 150 steps a model learns little more than how Python looks.
+# Each new byte is the most likely byte. In 150 steps, a model learns little more than the
+# appearance of Python code.
 
 
 # %%

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Prune your network and see milliseconds
 #
-# `pruning.prune` takes any function that JAX can trace, reads from its program which channels
-# are coupled, and removes them from the arrays: the smaller network is smaller, not masked.
+# The function `pruning.prune` accepts any function that JAX can trace. In the traced
+# program, `prune` finds which channels are coupled. Then `prune` removes channels from the
+# arrays, so the arrays are smaller and not only masked.
 
 # %%
 from functools import partial
@@ -35,7 +36,7 @@ def cross_entropy(logits, y):
 
 
 # %% [markdown]
-# ## NNX: trained, pruned, recalibrated, fine-tuned
+# ## NNX: train, prune, recalibrate, fine-tune
 
 
 # %%
@@ -112,8 +113,9 @@ for name, tree in stages.items():
     print(f"{name:12s} accuracy {accuracy(tree):6.1%}")
 
 # %% [markdown]
-# Multiply-accumulates are counted, milliseconds measured, here for 32 images on two cores of a
-# shared machine, where times scatter by several times: measure on yours.
+# The function `pruning.cost` counts multiply-accumulates, and measures the time of a call
+# with 32 images. The times below are from two cores of a shared machine, and vary by a
+# factor of several from run to run. Measure the times on your machine.
 
 # %%
 small = stages["fine-tuned"]
@@ -124,10 +126,11 @@ for name, tree in (("trained", params), ("fine-tuned", small)):
     print(f"{name:12s} {size}, {timing.milliseconds:6.2f} ms")
 
 # %% [markdown]
-# ## Saved, exported, read back
+# ## Save, export, load
 #
-# One safetensors file by the names of NNX; and StableHLO by `jax.export`, which needs neither
-# the model's class nor Flax to be run, and `pip install flatbuffers` to be written.
+# The file `small.safetensors` contains the arrays under the names of NNX. The function
+# `jax.export` makes a StableHLO program, which runs without Flax and without the class of
+# the model. To export a program, install `flatbuffers`.
 
 # %%
 pruning.weights.save("small.safetensors", small)
@@ -150,8 +153,9 @@ print(
 # %% [markdown]
 # ## Equinox, resized
 #
-# A model that writes a width down, here the 128 of a reshape, runs at other widths by
-# `resized`, which traces the large network and evaluates its program on the small arrays.
+# The code of this model contains a fixed width, the 128 of a reshape. To run the model with
+# smaller arrays, use `resized`, which traces the large network and evaluates its program
+# with the smaller arrays.
 
 
 # %%

@@ -3,8 +3,8 @@
     python examples/render.py                 # all
     python examples/render.py odd_point       # one
 
-A script's cells begin with `# %%`; those of `# %% [markdown]` are comments. Only what cells print
-is shown.
+A cell of a script begins with `# %%`. A cell that begins with `# %% [markdown]` is text in comments.
+Only printed outputs are shown.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ METADATA = {
 
 
 def cells(script: str) -> list[tuple[str, str]]:
-    """Kind, "markdown" or "code", and text of each cell of a script."""
+    """For each cell of a script, the kind ("markdown" or "code") and the text."""
     found = []
     for head, body in re.findall(r"^# %%(.*)\n((?:(?!# %%).*\n?)*)", script, re.M):
         kind = "markdown" if "[markdown]" in head else "code"
@@ -35,7 +35,7 @@ def cells(script: str) -> list[tuple[str, str]]:
 
 
 def notebook(script: str) -> dict:
-    """The cells of a script, run one after the other, as a notebook with what they print."""
+    """Run the cells of a script in order; return a notebook with the cells and their outputs."""
     namespace: dict = {"__name__": "__main__"}
     made = []
     for i, (kind, text) in enumerate(cells(script)):
@@ -53,7 +53,7 @@ def notebook(script: str) -> dict:
 
 
 def main(names: list[str]) -> None:
-    """Write the notebooks of scripts, each run in a process of its own."""
+    """Run each script in its own process, and write its notebook."""
     if len(names) != 1:
         for name in names or NAMES:
             subprocess.run([sys.executable, __file__, name], check=True)

@@ -1,8 +1,9 @@
 # %% [markdown]
 # # Replace batch norm in your Flax model, and train on eight devices
 #
-# In NNX one call replaces all of Flax's layers; in Linen it is another class. The devices are
-# virtual ones of a CPU; on eight real ones the lines are the same.
+# In NNX, one call replaces all batch norm layers of Flax. In Linen, use another class. The
+# eight devices are virtual devices of a CPU. For real devices, omit the line with
+# `jax_num_cpu_devices`.
 
 # %%
 import jax
@@ -28,7 +29,7 @@ x, y = jnp.asarray(images, "float32"), jax.nn.one_hot(labels, 4)
 # %% [markdown]
 # ## NNX
 #
-# Your model, with Flax's batch norm:
+# The model has batch norm layers of Flax:
 
 
 # %%
@@ -56,8 +57,8 @@ print(
 )
 
 # %% [markdown]
-# The images are sharded over the mesh, parameters are replicated. Statistics are those of the
-# whole batch, without an axis name.
+# The images are sharded over the mesh, and the parameters are replicated. The statistics are
+# over the whole batch, without an axis name.
 
 # %%
 mesh = jax.make_mesh(
@@ -100,8 +101,8 @@ print("alpha of norm1:", model.norm1.alpha[...].round(2))
 # %% [markdown]
 # ## Linen
 #
-# The layer takes the place of `linen.BatchNorm`: same arguments, same variables, and `alpha`
-# besides.
+# The class `jaxnorm.linen.UnitizedBatchNorm` can replace `linen.BatchNorm`. The class has
+# the same variables, and the additional parameter `alpha`.
 
 
 # %%

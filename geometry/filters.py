@@ -143,7 +143,7 @@ def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     check_numeric(delta, "delta")
     if num_filters < 1 or not 0 < delta < 1:
         raise ValueError(
-            "num_filters must be at least 1 and delta must lie in 0..1; got num_filters "
+            "num_filters must be at least 1 and delta must lie in (0, 1); got num_filters "
             f"{num_filters} and delta {delta}"
         )
     return math.sqrt(2 * math.log(2 * num_filters / delta))

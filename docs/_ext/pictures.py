@@ -1,4 +1,4 @@
-"""The directive `picture`: a panel of the home page, drawn from the files of `docs/results`."""
+"""The directive `picture`, which draws a panel of the home page from files of `docs/results`."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from experiments.pages.plots import MUTED, SERIES, SMALL, Series, draw, line
 
 
 def criteria(results: Path) -> str:
-    """How alike two criteria rank the filters of each layer of a ResNet-20."""
+    """Draw how similarly two criteria rank the filters of each layer of a ResNet-20."""
     found = json.loads((results / "resnet20/results.json").read_text())
     layers, gaussian = found["layers"], found["gaussian"]
     bands = [gaussian[f"{layer['filters']}x{layer['dims']}"]["l1-fermat"] for layer in layers]
@@ -33,7 +33,7 @@ def criteria(results: Path) -> str:
 
 
 def odd_point(results: Path) -> str:
-    """A batch in the last of many layers of recentering and ReLU."""
+    """Draw a batch after the last layer of a deep network with recentering and ReLU."""
     found = json.loads((results / "geometry/results.json").read_text())["figure_3"]
     batch, odd = np.array(found["projection"]), found["index"]
     others = np.delete(batch, odd, 0)

@@ -77,12 +77,13 @@ def cluster_growth(n: int) -> float:
 
 @host_only("`mean_field_step` of a Gram matrix until it changes no more")
 def odd_state(n: int) -> OddState:
-    """The stable state of n samples at infinite width: one odd sample and a cluster.
+    """The odd state of n samples at infinite width with ReLU: one odd sample and a cluster.
 
-    For large n, the norm ratio is about n − 1, the odd sample is almost orthogonal to the cluster,
-    and the cluster has a spread of about 3π/n. The odd state is the corrected form of Theorem 14 of
-    Nachum et al. The function solves three equations by Newton's method. For other activations, use
-    `odd_stability`, which also gives the rates at which deviations decay.
+    The odd state is stable. For large n, the norm ratio is about n − 1, the odd sample is almost
+    orthogonal to the cluster, and the cluster has a spread of about 3π/n. The odd state is the
+    corrected form of Theorem 14 of Nachum et al. The function solves three equations by Newton's
+    method. For other activations, use `odd_stability`, which also gives the rates at which
+    deviations decay.
 
     Raises:
       ValueError: n is not an integer, or is below 7; for fewer than 7 samples no odd state exists.

@@ -218,7 +218,7 @@ def _check(n: int, gamma: float, max_gamma: float) -> None:
         raise ValueError(f"n must be at least 1; got {n}")
     check_numeric(gamma, "gamma")
     if not 0 <= gamma <= max_gamma:
-        raise ValueError(f"gamma must lie in 0..{max_gamma}; got {gamma}")
+        raise ValueError(f"gamma must lie in [0, {max_gamma}]; got {gamma}")
 
 
 def _relation(y: Float[Array, "n r"]) -> tuple[Float[Array, " n"], Float[Array, ""]]:

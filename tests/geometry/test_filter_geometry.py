@@ -123,7 +123,7 @@ def test_impossible_arguments():
     for num_filters, delta in ((3, 1.0), (3, 0.0), (0, 0.05), (3, np.nan)):
         with pytest.raises(
             ValueError,
-            match=rf"delta must lie in 0\.\.1; got num_filters {num_filters} and delta {delta}",
+            match=rf"delta must lie in \(0, 1\); got num_filters {num_filters} and delta {delta}",
         ):
             norm_envelope(num_filters, delta=delta)
     for sizes in ((0, 2), (2, 0)):

@@ -244,8 +244,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     """The groups of channels, in the order of the parameters.
 
     Two channels are in one group if they have the same number of indices on each axis, agree in
-    `normed`, and are masked on the same axes. Channels that belong only to unused parameters are
-    in no group, because the model may use their width.
+    `normed`, and are masked on the same axes. Channels that belong only to unused parameters are in
+    no group, because the model may use their width.
     """
     _, _, sets, parameters, arguments, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)

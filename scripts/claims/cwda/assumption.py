@@ -176,12 +176,12 @@ FIGURE_3 = claim(
     "uniform initialization, and 0.0167 for a truncated normal initialization.",
     results=(
         *of_networks(
-            "a figure without numbers; the results of Table 3 are in Appendix G, without content",
+            "a figure without numbers; Appendix G, for the results of Table 3, has no content",
             distances_to_a_gaussian,
         ),
         Result(
             rejections_of_settings,
-            "some 40 settings; their results are in Appendix G, without content",
+            "some 40 settings; Appendix G, for their results, has no content",
             SETTINGS,
         ),
     ),

@@ -68,5 +68,5 @@ EQUATIONS_85_TO_88.variance(
 APPENDICES_G_AND_H = claim(
     "Appendices G and H",
     "Appendices G and H have statistical tests and details of the experiments",
-    reason="Appendices G and H are headings without content.",
+    reason="Appendices G and H have headings, but no content.",
 )

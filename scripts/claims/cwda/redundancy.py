@@ -83,7 +83,7 @@ IN_FRONT = claim(
     "The layers that fail the tests are the first layers, which have few filters",
     printed="Section 4.1 (2): “the layers that can not pass the statistical test are almost the "
     "layers that are in front of the network”",
-    results=(of_resnet20("no number; Appendix G is without content", failing_in_front),),
+    results=(of_resnet20("no number; Appendix G has no content", failing_in_front),),
     reason="The paper used trained networks that we do not have. Our numbers come from a trained "
     "ResNet-20.",
 )

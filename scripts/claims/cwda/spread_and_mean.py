@@ -164,9 +164,9 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
     The hypothesis is that the mean is small. The paper concludes from a test without rejection that
     the hypothesis is true. But with few weights, the test seldom rejects. The margin has the wrong
-    unit, because S is the variance. For weights of standard deviation 0.02 and a margin of
-    0.05, the allowed mean is 0.001 standard deviations. Therefore the test of size 5% rejects in
-    9.1% of the cases at μ = 0 and n = 2000, instead of almost never.
+    unit, because S is the variance. For weights of standard deviation 0.02 and a margin of 0.05,
+    the allowed mean is 0.001 standard deviations. Therefore the test of size 5% rejects in 9.1% of
+    the cases at μ = 0 and n = 2000, instead of almost never.
     """
     h = promote_to_float32(x).ravel()
     std = h.std(ddof=1)

@@ -90,7 +90,7 @@ def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
 def joint() -> list[Pair]:
     """The exact joint distance, compared with SciPy's functions.
 
-    The function also times one run at full size.
+    The function also measures and prints the time and the memory of one call with larger samples.
     """
     x, y = jax.random.normal(jax.random.key(2), (2, *JOINT))
 
