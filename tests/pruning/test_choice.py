@@ -143,6 +143,10 @@ def test_negative_scores_are_divided_by_their_mean_size():
     assert lists(select_globally(scores, ratio=0.5)) == [[0], [0]]
 
 
+def test_scores_of_zero_are_the_lowest_of_all():
+    assert lists(select_globally(vectors([0, 0, 0], [1, 2, 3]), ratio=0.5)) == [[2], [0, 1, 2]]
+
+
 def test_widths_multiples_and_least_numbers_are_those_of_each_group():
     """Each group has its own widths and its own `round_to`, and each channel costs 1."""
     scores = vectors(range(1, 10), range(1, 13))
