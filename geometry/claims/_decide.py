@@ -7,6 +7,7 @@ below `LEVEL`. Computations are in float64, and random numbers are drawn in floa
 import inspect
 import itertools
 import math
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -88,7 +89,8 @@ def measure(
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
       ValueError: A claim has neither a check nor a reason. `precision` is not in (0, 2]: with
         larger values, checks may miss a wrong number. There are both several threads and several
-        devices: programs could then wait for each other.
+        devices, or as many `threads` as a CPU has threads of XLA: programs could then wait for each
+        other.
     """
     check_key(key)
     check_numeric(precision, "precision")
@@ -104,6 +106,7 @@ def measure(
             f"threads must be 1 if several devices are used; got {threads} threads and {count} "
             "devices"
         )
+    _check_waits(threads)
     measured = dict(measured_before or {})
     tasks = {
         name: partial(_in_full_precision, name, source, key, precision, devices)
@@ -114,6 +117,17 @@ def measure(
         measured[name] = measurement
         on_done(name, measurement)
     return measured
+
+
+def _check_waits(threads: int) -> None:
+    """Raise if all threads of a CPU could wait for each other in LAPACK, as in `monte_carlo`."""
+    devices = jax.devices()
+    workers = max(int(os.environ.get("NPROC") or os.cpu_count() or 1), len(devices))
+    if devices[0].platform == "cpu" and 1 < threads >= workers:
+        raise ValueError(
+            f"threads must be below {workers}, the number of XLA's threads; got {threads}: start "
+            f"Python with the environment variable NPROC={2 * threads}"
+        )
 
 
 def _complete(

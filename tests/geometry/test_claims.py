@@ -451,6 +451,17 @@ def test_threads_measure_the_same_numbers_with_one_device(key):
         claims.measure(both, key, devices=jax.devices(), threads=2)
 
 
+def test_threads_leave_one_thread_of_a_cpu_for_lapack(key, monkeypatch):
+    claim, one = several([lambda: 0.0]), jax.devices()[:1]
+    monkeypatch.setenv("NPROC", "10")
+    assert claims.measure((claim,), key, devices=one, threads=9)
+    with pytest.raises(ValueError, match=r"threads must be below 10, .* got 10: .* NPROC=20$"):
+        claims.measure((claim,), key, devices=one, threads=10)
+    monkeypatch.setenv("NPROC", "2")  # there are eight devices, and XLA has a thread for each
+    with pytest.raises(ValueError, match="threads must be below 8"):
+        claims.measure((claim,), key, devices=one, threads=8)
+
+
 def test_an_error_in_one_thread_ends_the_measurement(key):
     begun = []
 

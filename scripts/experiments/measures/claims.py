@@ -79,9 +79,9 @@ def first_devices(count: int | None) -> Sequence[Any]:
 
     If JAX has run nothing yet, a CPU is split into this number of devices.
     """
+    # with too few threads, programs of a CPU that call LAPACK would wait for each other for ever
+    os.environ.setdefault("NPROC", str(2 * max(count or 1, 4, os.cpu_count() or 1)))
     if count is not None:
-        # with too few threads, CPU devices that call LAPACK would wait for each other for ever
-        os.environ.setdefault("NPROC", str(max(2 * count, os.cpu_count() or 1)))
         # if the devices exist already, their number cannot be changed
         with contextlib.suppress(RuntimeError):
             jax.config.update("jax_num_cpu_devices", count)
