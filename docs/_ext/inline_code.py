@@ -1,14 +1,14 @@
-"""Inline code on a phone: a word such as `--round-to` is not cut, and its comma stays beside it.
+"""Marks inline code with long words, in which a browser on a phone may break the line.
 
-`site.css` forbids a break in words of inline code, unless a word has the class "long": a browser
-may then break the word, but also the line between the word and the comma after it.
+In inline code with the class "long", `site.css` allows line breaks inside words. In all other
+inline code, `site.css` forbids line breaks inside words such as `--round-to`.
 """
 
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
-WIDEST = 34  # characters of a line of a list on a phone of 390 pixels
+WIDEST = 34  # number of characters in a line of a list on a phone of 390 pixels
 
 
 class LongWords(SphinxTransform):

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw by themselves; `latex2mathml` writes it at build time."""
+"""Writes formulas as MathML, which browsers draw without scripts."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Notebooks of `examples` as pages of the site: texts, code and what the code printed.
+"""Makes pages of the site from the notebooks of `examples`, with texts, code and printed outputs.
 
-Each becomes docs/notebooks/NAME.md, which git ignores, before Sphinx looks for pages.
+Before Sphinx looks for pages, each notebook becomes docs/notebooks/NAME.md, which git ignores.
 """
 
 import json

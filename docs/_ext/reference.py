@@ -1,7 +1,7 @@
-"""The directives `namespace`, all that a module promises, and `task`, names in the order of use.
+"""Directives of the reference: `namespace` for a public module, and `task` for a table of names.
 
-A docstring is Markdown in the little that it uses of either: names in backticks, examples, and
-sections that napoleon reads. What reStructuredText would take for markup besides is escaped.
+Docstrings contain names in backticks, examples, and sections that napoleon reads. All other
+characters that are markup in reStructuredText are escaped.
 """
 
 import ast
@@ -21,7 +21,7 @@ PACKAGES = ("jaxnorm", "pruning", "geometry")
 
 
 def public_names(module: ModuleType) -> dict[str, str]:
-    """What the file of `module` imports under its own name, or defines; and where each is from."""
+    """The public names that `module` imports or defines, with the module of each name."""
     tree = ast.parse(inspect.getsource(module))
     names = {
         alias.name: node.module or module.__name__
@@ -40,7 +40,7 @@ def public_names(module: ModuleType) -> dict[str, str]:
 
 
 def namespaces(package: str) -> dict[str, ModuleType]:
-    """The package and every public module that it names, by dotted name."""
+    """A package and all its public modules, by dotted name."""
     module = import_module(package)
     found = {package: module}
     for name in public_names(module):
@@ -50,7 +50,7 @@ def namespaces(package: str) -> dict[str, ModuleType]:
 
 
 def home(package: str, name: str) -> str:
-    """Where a name at the top of `package` is documented: in its namespace, or at the top."""
+    """The module whose page documents a name of `package`: a namespace, or the package itself."""
     value = getattr(import_module(package), name)
     for namespace, module in namespaces(package).items():
         if namespace != package and name in public_names(module) and vars(module)[name] is value:
@@ -81,7 +81,7 @@ class Namespace(SphinxDirective):
         return parsed
 
     def _alias(self, package: str, namespace: str) -> None:
-        """Lets the short names of what is documented here be linked and found too."""
+        """Make links and the search also find the short names of functions on this page."""
         domain = self.env.domains.python_domain
         for name in public_names(import_module(package)):
             full = f"{namespace}.{name}"
@@ -91,7 +91,7 @@ class Namespace(SphinxDirective):
 
 
 class Task(SphinxDirective):
-    """A table of names in the order of use, each with the first sentence of its docstring."""
+    """A table of the given names, with the first paragraph of the docstring of each name."""
 
     has_content = True
 
@@ -111,7 +111,7 @@ def summary(module: ModuleType, name: str) -> str:
 
 
 def documented(module: ModuleType, name: str, origin: str) -> str:
-    """The docstring of a name, for data the one below it."""
+    """The docstring of a function or a class, or the string below a constant."""
     value = getattr(module, name)
     if inspect.isclass(value) or is_function(value):
         return inspect.getdoc(value) or ""
@@ -139,8 +139,8 @@ def is_function(value: Any) -> bool:
 
 
 def escaped(text: str) -> str:
-    """`text` without markup outside of backticks, which may touch letters."""
-    text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)  # else a list begins
+    """`text` with escaped markup outside of backticks; words in backticks may touch letters."""
+    text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)  # else a list would begin
     pieces = re.split(r"(`+[^`]+`+)", text)
     pieces[::2] = [re.sub(r"([*|]|_(?=\W|$))", r"\\\1", piece) for piece in pieces[::2]]
     pieces[1::2] = [f"\\ {piece}\\ " for piece in pieces[1::2]]
@@ -148,7 +148,7 @@ def escaped(text: str) -> str:
 
 
 def escape(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    if "Call self as a function." in lines:  # Python's, where there is none
+    if "Call self as a function." in lines:  # Python's default docstring
         lines.clear()
     lines[:] = [x if re.match(r"\s*(>>>|\.\.\.)", x) else escaped(x) for x in lines]
 
@@ -156,7 +156,7 @@ def escape(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: l
 def shorten(
     app: Sphinx, what: str, name: str, value: Any, options: Any, given: str | None, back: str | None
 ) -> tuple[str | None, str | None]:
-    """Shapes as the code has them: Float[Array, 'n d']."""
+    """The signature, with types as in the code, such as Float[Array, 'n d']."""
     if what == "class" and given and ("<" in given or given.startswith("(*args")):
         given = module_signature(value)
     array = "jaxlib._jax.Array"
@@ -164,17 +164,17 @@ def shorten(
 
 
 def module_signature(module: type) -> str:
-    """Arguments of a Flax module, whose metaclass hides them; its docstring has their types."""
+    """The signature of the constructor of a Flax module, without types. The metaclass hides it."""
     signature = sphinx_inspect.signature(module.__init__, bound_method=True)
     text = sphinx_inspect.stringify_signature(
         signature, show_annotation=False, show_return_annotation=False
     )
-    text = re.sub(r", parent=<.*", ")", text)  # Linen's own
+    text = re.sub(r", parent=<.*", ")", text)  # arguments that Linen adds
     return re.sub(r"<(?:class|function) '?(?:\w+\.)*(\w+)'?>", r"\1", text)
 
 
 def skip(app: Sphinx, what: str, name: str, value: Any, skipped: bool, options: Any) -> bool | None:
-    """Fields, which the docstring of the class has already."""
+    """Whether to skip a member: true if the member is not from one of our packages."""
     source = getattr(value, "__module__", None) or type(value).__module__
     return None if source.split(".")[0] in (*PACKAGES, "builtins") else True
 

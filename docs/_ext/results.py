@@ -1,6 +1,7 @@
-"""Pages of `docs/results`, drawn from their numbers in the shell of the site.
+"""Adds the pages of results to the site.
 
-The body of each page of `gallery.PAGES` becomes results/NAME/index.html, beside its numbers.
+The body of each page of `gallery.PAGES` becomes results/NAME/index.html. The JSON files of
+`docs/results` are copied to the site.
 """
 
 import re
@@ -18,7 +19,7 @@ BODY = re.compile(r"<body>.*?(<header>.*)</body>", re.DOTALL)
 
 
 def collect(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
-    """The pages for the site: name, title and body, and template."""
+    """For each page of results: the name, the title and the body, and the template."""
     style = scoped(Path(gallery.__file__).with_name("page.css").read_text(encoding="utf-8"))
     for name in gallery.PAGES:
         text = gallery.draw(name)
@@ -31,7 +32,7 @@ def collect(app: Sphinx) -> Iterator[tuple[str, dict[str, str], str]]:
 
 
 def scoped(css: str) -> str:
-    """The style of a page for a part of the site's pages, in the site's typeface and colours."""
+    """The style of a page of results, in the typeface and the colours of the site."""
     variables = re.findall(r":root \{(.*?)\}", css, re.DOTALL)
     light, dark = variables[:2]
     rules = re.sub(
@@ -59,7 +60,7 @@ def scoped(css: str) -> str:
 
 
 def linked(body: str, folder: Path, app: Sphinx) -> str:
-    """The body with links to code that lead to the forge, if there is one."""
+    """The body with links to pages of the site, and to code if `source_repository` is set."""
     forge = app.config.html_theme_options.get("source_repository")
     root = Path(app.srcdir).parent.resolve()
 
@@ -78,7 +79,7 @@ def linked(body: str, folder: Path, app: Sphinx) -> str:
 
 
 def copy(app: Sphinx, exception: Exception | None) -> None:
-    """Put the numbers beside their pages."""
+    """Copy the files of numbers to the site."""
     if exception is None and app.builder.format == "html":
         ignored = shutil.ignore_patterns("*.md")
         shutil.copytree(FOLDER, Path(app.outdir, "results"), ignore=ignored, dirs_exist_ok=True)

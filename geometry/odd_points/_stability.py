@@ -111,8 +111,8 @@ def symmetric_stability(
     """The state with equal norms and angles, and its stability; for ReLU, see `recentred_angle`.
 
     If the symmetric state is stable, a sample becomes odd only if its initial norm ratio exceeds a
-    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, every deviation grows.
-    The options are the same as for `odd_stability`.
+    threshold (for ReLU `escape_ratio`). If the symmetric state is unstable, even some very small
+    deviations grow. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.

@@ -26,7 +26,7 @@ class LayerShift(NamedTuple):
     exact: float  # the earth mover distance W₁ of all channels together
     lower: float  # the distance of the means, which is a lower bound
     upper: float  # the mean distance of an output from the later output, an upper bound
-    # W₁ between two halves of the later outputs, which is the value without any shift
+    # W₁ between two halves of the later outputs, which are samples of one distribution
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel
 

@@ -349,7 +349,7 @@ def test_the_page_of_a_training_has_means_over_seeds_in_percent(monkeypatch):
     np.testing.assert_allclose(band_of(drawn["accuracy"])[3], [60, 90])
     assert "one standard error" in text
     train._curves(results | {"recipe": {"schedule": "cosine"}})
-    assert len(drawn["loss"].get_lines()) == 1  # a cosine has no drops
+    assert len(drawn["loss"].get_lines()) == 1  # a cosine schedule has no drops
 
 
 def test_the_table_of_seeds_has_the_last_epoch_of_each():

@@ -241,7 +241,7 @@ def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
         seen.add((top, left))
         flips.add((bool(flip), left))
     assert seen == {(i, j) for i in range(4) for j in range(8)}
-    assert len(flips) == 16  # flipped and not, at every column
+    assert len(flips) == 16  # at each of 8 columns, some crops are flipped and some are not
 
 
 def test_a_run_of_a_constant_rate_alone_takes_more_epochs(tmp_path):

@@ -229,7 +229,7 @@ class Repair:
         path = self.paths[use.addend.leaf]
         try:
             return self.solver(kernel, first, held, use.shifted)
-        except np.linalg.LinAlgError as error:  # caught first: it is a ValueError
+        except np.linalg.LinAlgError as error:
             raise ValueError(
                 f"batches must hold more rows or ridge must be larger; {first.rows} rows are too "
                 f"few for the {kernel.shape[1]} inputs of {path}"
