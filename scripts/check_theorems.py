@@ -9,7 +9,7 @@ outcome of any check differs from the recorded outcome. An interrupted run resum
 OUT/measured.json and ends with the same numbers. OUT/compiled stores compiled programs.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

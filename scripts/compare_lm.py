@@ -11,7 +11,7 @@ held-out bytes for each seed. The seed decides the text and the random choice. T
 half an hour on one core, and longer if the share of an epoch is larger.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -16,7 +16,7 @@ every number. OUT/runs has the finished networks. An interrupted run resumes aft
 network. The command downloads nothing.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

@@ -18,7 +18,7 @@ values. OUT/networks has the small networks, which `pruning.load_pruned` reads. 
 resumes from its last checkpoint.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

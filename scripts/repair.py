@@ -13,7 +13,7 @@ results. A perceptron that loses half of its channels and is repaired by least s
 accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

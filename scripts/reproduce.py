@@ -8,7 +8,7 @@ networks reach a test accuracy of about 98 %. An interrupted run resumes from it
 when it is started again, and ends with the same results. The command downloads nothing.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

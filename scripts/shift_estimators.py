@@ -12,7 +12,7 @@ small by orders of magnitude. Therefore the table shows the ratio estimate / dis
 3.
 """
 
-if __name__ == "__main__":  # imported here: these imports take seconds
+if __name__ == "__main__":  # the imports below take seconds
     from experiments import signals
 
     signals.before_imports()

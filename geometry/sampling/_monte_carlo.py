@@ -64,11 +64,11 @@ def monte_carlo(
         Making a key takes as long as drawing a random number, so one key for each random number
         doubles the time.
       devices: The devices that share the draws. By default, these are the devices of the mesh that
-        `jax.set_mesh` has set, or all devices of all hosts. On CPUs, the default is one device of
-        each process, because the CPU devices of a process share its cores. Several CPU devices can
-        wait for each other for ever if `draw` calls LAPACK, such as `jnp.linalg.svd`, and the
-        process has no more cores than devices. If the environment variable `NPROC` is twice the
-        number of devices, the devices do not wait.
+        `jax.set_mesh` has set, or else all devices of all hosts. Without a mesh, the default on
+        CPUs is one device of each process, because the CPU devices of a process share its cores.
+        Several CPU devices can wait for each other for ever if `draw` calls LAPACK, such as
+        `jnp.linalg.svd`, and the process has no more cores than devices. If the environment
+        variable `NPROC` is twice the number of devices, the devices do not wait.
       target_stderr: If every standard error is at most `target_stderr`, drawing stops before
         `samples` draws. The standard errors are checked after 1,000 keys, and then whenever the
         number of keys has grown by a quarter.

@@ -1,4 +1,4 @@
-"""Saves a network to a safetensors file with the framework's names, and restores the network."""
+"""Saves the arrays of a network to a safetensors file under their paths, and restores them."""
 
 import os
 from pathlib import Path

@@ -28,7 +28,8 @@ ELSEWHERE = {
     *OVER_DEVICES,
     *("pvary", "sharding_constraint"),  # tested on a mesh, in test_sharded_removal
     *("copy_p", "log2", "one_minus_square"),  # only in later versions of JAX
-    *("reduce_window", "scatter-sub"),  # like other rows, with a user's function
+    "reduce_window",  # takes any function, and is tested in test_rules
+    "scatter-sub",  # has the rule of scatter-add
     *("bitcast_convert_type", "random_bits", "nextafter"),  # operate on bits
 }
 INTEGERS = {"and", "clz", "not", "or", "population_count", "xor"}

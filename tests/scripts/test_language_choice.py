@@ -398,7 +398,7 @@ def test_a_budget_takes_the_same_share_and_fills_up_with_intermediate_units(tmp_
         (
             "gpt2",
             Wanted(budget=9, units=("heads",)),
-            "must name at least one of intermediate, the units of a gpt2",
+            r"a budget can remove from a gpt2 \(intermediate\); got heads",
         ),
         ("mixtral", Wanted(intermediate=4), "removed whole by --experts; got 4"),
     ],

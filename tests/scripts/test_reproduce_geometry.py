@@ -191,7 +191,8 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
         assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.75, 1], 0.95))
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 6 / 16
-    assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]  # the largest mean / spread
+    # the outputs of the neuron with the largest ratio of mean to standard deviation
+    assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]
     assert found["parts"]["standardize"]["neuron"] == [10, 1.1, 0.9, 0]
     assert (found["points"], found["width"], found["layer"]) == (6, 10, 30)
 

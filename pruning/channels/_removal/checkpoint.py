@@ -137,7 +137,7 @@ def load_pruned(
       checkpoint_dir: The folder of the checkpoint.
       apply: The function that was pruned. Without `apply`, the result has the arrays and the kept
         channels, but cannot run.
-      like: A tree of arrays or shapes with the structure of the result, such as
+      like: A tree of arrays or shapes with the structure of the result's `params`, such as
         `nnx.state(nnx.eval_shape(build))`. The widths of `like` are the saved widths or the widths
         before pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`,
         a tree with other containers becomes nested dictionaries, whose keys are the names on the

@@ -19,7 +19,7 @@ from pruning.channels._program.linear import Linear
 
 
 class Moments(NamedTuple):
-    """The number of rows, and the means and second moments of inputs x and target outputs y.
+    """The number of rows, and the means and sums of products of inputs x and target outputs y.
 
     A row is one input x with its output y.
 

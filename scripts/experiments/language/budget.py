@@ -102,8 +102,8 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(
-            f"--units must name at least one of {', '.join(model.traits.units)}, the units of a "
-            f"{model.family}; got {', '.join(wanted.units)}"
+            "--units must name a kind of unit that a budget can remove from a "
+            f"{model.family} ({', '.join(model.traits.units)}); got {', '.join(wanted.units)}"
         )
 
 
