@@ -192,7 +192,7 @@ def test_a_sample_may_be_a_constant_of_a_traced_function(key):
 
 @pytest.mark.parametrize("distance", [emd_1d, emd])
 def test_samples_that_are_no_samples_are_refused(distance):
-    with pytest.raises(ValueError, match=r"x must have an axis of samples .* got shape \(0, 1\)"):
+    with pytest.raises(ValueError, match=r"x must have at least one sample .* got shape \(0, 1\)"):
         distance(jnp.ones((0, 1)), jnp.ones((2, 1)))
     with pytest.raises(ValueError, match="y must be finite; 1 of 2 elements are not"):
         distance(jnp.ones((2, 1)), jnp.array([[1.0], [math.inf]]))

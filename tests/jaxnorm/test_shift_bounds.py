@@ -337,7 +337,7 @@ def test_bad_options_are_refused():
         ValueError, match=r"alpha must be a scalar or have shape \(3,\); got \(1,\)"
     ):
         interpolated_upper_bound(jnp.full(1, 0.5), x, x)
-    with pytest.raises(ValueError, match=r"axis of features; got shape \(4, 0\)"):
+    with pytest.raises(ValueError, match=r"one feature; got shape \(4, 0\)"):
         paired_upper_bound(jnp.ones((4, 0)), jnp.ones((4, 0)))
     with pytest.raises(ValueError, match="radius must be positive; got 0"):
         moment_lower_bound(x, x, radius=0.0)
