@@ -121,7 +121,7 @@ def test_both_sides_of_a_network_compute_the_same(monkeypatch, dtype, tolerance)
 def test_gradients_take_the_memory_that_the_docs_say(monkeypatch, shape, largest, most):
     monkeypatch.setattr(layers, "SHAPES", (shape,))
     pairs = layers.training(jnp.float32)
-    assert max(pair.memory for pair in pairs) > largest
+    assert max(pair.memory or 0 for pair in pairs) > largest
     for pair in pairs:
         assert pair.memory is not None
         assert pair.memory <= (1.1 if pair.name.startswith("BatchNorm") else most), pair.name

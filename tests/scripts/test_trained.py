@@ -311,4 +311,5 @@ def test_a_run_whose_rate_falls_over_its_epochs_says_how_to_go_on(falls, tmp_pat
 def test_records_without_images_have_the_sizes_of_both_splits():
     data = {"name": "imagenet2012", "classes": 5, "shape": None, "train": 30, "test": 7}
     records = trained.data_shapes(data)
+    assert isinstance(records, trained.Records)
     assert (len(records.train), len(records.test), records.classes) == (30, 7, 5)
