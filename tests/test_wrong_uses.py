@@ -135,7 +135,7 @@ SENTENCES = {
         repair=lambda *_: None
     ),
     "groups must be a result of coupled_channels; got ArrayImpl": lambda: cost_at(unit, PARAMS, X),
-    "groups must be a result of coupled_channels; got other elements": lambda: resized(
+    "groups must be a result of coupled_channels; got a list of ArrayImpl": lambda: resized(
         unit, [X], [X]
     ),
     "exclude must match layers with channels that can be removed, such as a; 'stem'": lambda: half(

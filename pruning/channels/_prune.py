@@ -277,8 +277,8 @@ def _groups(
     If no group can be pruned, the function raises an error that gives the reasons.
     """
     groups = coupled_channels(apply, params, *inputs, resize=resize)
-    match_names(groups, exclude, "exclude")
-    groups = excluding(groups, exclude)
+    made = match_names(groups, exclude, "exclude")
+    groups = tuple(group for group, found in zip(groups, made, strict=True) if not found)
     if not groups:
         reasons = _reasons(fixed_channels(apply, params, *inputs, resize=resize))
         if not resize and excluding(coupled_channels(apply, params, *inputs, resize=True), exclude):

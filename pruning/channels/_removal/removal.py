@@ -208,8 +208,8 @@ def check_keep(groups: Sequence[ChannelGroup], keep: Keep, *, may_be_empty: bool
 
     Each vector must keep at least one channel, unless `may_be_empty` is true.
     """
-    if not all(isinstance(group, ChannelGroup) for group in groups):
-        raise TypeError("groups must be a result of coupled_channels; got other elements")
+    if wrong := [type(group).__name__ for group in groups if not isinstance(group, ChannelGroup)]:
+        raise TypeError(f"groups must be a result of coupled_channels; got a list of {wrong[0]}")
     if len(keep) != len(groups):
         raise ValueError(f"keep must hold {len(groups)} vectors, one per group; got {len(keep)}")
     if len({group.parameters for group in groups}) > 1:
