@@ -25,7 +25,7 @@ def as_samples(
 ) -> Float[Array, "n d"]:
     """`x` in at least float32.
 
-    The function raises an error unless `x` is a finite matrix with enough rows.
+    The function raises an error unless `x` is a matrix with enough rows and, outside `jit`, finite.
     """
     check_array(x, name)
     if x.ndim != 2 or x.size == 0 or columns not in (None, x.shape[1]):
@@ -39,7 +39,8 @@ def as_samples(
 def as_gram(gram: Float[Array, "n n"], *, min_samples: int = 1) -> Float[Array, "n n"]:
     """`gram` in at least float32.
 
-    The function raises an error unless `gram` is square and, outside `jit`, symmetric.
+    The function raises an error unless `gram` is square and, outside `jit`, finite and symmetric
+    with no negative diagonal element.
     """
     check_array(gram, "gram")
     if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or gram.size == 0:

@@ -38,7 +38,7 @@ __all__ = [
 
 
 class FilterGeometry(NamedTuple):
-    """Means and variances: of norms over filters, of all others over pairs of different filters."""
+    """Means and variances of norms (over filters), cosines, angles and distances (over pairs)."""
 
     norm_mean: Float[Array, ""]
     norm_variance: Float[Array, ""]
@@ -128,9 +128,10 @@ def gaussian_filter_geometry(dims: int, *, std: float = 1.0) -> FilterGeometry:
 def norm_envelope(num_filters: int, *, delta: float = 0.05) -> float:
     """A bound on the deviation of all norms of Gaussian filters from their mean, divided by std.
 
-    The bound is √(2 log(2 num_filters / delta)). With probability 1 − delta, no norm deviates from
-    the mean by more than the bound times std. The bound follows from the concentration of Lipschitz
-    functions, and does not depend on the dimension. `norm_envelope` runs on the host.
+    The bound is √(2 log(2 num_filters / delta)). With probability at least 1 − delta, no norm
+    deviates from the mean by more than the bound times std. The bound follows from the
+    concentration of Lipschitz functions, and does not depend on the dimension. `norm_envelope` runs
+    on the host.
 
     Raises:
       ValueError: `num_filters` is not an integer or is below 1, or `delta` is not in (0, 1).

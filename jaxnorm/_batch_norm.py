@@ -65,8 +65,8 @@ def batch_norm(
 
     The variance σ² is biased: the sum of squares is divided by the number of samples.
 
-    A constant channel becomes `bias`. If `where` chooses no sample, the batch is normalized by mean
-    0 and variance 0, and no result is NaN.
+    With recentering, a constant channel becomes `bias`. If `where` chooses no sample, the batch is
+    normalized by mean 0 and variance 0, and no result is NaN.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.

@@ -113,7 +113,7 @@ def batch_renorm(
 
 
 def check_limits(r_max: Bound, d_max: Bound) -> None:
-    """Raise unless `r_max` is at least 1 and `d_max` is at least 0; under `jit`, check nothing."""
+    """Raise unless `r_max` is at least 1 and `d_max` at least 0; under `jit`, check only types."""
     check_range(d_max, "d_max")
     check_numeric(r_max, "r_max")
     if not is_traced(r_max) and not float(r_max) >= 1:

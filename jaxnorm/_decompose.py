@@ -1,10 +1,10 @@
 """The two parts of batch normalization, recentering and rescaling, alone and together.
 
 The parts are defined in Nachum et al., Eqs. 1-4. Samples lie along `axis`, by default the first
-axis. The result has the dtype of `x`. Elements are divided by the largest element before squaring,
-so no square overflows or vanishes. If a sum of samples overflows the dtype (at least float32), the
-result is NaN. Recentering maps a constant feature to exactly 0. If `eps` is 0, rescaling does not
-change a constant feature, and no gradient becomes NaN.
+axis. The result has the dtype of `x`. Elements are divided by the largest absolute value before
+squaring, so no square overflows or vanishes. If a sum of samples overflows the dtype (at least
+float32), the result is NaN. Recentering maps a constant feature to exactly 0. If `eps` is 0,
+rescaling does not change a constant feature, and no gradient becomes NaN.
 
 All functions raise `TypeError` for integer input, and `ValueError` for an axis that `x` does not
 have or that has no sample.
@@ -40,8 +40,7 @@ def rescale(
     """Divide by the standard deviation along `axis`: x / √(σ² + eps) (Eqs. 3, 4 without Eq. 2).
 
     The variance σ² is biased. The variance is computed about the mean, but the mean is not
-    subtracted from x. The function `rescale_rms` divides by the root mean square instead. In random
-    networks, `rescale` and `rescale_rms` have very different effects.
+    subtracted from x. The function `rescale_rms` divides by the root mean square instead.
 
     Example:
       >>> print(rescale(jnp.array([1.0, 3.0])))

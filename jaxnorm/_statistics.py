@@ -51,7 +51,7 @@ def batch_statistics(
 ) -> BatchStatistics:
     """Mean and biased variance of each feature over all axes but the last.
 
-    One pass over the data suffices, because the code first subtracts the mean of every 128th
+    One pass over the data suffices, because the code first subtracts the mean of about every 128th
     sample. With a mask, the code first subtracts the mean of all chosen samples. If the mean is 10⁴
     standard deviations, or if there is an outlier of any size, float32 loses at most the last two
     of its seven digits. The statistics are in at least float32, whatever the dtype of `x`. If Σ (x

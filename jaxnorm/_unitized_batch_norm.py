@@ -59,7 +59,7 @@ def bounded(
 ) -> Float[Array, "*#shape"]:
     """The factor of Eq. 9 for a vector with squared norm `square`: 1 / (alpha √square + 1 − alpha).
 
-    For alpha in [0, 1], the factor times the norm is at most 1/alpha. If the divisor is zero, the
+    For alpha in (0, 1], the factor times the norm is at most 1/alpha. If the divisor is zero, the
     factor is 1, for example at alpha = 1 for the zero vector.
 
     Example:
@@ -214,9 +214,10 @@ def _unitized_images(
 def _squares_about_mean(
     batch: Shifted, keep: Keep
 ) -> tuple[Float[Array, "n c"], Float[Array, "n 1"]]:
-    """Line 6 of Algorithm 2: each channel's Σ (x − μ)² over a sample's pixels, and the pixel count.
+    """Line 6 of Algorithm 2: each channel's Σ (x − μ)² over a sample's P pixels, and P.
 
-    In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m² avoids another pass over the data.
+    In training, the identity Σ (h − m)² = Σ h² − 2 m Σ h + P m², with the mean m of h, avoids
+    another pass over the data.
     """
     if batch.samples is None:  # in inference, `batch.h` is x − μ
         _, about_mean, count = sums_by_sample(batch.h, keep)

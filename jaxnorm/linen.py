@@ -1,8 +1,8 @@
 """Flax Linen modules whose results equal those of `jaxnorm.nnx` to the last bit.
 
-The collection "params" contains `scale`, `bias` and `alpha`. The collection "batch_stats" contains
-the running statistics `mean` and `var`. In training, pass `mutable=["batch_stats"]`, as for
-`flax.linen.BatchNorm`.
+The collection "params" contains the parameters `scale`, `bias`, `alpha` and `offset` that a layer
+has. The collection "batch_stats" contains the running statistics `mean` and `var`. In training,
+pass `mutable=["batch_stats"]`, as for `flax.linen.BatchNorm`.
 """
 
 from collections.abc import Callable, Sequence

@@ -158,7 +158,7 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
 def check_takes(
     function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
 ) -> None:
-    """Raise unless a user's `function` accepts these arguments. The error shows the call `like`."""
+    """Raise unless a user's `function` accepts these arguments. `like` describes the arguments."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # functions written in C have no signature

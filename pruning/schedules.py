@@ -44,13 +44,12 @@ def _check(target: int | float, t: float) -> None:
 def iterative(target: int | float, *, steps: int, curve: Curve = geometric) -> tuple[float, ...]:
     """For each step, the fraction of all channels that is removed after the step.
 
-    The last fraction is `target`.
-
-    The fractions are Python numbers, computed on the host.
+    The last fraction is `target`. The fractions are Python numbers, computed on the host.
 
     Raises:
       TypeError: `curve` returns no number.
-      ValueError: `target` lies outside (0, 1), `steps` is less than 1, or the fractions decrease.
+      ValueError: `target` lies outside (0, 1), `steps` is less than 1, or the fractions decrease or
+        are negative.
 
     Example:
       >>> print(iterative(0.75, steps=2), iterative(0.75, steps=3, curve=linear))

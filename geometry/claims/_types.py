@@ -49,7 +49,7 @@ class Draws:
     Attributes:
       draw: The function of a key that returns the statistics by name. Each statistic has the shape
         () or (draws_per_key,).
-      samples: The number of draws at precision 1.
+      samples: The number of draws if the `precision` of `measure` is 1.
       batch_size: The number of draws that are in memory at a time.
       draws_per_key: The number of draws from one key, if one key gives several draws.
     """
@@ -79,7 +79,7 @@ class Sampled:
       side: The relation between the moment and the number, such as "≤".
       within: The allowed deviation of the moment, such as the next term if the prediction is of
         first order.
-      against: A wrong number that the check should be able to reject, by default 10 % away from
+      against: A wrong number that the check should be able to reject, by default 1.1 times
         `predicted`. If `predicted` is 0, give `against`; otherwise the power of the check is NaN.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
@@ -196,7 +196,7 @@ class Claim:
       corrected: The corrected form, as text; empty if the printed form is right.
       fault: The class of the error in the printed form; None if the form is right.
       remark: A further note for the reader.
-      why: The proof or the counter-example, in two or three sentences.
+      why: The proof or the counter-example, in a few sentences.
       results: Numbers from trained or measured networks.
       reason: Why the claim has no checks, if it has none.
 

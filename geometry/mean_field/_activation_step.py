@@ -32,7 +32,7 @@ def activation_step(
         rescaling              activation_step(rescale_gram(gram), φ)
         both                   activation_step(rescale_gram(recenter_gram(gram)), φ)
         RMS or layer norm      activation_step(rms_norm_gram(gram), φ), over features
-        residual branch        gram + scale² · activation_step(...)
+        branch times scale     gram + scale² · activation_step(...), for a residual branch
 
     In a finite batch, rescaling divides each neuron by its own root mean square over the batch.
     `rescale_gram` divides all neurons by one mean size, which is exact in the limit of many samples
@@ -96,9 +96,9 @@ def activation_kernel(
     terms: int | None,
     nodes: int | None = None,
 ) -> Float[Array, "n n"]:
-    """`activation_step` without a check of `gram`, for a given number of quadrature nodes.
+    """`activation_step` without a check of `gram`.
 
-    The number is for each interval between two kinks.
+    `nodes` is the number of quadrature nodes in each interval between two kinks.
     """
     variances = jnp.diagonal(g)
     std = safe_sqrt(jnp.where(variances <= 0, 0, variances))

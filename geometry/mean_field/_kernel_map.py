@@ -368,7 +368,7 @@ def ramp_kernel(
 
 
 def within(rho: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The correlation, clipped to slightly less than (−1, 1), so that arcsin has a finite slope.
+    """The correlation, clipped to slightly inside (−1, 1), so that arcsin has a finite slope.
 
     The gradient of the clipping is defined as 1.
     """

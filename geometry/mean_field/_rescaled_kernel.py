@@ -1,15 +1,16 @@
 """Random layers of infinite width with rescaling, exact for any number n of samples.
 
 The activities z of a neuron over the batch are Gaussian, and their covariance is the batch's Gram
-matrix G. After division by their size z C z over the batch, the activities are not Gaussian. The
-identity 1/q = ½ ∫ exp(−a q/2) da over a > 0 reduces the expectation to Gaussian expectations:
+matrix G. Rescaling divides z by √(zᵀ P z / n), where P is the identity, or the projection that
+subtracts the mean over the batch. After the division, the activities are not Gaussian. The identity
+1/q = ½ ∫ exp(−a q/2) da over a > 0 reduces the expectation to Gaussian expectations:
 
-    E[f(z) / (z C z)] = ½ ∫ det(I + a C G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a C G)⁻¹,
+    E[f(z) / (zᵀ P z)] = ½ ∫ det(I + a P G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a P G)⁻¹,
 
-an integral over one variable a. All nodes of the quadrature use one eigendecomposition. Gram
-matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The resulting
-Gram matrices have trace n, except for `rescale` without recentering. For a layer of `width`
-neurons, the mean Gram matrix is width/2 times the result.
+an integral over one variable a. All nodes of the quadrature use one eigendecomposition, of C = P G
+P. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
+resulting Gram matrices have trace n, except for `rescale` without recentering. For a layer of
+`width` neurons, the mean Gram matrix is width/2 times the result.
 """
 
 import math
@@ -49,9 +50,9 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     """The Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
 
-    The function applies `rescale_rms_step` to the Gram matrix H G H of the recentred batch. If all
-    norms are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer,
-    and remain so. If all samples are equal, the result is NaN.
+    The function applies `rescale_rms_step` to the Gram matrix of the recentred batch. If all norms
+    are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer, and
+    remain so. If all samples are equal, the result is NaN.
 
     Example:
       >>> print(jax.jit(standardize_step)(2 * jnp.eye(3))[0].round(3))
@@ -88,11 +89,11 @@ def rescale_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*shape"]:
     """`rescale_rms_step` for infinitely many samples of one norm and one cosine in [0, 1).
 
-    The mean of a neuron over the batch is m = √(ρ/(1 − ρ)) ξ, with a standard normal ξ. The cosine
-    after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D = E[((m² + 1) Φ(m) + m
-    φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one layer, 63.64° after
-    two layers, and 59.05° after five layers. The gradient at 0 is zero. A cosine of at least 1 or
-    below −1 gives NaN.
+    For the cosine ρ, the mean of a neuron over the batch is m = √(ρ/(1 − ρ)) ξ, with a standard
+    normal ξ. The cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D =
+    E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one
+    layer, 63.64° after two layers, and 59.05° after five layers. The gradient at 0 is zero. A
+    cosine of at least 1 or below −1 gives NaN.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))
@@ -184,7 +185,7 @@ def _about_zero(g: Float[Array, "n n"]) -> Float[Array, "n n"]:
 def _integral(
     c: Float[Array, "n n"], covariance: Callable[[Array, _Resolvent], Array]
 ) -> Float[Array, "n n"]:
-    """The integral n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da.
+    """The integral n ∫ det(I + a C)^(−1/2) K(covariance(a)) / 2 da, where K is `relu_kernel`.
 
     The integral is computed by the trapezoidal rule in log a. The last node is the largest a at
     which rounding allows the inverse of I + a C. The integral beyond the last node is omitted. Its

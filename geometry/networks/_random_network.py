@@ -17,7 +17,8 @@ class RandomNetwork(NamedTuple):
     """A scaled batch after the layers of a network; the true batch is exp(log_scale) times larger.
 
     Attributes:
-      statistics: The values of the statistic after each recorded layer, on a new leading axis.
+      statistics: The statistic of the scaled batch after each recorded layer, on a new leading
+        axis.
       log_scale: The logarithm of the true scale of the batch, after each recorded layer.
       x: The scaled batch after the last layer.
     """
@@ -56,18 +57,20 @@ def random_network(
         mean), `rescale_rms` (about zero), `standardize` (both parts), or the identity.
       nonlinearity: A function of the normalized batch, such as ReLU.
       homogeneous: Whether a layer maps c x to c times its output for x, as with ReLU and no
-        rescaling. If true, the batch is divided by its root mean squared norm after every layer, so
-        no number underflows or overflows. `log_scale` is the logarithm of the product of all
-        divisors. If false, the batch is not scaled and `log_scale` is 0.
-      statistic: Any function of the batch that returns an array or a tree of arrays to record.
+        rescaling. If true, the batch is divided by its root mean squared norm before the first
+        layer and after every layer, so no number underflows or overflows. `log_scale` is the
+        logarithm of the product of all divisors. If false, the batch is not scaled and `log_scale`
+        is 0.
+      statistic: Any function of the scaled batch that returns an array or a tree of arrays to
+        record.
       layers: The numbers of the layers after which the statistic is recorded, ascending from 1 to
         `depth`; by default all layers.
 
     Raises:
       TypeError: `normalization` or `nonlinearity` is not a function, `key` is not a random key, or
         `depth` or `width` is not an `int`.
-      ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1, or `layers`
-        does not ascend within 1 and `depth`.
+      ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1 or at least
+        2³¹, or `layers` does not ascend within 1 and `depth`.
 
     Example:
       >>> net = random_network(

@@ -34,9 +34,9 @@ def odd_point(gram: Float[Array, "n n"]) -> OddPoint:
 
     Every batch has a longest sample. `is_odd` decides whether the longest sample is an odd point.
     Angles below 3e-4 (float32) or 1e-8 (float64) are not resolved; to resolve smaller angles, apply
-    `angles` to the samples. A zero vector makes both angles NaN. Pairs of parallel or antiparallel
-    samples contribute nothing to the gradient. A Gram matrix that is sharded over Explicit mesh
-    axes is gathered.
+    `angles` to the samples. A zero vector makes `angle` and `spread` NaN. Pairs of parallel or
+    antiparallel samples contribute nothing to the gradient. A Gram matrix that is sharded over
+    Explicit mesh axes is gathered.
 
     Raises:
       ValueError: There are fewer than 3 samples.

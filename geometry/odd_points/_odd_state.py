@@ -139,7 +139,7 @@ def escape_ratio(n: int) -> float:
 
 @host_only()
 def escape_step(norm_ratio: float) -> float:
-    """The norm ratio of a longest sample after a layer, for n = ∞: √(s² + (s − 1)²/(π − 1)).
+    """The norm ratio of one sample to all others after a layer, n = ∞: √(s² + (s − 1)²/(π − 1)).
 
     Here s is `norm_ratio`, the norm ratio before the layer. A norm ratio above 1 grows, in later
     layers by a factor of √1.467 per layer. A norm ratio below 1 returns to 1.

@@ -75,7 +75,7 @@ def odd_stability(
     The result is None if no odd state exists. The function applies the map for 40 n layers to a
     batch in which one sample is n − 1 times as long as the other samples. Newton's method then
     finds the fixed point. If the norms of the samples differ by less than 1 % after the 40 n
-    layers, there is no odd state. For ReLU, the result is `odd_state`. Before the activation, the
+    layers, there is no odd state. For ReLU, the state is `odd_state`. Before the activation, the
     preactivations are scaled to the root mean square `std`. The option `kinks` is as in
     `kernel_map`.
 
@@ -277,8 +277,9 @@ def _recentred(g: Float[Array, "4"], n: Any, std: Any) -> tuple[Array, Array]:
 
 
 def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) -> Stability:
-    """The eigenvalues of a layer's map for two kinds of deviation of the n − 1 samples.
+    """The `Stability` of the fixed point with the four entries `g`.
 
+    Besides deviations of the four entries, there are two kinds of deviation of the n − 1 samples.
     The first kind deviates by x cᵢ in variances, by y cᵢ in covariances with the odd sample, and by
     w (cᵢ + cⱼ) in other covariances, with Σ cᵢ = 0. The second kind deviates only in covariances of
     pairs, and its rows sum to zero. A layer maps each kind to itself. Recentering does not change

@@ -145,9 +145,9 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Theorem 3 prints the bound n/γ, which is right for n = 1. The bound n/(2γ) is not sharp: for n
-    equally spaced points in the plane, the bound is n², but about n + 2 neurons suffice.
-    `mean_rows_bound` runs on the host.
+    Here γ is the smallest probability of a cell (`gamma_2d`). Theorem 3 prints the bound n/γ, which
+    is right for n = 1. The bound n/(2γ) is not sharp: for n equally spaced points in the plane, the
+    bound is n², but about n + 2 neurons suffice. `mean_rows_bound` runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].
@@ -167,8 +167,9 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
     """A lower bound on P(rank n) for ⌊α n/γ⌋ neurons: Theorem 3, Eq. 7a; γ = 0 gives Eq. 7b.
 
     For γ > 0, the bound is 1 − exp(−n [(α/γ) log(1/α) + (α/γ − 1) log((α − γ)/(1 − γ))]). For γ =
-    0, the bound is 1 − exp(−n (α − 1 − log α)), which holds for all γ. The bound holds for α > 1;
-    the paper requires α ≥ 2. `rank_tail_bound` is never above `rank_tail`, and runs on the host.
+    0, the bound is 1 − exp(−n (α − 1 − log α)), which holds for all γ. Here γ is the smallest
+    probability of a cell. The bound holds for α > 1; the paper requires α ≥ 2. `rank_tail_bound` is
+    never above `rank_tail`, and runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, α is not in (1, ∞), or γ is not in [0, 1/2].
@@ -191,10 +192,10 @@ def rank_tail_bound(n: int, alpha: float, gamma: float) -> float:
 def rank_tail(n: int, gamma: float, rows: int) -> float:
     """A lower bound on P(rank n) for `rows` neurons.
 
-    The bound is the probability of at least n successes in `rows` trials, each of probability γ.
-    The bound `rank_tail` is sharper than Eq. 7a, which is Chernoff's bound of the same probability.
-    For n ≥ 2, the bound holds even with 2γ in place of γ, by `full_rank_probability`. `rank_tail`
-    runs on the host.
+    The bound is the probability of at least n successes in `rows` trials, each of probability γ,
+    the smallest probability of a cell. The bound `rank_tail` is sharper than Eq. 7a, which is
+    Chernoff's bound of the same probability. For n ≥ 2, the bound holds even with 2γ in place of γ,
+    by `full_rank_probability`. `rank_tail` runs on the host.
 
     Raises:
       ValueError: n or rows is not an integer or is below 1, or γ is not in [0, 1].

@@ -79,7 +79,7 @@ def monte_carlo(
       ValueError: `samples` is below 2, or `batch_size` is below 1. `draws_per_key` does not divide
         `samples`, or is not the number of draws that `draw` returns. `target_stderr` is not
         positive, or is given although the key or a parameter is traced. There are several
-        `devices`, but `jax.set_mesh` has set a mesh of other devices.
+        `devices`, but `jax.set_mesh` has set a mesh with another number of devices.
 
     Example:
       >>> import jax

@@ -126,9 +126,10 @@ def compiled(sampler: Sampler, key: Key[Array, ""], keys: int) -> Program:
 
 
 def _mesh(devices: Sequence[Any] | None) -> Mesh | AbstractMesh | None:
-    """A mesh of `devices`, or the mesh that the caller has set.
+    """A mesh of `devices`, or the mesh of `jax.set_mesh`; None for one device or in `shard_map`.
 
-    JAX allows only one mesh at a time, so both must have the same devices.
+    JAX allows only one mesh at a time. Therefore, if a mesh is set, `devices` must be one device or
+    as many devices as the mesh has.
     """
     context = jax.sharding.get_abstract_mesh()
     if context.manual_axes or (devices is not None and len(devices) == 1):
@@ -170,7 +171,7 @@ def fold(
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
-    # Python numbers are equal on all hosts, but arrays are on the devices of one host.
+    # NumPy arrays are equal on all hosts, but JAX arrays are on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
     # Inside a traced function, this context makes the keys and the state constants.
     with jax.ensure_compile_time_eval():

@@ -110,9 +110,9 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     """The exact limits of Theorem 11 for n distinct samples with the ratio r.
 
-    Let m be (n − 1)². The norm ratios are √((1 + r)/(m + r)) and √((1 + r)/(1 + m r)). The cosines
-    are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The paper bounds the limits of norms and
-    cosines; see `end_bounds`.
+    Let m be (n − 1)². The norm ratios to the smallest and to the largest sample are √((1 + r)/(m +
+    r)) and √((1 + r)/(1 + m r)). The cosines are r/√((1 + r)(m + r)) and 1/√((1 + r)(1 + m r)). The
+    paper bounds the limits of norms and cosines; see `end_bounds`.
 
     Raises:
       ValueError: n is not an integer, or is below 3; or r is a negative number. Negative elements

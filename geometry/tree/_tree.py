@@ -2,8 +2,8 @@
 
 The tree is the deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples
 are rows of x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram
-matrix of the n samples at any depth in polynomial time, because all but n − 2 of the 2ᵗ neurons
-take only two values. Bounds of the depth are in `geometry.tree._limits`.
+matrix of the n samples at any depth in polynomial time, because all but at most n − 2 of the 2ᵗ
+neurons at depth t take only two values. Bounds of the depth are in `geometry.tree._limits`.
 """
 
 import math

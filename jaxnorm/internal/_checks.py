@@ -30,7 +30,8 @@ def check_floating(x: Any, name: str) -> None:
 def check_array(x: Any, name: str) -> None:
     """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array.
 
-    A layer of Flax is no array, although it has a dtype. A `jax.ShapeDtypeStruct` has no values.
+    A layer of Flax is no array, although it has a dtype. A `jax.ShapeDtypeStruct` is no array,
+    because it has no values.
     """
     if not hasattr(x, "dtype") or not hasattr(x, "shape") or isinstance(x, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
@@ -44,20 +45,26 @@ def check_array(x: Any, name: str) -> None:
 
 
 def check_range(x: Any, name: str, highest: float = math.inf) -> None:
-    """Raise `ValueError` for a number outside [0, highest]; under `jit`, check nothing."""
+    """Raise `ValueError` for a number outside [0, highest]; under `jit`, check only the type."""
     check_numeric(x, name)
     if not is_traced(x) and not 0 <= _value(x) <= highest:
         raise ValueError(f"{name} must lie in [0, {highest}]; got {x}")
 
 
 def check_eps(eps: Any, name: str = "eps") -> Any:
-    """The number `eps` as a float; outside `jit`, raise unless `eps` is finite and not negative."""
+    """The number `eps`; raise `ValueError` for a negative number, but not under `jit`.
+
+    A Python number must also be finite, and is returned as a float.
+    """
     check_range(eps, name)
     return _finite(eps, name)
 
 
 def check_positive(x: Any, name: str) -> Any:
-    """The number `x` as a float; outside `jit`, raise unless `x` is positive and finite."""
+    """The number `x`; raise `ValueError` unless `x` is positive, but not under `jit`.
+
+    A Python number must also be finite, and is returned as a float.
+    """
     check_numeric(x, name)
     if not is_traced(x) and not _value(x) > 0:
         raise ValueError(f"{name} must be positive; got {x}")
@@ -94,7 +101,7 @@ def _finite(x: Any, name: str) -> Any:
 
 
 def check_fits(x: int | float, name: str) -> None:
-    """Raise `ValueError` for an integer that is larger than the largest float."""
+    """Raise `ValueError` for an integer that is too large for a float."""
     if sys.float_info.max < abs(x) < math.inf:
         raise ValueError(f"{name} must fit a float; got a number of {len(str(x))} digits")
 

@@ -67,18 +67,18 @@ def unit_of(largest: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def norm(x: Float[Array, "*shape"], axis: int = -1) -> Float[Array, "*ones"]:
     """The Euclidean norm along `axis`, which remains as an axis of size 1.
 
-    The gradient at the origin is zero. Elements are divided by the largest element before they are
-    squared, so no square overflows. The norm is infinite if an element is infinite.
+    The gradient at the origin is zero. Elements are divided by `unit_of` the largest absolute value
+    before they are squared, so no square overflows. The norm is infinite if an element is infinite.
     """
     largest = jnp.max(jnp.abs(x), axis, keepdims=True)
-    nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
+    nonzero = largest != 0  # the comparison is true for NaN, so NaN remains NaN
     scale = unit_of(jnp.where(largest == math.inf, 1, largest))
     square = jnp.sum(jnp.square(x / scale), axis, keepdims=True)
     return jnp.where(nonzero, scale * jnp.sqrt(jnp.where(nonzero, square, 1)), 0)
 
 
 def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
-    """`x` minus its mean along `axis`; the result is exactly zero if `x` is constant.
+    """`x` minus its mean along `axis`; the result is exactly zero if `x` is constant along `axis`.
 
     The first element is subtracted before the mean is computed, so a constant has no rounding
     error, and a large mean loses no digits. The gradient of `center` is the gradient of x −

@@ -72,7 +72,7 @@ class MLP(nnx.Module):
         return self.head(x if self.activation_first else nnx.relu(x))
 
     def last_normalized(self, x: Float[Array, "n *sample"]) -> Float[Array, "n width"]:
-        """The output of the last normalization, before the ReLU; each sample is flattened."""
+        """The output of the last normalization. Each sample is first flattened."""
         check_array(x, "x")
         if x.ndim == 0:
             raise ValueError("x must have samples on its first axis; got a scalar")

@@ -182,11 +182,11 @@ class RunningNorm(Affine):
 class BatchNorm(RunningNorm):
     """A batch norm layer with learned `scale` and `bias` and running statistics.
 
-    The layer replaces `flax.nnx.BatchNorm` and has the same arguments, except `use_fast_variance`
-    and `promote_dtype`. By default, the result has the dtype of the input. Batch statistics are in
-    at least float32, and running statistics in float32. Running statistics are exponential averages
-    of the batches' means and unbiased variances. If the mask of a batch chooses no sample, the
-    running statistics do not change.
+    The layer replaces `flax.nnx.BatchNorm` and accepts the same arguments, except
+    `use_fast_variance` and `promote_dtype`. By default, the result has the dtype of the input.
+    Batch statistics are in at least float32, and running statistics in float32. Running statistics
+    are exponential averages of the batches' means and unbiased variances. If the mask of a batch
+    chooses no sample, the running statistics do not change.
 
     Args:
       num_features: The number of channels of the input, along `axis`.
@@ -206,9 +206,10 @@ class BatchNorm(RunningNorm):
       axis_index_groups: Groups of indices along `axis_name`; each group is a separate batch.
       recentering: Whether to subtract the mean.
       rescaling: Whether to divide by the standard deviation.
-      correction: Factor by which the variance is multiplied in training, as in `batch_norm`.
-      running_correction: Factor by which the variance is multiplied before the update of the
-        running variance.
+      correction: A function of the number of averaged elements. In training, the variance is
+        multiplied by the result, as in `batch_norm`.
+      running_correction: A function like `correction`. Before the update of the running variance,
+        the variance is multiplied by the result.
       groups: The number of ghost batches in training, as in `batch_norm`. The average of the ghost
         batches' statistics enters the running statistics.
       update_running_average: Whether to update the running statistics. If None, running statistics
@@ -250,9 +251,9 @@ class UnitizedBatchNorm(RunningNorm):
       pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
         instead of the norm of the sample.
-      factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or any function of alpha and a squared
-        norm.
-      epsilon: The number added to the variance and to the squared norms.
+      factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or another function, as in
+        `unitized_batch_norm`.
+      epsilon: The number added to the variance and to the mean square of a sample.
 
     All other arguments are the same as for `BatchNorm`; `recentering` and `rescaling` do not exist
     here.
@@ -322,7 +323,7 @@ class BatchRenorm(RunningNorm):
 
     Example:
       >>> layer = BatchRenorm(2, rngs=nnx.Rngs(0))
-      >>> print(layer(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(2))  # as at first in inference
+      >>> print(layer(jnp.array([[1.0, 2.0], [3.0, 4.0]])).round(2))  # as in inference
       [[1. 2.]
        [3. 4.]]
     """

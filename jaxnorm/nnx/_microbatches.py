@@ -40,8 +40,8 @@ def microbatched(loss: Loss, microbatches: int) -> Loss:
 
     Raises:
       ValueError: `microbatches` is less than 1 or does not divide the number of samples. The model
-        has a batch norm of Flax, a batch norm with groups, or a batch norm that is not called
-        exactly once in training.
+        has a batch norm of Flax, a `BatchRenorm`, a batch norm with groups or in inference mode, or
+        a batch norm that `loss` does not call exactly once. The result of `loss` is not one number.
 
     Example:
       >>> from jaxnorm.nnx import BatchNorm

@@ -118,10 +118,10 @@ class Derf(Stateless):
 class Unitization(Stateless):
     """A layer that only unitizes over features, with learned `alpha`, `scale` and `bias`.
 
-    The layer computes scale ⊙ unitize(x, alpha) + bias, where each vector along the last axis is
-    divided by its own norm. The layer has no batch norm and no statistics. At initialization, the
-    outputs before the scale have norm 1. To make the outputs as large as the outputs of a layer
-    norm, pass a `scale_init` that initializes the scale to √features.
+    The layer computes scale ⊙ unitize(x, alpha) + bias for each vector x along the last axis. The
+    layer has no batch norm and no statistics. At initialization, the outputs before the scale have
+    norm 1. To make the outputs as large as the outputs of a layer norm, pass a `scale_init` that
+    initializes the scale to √features.
 
     Args:
       alpha_init: The initializer of alpha, which has one number for each feature. The default, 1,

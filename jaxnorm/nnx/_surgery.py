@@ -117,7 +117,7 @@ def _replacement(
             f"recentering={parts[0]}, rescaling={parts[1]}"
         )
     options = {name: value for name, value in vars(old).items() if name in OPTIONS}
-    # Flax's layers apply the correction of the variance themselves.
+    # Flax's layers average biased variances, without a correction.
     flax = {"running_correction": jnp.ones_like}
     new = layer(old.num_features, **{**flax, **options}, rngs=nnx.Rngs(0))
     new.scale, new.bias, new.mean, new.var = old.scale, old.bias, old.mean, old.var
@@ -141,8 +141,8 @@ def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *sha
       x: A batch with images of the training size, or a `jax.ShapeDtypeStruct` of such a batch.
 
     Raises:
-      ValueError: A unitized layer without given `pixels` is called on images of two sizes, or is
-        never called.
+      ValueError: A unitized layer without given `pixels` is called on images of several sizes, or
+        is never called.
 
     Example:
       >>> model = nnx.Sequential(UnitizedBatchNorm(3, rngs=nnx.Rngs(0)))

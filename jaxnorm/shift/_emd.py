@@ -43,8 +43,9 @@ def emd(
     the numbers of samples differ or weights are given, SciPy solves a linear program with n m
     unknowns for n and m samples, as in `transport_plan`.
 
-    Even two samples of one distribution have a distance above zero, which decreases like n^(−1/d).
-    To judge a distance, compare it with the distance between two halves of one sample.
+    Even two samples of one distribution have a distance above zero, which decreases like n^(−1/d)
+    for n samples of d features. To judge a distance, compare it with the distance between two
+    halves of one sample.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.
@@ -54,8 +55,8 @@ def emd(
 
     Raises:
       ValueError: A sample is empty or not finite. The numbers of features differ, or weights and
-        samples differ in number. The numbers of samples differ and n m exceeds 1,000,000. Weights
-        are negative, not finite, or all zero.
+        samples differ in number. The numbers of samples differ or weights are given, and n m
+        exceeds 1,000,000. Weights are negative, not finite, or all zero.
       TypeError: An argument is traced.
 
     Example:
@@ -80,10 +81,10 @@ def transport_plan(
     """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
 
     Row i sums to weight i of `x_weights` divided by the sum of `x_weights`, and column j sums to
-    weight j of `y_weights` divided by their sum. The whole plan sums to one. Equal numbers of
-    samples are matched one to one. For different numbers of samples, SciPy's HiGHS solves a linear
-    program in float64: a million unknowns take about ten seconds. If several plans have the same
-    cost, the result is one of them. Arguments and errors are the same as for `emd`.
+    weight j of `y_weights` divided by the sum of `y_weights`. Without weights, equal numbers of
+    samples are matched one to one. Otherwise, SciPy's HiGHS solves a linear program in float64: a
+    million unknowns take about ten seconds. If several plans have the same cost, the result is one
+    of them. Arguments and errors are the same as for `emd`.
 
     Example:
       >>> x, y = jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[0.0], [5.0]])
@@ -194,14 +195,14 @@ def emd_sliced(
     *,
     projections: int = 128,
 ) -> Sliced:
-    """The mean W₁ of the samples projected on random directions, with its standard error.
+    """The mean earth mover distance W₁ of random projections, with its standard error.
 
-    The W₁ of every projection is a lower bound of the exact W₁. The field `largest` is the largest
-    of these bounds. The mean, divided by `mean_projection(d)`, is also a lower bound, up to the
-    standard error. If `y` is a translation of `x`, the mean divided by `mean_projection(d)` equals
-    W₁. `emd_sliced` works under `jit`, `vmap` and `grad`. If the distances of all projections are
-    equal, the gradient of the standard error is zero. With a single projection, the standard error
-    is NaN.
+    The samples are projected on random directions. The W₁ of every projection is a lower bound of
+    the exact W₁. The field `largest` is the largest of these bounds. For d features, the mean
+    divided by `mean_projection(d)` is also a lower bound, up to the standard error. If `y` is a
+    translation of `x`, the mean divided by `mean_projection(d)` equals W₁. `emd_sliced` works under
+    `jit`, `vmap` and `grad`. If the distances of all projections are equal, the gradient of the
+    standard error is zero. With a single projection, the standard error is NaN.
 
     Args:
       key: The random key for the directions.

@@ -3,9 +3,9 @@
 The bounds hold for all inputs, and are similar to Theorems 3.1 to 3.3 of Huang and Yu. The outputs
 of a layer are in a ball of radius M around its bias. The distance between two outputs is at most L
 times the distance between their inputs. If the layer has equal parameters at two moments of
-training, W₁ of its outputs is therefore at most min(2M, L W), where W is W₁ of its inputs. Vectors
-are along the last axis: the features of a sample, of a pixel or of a token. If a sample consists of
-P vectors, its radius is √P M, and L does not change.
+training, the earth mover distance W₁ of its outputs is therefore at most min(2M, L W), where W is
+W₁ of its inputs. Vectors are along the last axis: the features of a sample, of a pixel or of a
+token. If a sample consists of P vectors, its radius is √P M, and L does not change.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
 otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so
@@ -161,8 +161,8 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     L. M is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and
     L are NaN. If α differs between features, the returned L is 5/4 of max|γ/(1 − α)|, which is not
     the smallest possible constant. The reason is the Jacobian Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with
-    a unit vector w. Here Γ, A and C are diagonal, and the elements of C are in [0, 1), so the norm
-    of C (I − C) w is at most 1/4.
+    a unit vector w. Here Γ and A are the diagonal matrices of γ and α. C is a diagonal matrix with
+    elements in [0, 1), so the norm of C (I − C) w is at most 1/4.
 
     Args:
       alpha: The parameter α of unitization.

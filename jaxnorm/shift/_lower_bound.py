@@ -38,10 +38,10 @@ def emd_lower_bound(
     3 for finitely many samples. Two critics are trained: an f with large values on x, and −f for an
     f with large values on y. A third critic is linear along the difference of the training means.
     `emd_lower_bound` selects the critic with the largest difference of means on the training
-    samples, and returns the selected critic's difference of means on the test samples. Up to
-    rounding (10⁻⁶ of the spread of float32 samples), the result is at most the distance of the test
-    samples, even if training fails. On average, the result is below the distance of the
-    distributions.
+    samples, and returns the selected critic's difference of means on the test samples, or 0 if this
+    difference is negative. Up to rounding (10⁻⁶ of the spread of float32 samples), the result is at
+    most the distance of the test samples, even if training fails. On average, the result is below
+    the distance of the distributions.
 
     Args:
       key: The random key for the minibatches.
@@ -104,7 +104,8 @@ def emd_lower_bound(
 def _spread(h: Float[Array, "n d"]) -> Float[Array, ""]:
     """The root mean square length of the rows.
 
-    Elements are divided by the largest element before they are squared, so no square overflows.
+    Elements are divided by the largest absolute value before they are squared, so no square
+    overflows.
     """
     unit = unit_of(jnp.abs(h).max())
     return unit * jnp.sqrt(jnp.square(h / unit).sum(1).mean())

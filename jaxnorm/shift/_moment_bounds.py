@@ -23,8 +23,9 @@ def moment_upper_bound(
 ) -> Float[Array, ""]:
     """Theorem 1 of Huang and Yu, as printed: S + S' + D + 2.
 
-    This bound adds squared lengths to lengths, so its quality depends on the unit of the outputs.
-    `sharp_moment_upper_bound` never exceeds this bound.
+    Here S and S' are the sums of the variances of the two distributions, and D is the distance of
+    their means. This bound adds squared lengths to lengths, so its quality depends on the unit of
+    the outputs. `sharp_moment_upper_bound` never exceeds this bound.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -45,11 +46,11 @@ def sharp_moment_upper_bound(
     mean_y: Float[Array, " d"],
     var_y: Float[Array, " d"],
 ) -> Float[Array, ""]:
-    """The root mean square distance of independent samples of p and q: √(S + S' + D²).
+    """The root mean square distance of independent samples: √(S + S' + D²).
 
-    No smaller upper bound follows from means and variances alone. The bound has the unit of the
-    outputs. An example in which the bound equals the distance is two pairs of points on
-    perpendicular lines.
+    S, S' and D are the same as for `moment_upper_bound`. No smaller upper bound follows from means
+    and variances alone. The bound has the unit of the outputs. An example in which the bound equals
+    the distance is two pairs of points on perpendicular lines.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)
@@ -165,8 +166,8 @@ def moment_lower_bound(
 ) -> Float[Array, ""]:
     """Theorem 2: |E f_{p,C}(X) − E f_{p,C}(Y)|, at most √d C/p for even p and 2√d C/p for odd p.
 
-    The paper requires p ≥ 2, but the bound also holds for p = 1. A small value of the bound says
-    nothing about the distance.
+    Here f_{p,C} is `clipped_power`, and d is the number of features. The paper requires p ≥ 2, but
+    the bound also holds for p = 1. A small value of the bound says nothing about the distance.
 
     Args:
       x: Samples on the first axis; each sample is flattened to a vector.
@@ -198,8 +199,9 @@ def normalized_lower_bound(
 ) -> Float[Array, ""]:
     """Lower bound for outputs of a batch norm, Eq. 5: |Σ (e² + v − e'² − v')| / (2 C √d).
 
-    The bound requires that no output exceeds `radius`. Outputs that are normalized by their own
-    batch of m samples never exceed √(m − 1). If the squares of means overflow, the result is NaN.
+    The sum is over the d features. The bound requires that no absolute output exceeds `radius`.
+    Outputs that are normalized by their own batch of m samples never exceed √(m − 1). If the
+    squares of means overflow, the result is NaN.
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics.

@@ -33,7 +33,7 @@ def check_pair(
 
 
 def check_samples(x: Float[Array, "n *features"], name: str) -> None:
-    """Raise unless `x` is a nonempty array with samples on its first axis."""
+    """Raise unless `x` is a nonempty real array with samples on its first axis."""
     check_array(x, name)
     if not jnp.isrealobj(x):
         raise TypeError(f"{name} must be real; got {x.dtype}")

@@ -35,7 +35,7 @@ class LayerShift(NamedTuple):
 def layer_shift(
     before: Float[Array, "n *spatial c"], after: Float[Array, "n *spatial c"], *, exact: int = 400
 ) -> LayerShift:
-    """The shift of one layer's outputs between two moments of training, computed on the host.
+    """The shift of one layer's outputs between two moments of training.
 
     `layer_shift` runs on the host; under `jit` use `emd_1d`, `mean_lower_bound` and
     `paired_upper_bound`.
@@ -163,9 +163,10 @@ class Tracker:
 
         Args:
           state: The current state of the network.
-          frozen: A state with the same weights, but with the statistics of other batches. If given,
-            the result has an entry "floor", the distance between the outputs under `state` and
-            under `frozen`. The floor measures noise, because the weights of both states are equal.
+          frozen: A state with the same weights, but with the statistics of other batches. The entry
+            "floor" of the result is the distance between the outputs under `state` and under
+            `frozen`, or None without `frozen`. The floor measures noise, because the weights of
+            both states are equal.
         """
         start = time.perf_counter()
         after = _by_layer(self.outputs(state, self.probe))

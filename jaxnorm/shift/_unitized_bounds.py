@@ -27,7 +27,7 @@ Alpha = int | float | Float[Array, "..."]
 def unitized_upper_bound(
     alpha: Alpha, x: Float[Array, "n d"] | None = None, y: Float[Array, "m d"] | None = None
 ) -> Float[Array, ""]:
-    """Theorems 3.1 to 3.3: W₁ of unitized outputs is at most 2/min(alpha).
+    """Theorems 3.1 to 3.3: the earth mover distance of unitized outputs is at most 2/min(alpha).
 
     The bound 2/min(alpha) holds for `unit_vector` (Eq. 6, alpha 1) and `unitize_bounded` (Eqs. 8
     and 9), with the same alpha at both moments. If min(alpha) is 0, the bound is E‖X‖ + E‖Y‖, plus

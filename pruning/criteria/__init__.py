@@ -1,8 +1,8 @@
-"""Scores the filters of a layer by the criteria of Table 2, and computes their geometric median.
+"""Scores the filters of a layer by criteria, and computes their geometric median.
 
-Filters are the rows of a matrix, `(filters, dims)`. A criterion gives each filter one score, and
-the filters with the smallest scores are pruned first. `filter_matrix` makes this matrix from a
-layer's kernel.
+`CRITERIA` has the four criteria of Huang et al. (2020), Table 2. Filters are the rows of a matrix,
+`(filters, dims)`. A criterion gives each filter one score, and the filters with the smallest scores
+are pruned first. `filter_matrix` makes this matrix from a layer's kernel.
 """
 
 from pruning.criteria._criteria import (

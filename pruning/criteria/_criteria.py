@@ -1,6 +1,6 @@
-"""The criteria of Table 2, which score the filters of a layer.
+"""Criteria that score the filters of a layer: Table 2 of Huang et al. (2020), and RePr.
 
-The filters with the smallest scores are pruned first.
+By the criteria of Table 2, the filters with the smallest scores are pruned first.
 
 Filters are the rows of a matrix, `(filters, dims)`. Scores are in at least float32 for any dtype of
 the filters, because in bfloat16 many filters of a layer would have equal scores. The gradient of a

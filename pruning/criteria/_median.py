@@ -20,12 +20,10 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
     The geometric median is also called the Fermat point. The result is exact to the rounding of the
     dtype (at least float32).
 
-    First, Weiszfeld's iteration, with distances from the Gram matrix, finds a point near the
-    median. If this point is not exact enough, Newton's method follows, in at most 100 rounds. If a
-    Newton step does not halve the gradient, the better of two alternatives is used: a shorter step,
-    or Weiszfeld's step with the rule of Vardi and Zhang (2000). If a filter is itself the median,
-    the condition of Vardi and Zhang is true for the filter, and the filter is returned exactly. The
-    median of collinear filters is the middle filter, or the midpoint of the middle two filters.
+    The algorithm is Weiszfeld's iteration, followed by Newton's method if the point is not exact
+    enough. If a filter is itself the median, which the condition of Vardi and Zhang (2000) decides,
+    the filter is returned exactly. The median of collinear filters is the middle filter, or the
+    midpoint of the middle two filters.
 
     Derivatives of any order are the derivatives of the minimum, by the implicit function theorem.
     If the median is a filter or the midpoint of two filters, its derivative is the derivative of
@@ -75,7 +73,7 @@ def optimality_gap(
 
 
 class Solution(NamedTuple):
-    """The median of filters with mean 0: the midpoint of two filters, or the point x."""
+    """The median: the midpoint of filters `first` and `last` if `on_filters`, otherwise `x`."""
 
     on_filters: Bool[Array, ""]
     first: Int[Array, ""]
@@ -100,7 +98,8 @@ def _differentiable_jvp(
     h, unit, solution = primals
     x = _differentiable(*primals)
     step = lambda h: _newton_step(x / unit, h, ~solution.on_filters)  # noqa: E731
-    # The function is homogeneous of degree 0 in the filters and x, so its derivative needs no unit.
+    # The Newton step is homogeneous of degree 1 in the filters and x, so its derivative needs no
+    # unit.
     return x, jax.jvp(step, (h / unit,), tangents[:1])[1]
 
 
@@ -264,7 +263,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The filters minus their mean, divided by their largest absolute value, and this value."""
+    """The deviations of filters from their mean, divided by the largest one, and this divisor."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 

@@ -57,8 +57,8 @@ def expected_spearman(
     the number of filters grows, the means for l2 with fermat or gm tend to 1. As both grow, the
     mean for l1 with l2 tends to 0.930. The gradient is finite except for l1 with l2 at dims = 1.
 
-    If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. If an
-    element of an array is below 2 filters or 1 dim, the result is also NaN.
+    If a criterion of `CRITERIA` is not in the table, ρ is unknown and the result is NaN. The result
+    is also NaN where an array `num_filters` is below 2 or an array `dims` is below 1.
 
     Raises:
       ValueError: `pair` is not two different names of `CRITERIA`, `num_filters` is below 2, or
@@ -76,12 +76,12 @@ def expected_spearman(
 def expected_overlap(
     num_filters: Parameter, dims: Parameter, pair: tuple[str, str], *, ratio: int | float
 ) -> Float[Array, "..."]:
-    """The expected overlap of the `ratio` lowest filters by two criteria in a large Gaussian layer.
+    """The expected overlap of the lowest filters by two criteria, for a share `ratio` of filters.
 
-    The overlap is Φ₂(z, z; ρ)/ratio, where z is the `ratio` quantile of N(0, 1), Φ₂ is the
-    bivariate normal distribution function and ρ is as in `expected_spearman`. The overlap is NaN if
-    ρ is not known. At ratio ½, the overlap is ½ + asin(ρ)/π. Independent rankings have the expected
-    overlap `ratio`.
+    In a large Gaussian layer, the overlap is Φ₂(z, z; ρ)/ratio, where z is the `ratio` quantile of
+    N(0, 1), Φ₂ is the bivariate normal distribution function and ρ is as in `expected_spearman`.
+    The overlap is NaN if ρ is not known. At ratio ½, the overlap is ½ + asin(ρ)/π. Independent
+    rankings have the expected overlap `ratio`.
 
     Raises:
       ValueError: `expected_spearman` would raise an error, or `ratio` lies outside (0, 1].
@@ -154,7 +154,8 @@ def _noise(num_filters: Parameter, dims: Parameter, pair: tuple[str, str]) -> Pa
 def _l1_noise(dims: Parameter) -> Parameter:
     """The noise 1/corr² − 1 for corr = CV(l2)/CV(l1).
 
-    The noise is computed from CV₁² = (π/2 − 1)/dims and CV₂² = h/R².
+    The noise is computed from CV(l1)² = (π/2 − 1)/dims and CV(l2)² = h/(dims/2 − h), where h is
+    `chi_defect(dims)`.
     """
     defect = chi_defect(dims)
     return ((math.pi / 2 - 1) * (0.5 - defect / dims) - defect) / defect

@@ -1,9 +1,10 @@
 """Exact moments of the norms of Gaussian filters.
 
-Filters are drawn independently from N(0, σ² I) in `dims` dimensions, where σ is `std`. Parameters
-are numbers or floating-point arrays that broadcast against each other. If parameters are arrays,
-all functions can be differentiated, batched and traced. No function computes a difference of
-log-gammas, so float32 is accurate even at dims = 10⁷.
+Equations and theorems are of Huang et al. (2020). Filters are drawn independently from N(0, σ² I)
+in `dims` dimensions, where σ is `std`. Parameters are numbers or floating-point arrays that
+broadcast against each other. If parameters are arrays, all functions can be differentiated, batched
+and traced. No function computes a difference of log-gammas, so float32 is accurate even at dims =
+10⁷.
 """
 
 import math
@@ -22,7 +23,8 @@ Parameter = int | float | Float[Array, "..."]
 def half_normal_moment(std: Parameter, order: Parameter) -> Float[Array, "..."]:
     """Moment E|x|^order of a Gaussian weight: σ^j 2^(j/2) Γ((j + 1)/2) / √π, ∞ for order ≤ −1.
 
-    Eq. 14 is the chi moment of order 1, σ √(2/π). Eq. 15 is the variance σ² (1 − 2/π).
+    Here j is `order` and σ is `std`. Eq. 14 is the chi moment of order 1, σ √(2/π). Eq. 15 is the
+    variance σ² (1 − 2/π).
 
     Example:
       >>> print(f"{half_normal_moment(1.0, 1):.4f}")
@@ -68,7 +70,7 @@ def amoroso_moment(
 ) -> Float[Array, "..."]:
     """Moment E x^order of the Amoroso distribution, Proposition 1: x = a + θ z^(1/β), z ~ Gamma(α).
 
-    The central moments are E (x − a)^i = θ^i Γ(α + i/β) / Γ(α). For an integer order j ≥ 0, the
+    The moments about a are E (x − a)^i = θ^i Γ(α + i/β) / Γ(α). For an integer order j ≥ 0, the
     binomial formula gives E x^j = Σᵢ (j over i) a^(j−i) E (x − a)^i. If α + j/β ≤ 0, the integral
     diverges and the moment is θ^j · ∞, although the printed formula still returns a number.
 
@@ -76,8 +78,8 @@ def amoroso_moment(
       order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: β is 0, or the order is not an integer. For an order that is not an integer and a
-        ≠ 0, the moment has no closed form.
+      ValueError: β is 0. The order is not a nonnegative integer although `a` is not the number 0;
+        such a moment has no closed form.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)

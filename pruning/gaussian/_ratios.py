@@ -1,9 +1,9 @@
 """Exact variances of the ratios of norms in Theorems 1 and 3, and their leading terms.
 
-Filters are drawn from N(0, c² I) in `dims` dimensions, and each of their norms is divided by its
-mean. The ratios do not depend on the standard deviation c. Arguments and results are Python
-numbers. Some ratios need negative moments, which are integrals. The integrals are computed on the
-host in float64.
+The theorems are of Huang et al. (2020). Filters are drawn from N(0, c² I) in `dims` dimensions, and
+each norm is divided by its mean. The ratios do not depend on the standard deviation c. Arguments
+and results are Python numbers. Some ratios need negative moments, which are integrals. The
+integrals are computed on the host in float64.
 """
 
 import math

@@ -44,11 +44,11 @@ def fit_filter_model(
 
     The shape of the weights' distribution is the maximum-likelihood estimate for all weights, each
     divided by the root mean square of its filter. The squared spread is the variance of log l2
-    minus the variance for filters of one scale, and is at least 0. For filters of covariance S, the
-    effective dimension is (tr S)²/tr S². To first order, the effective dimension is the inverse of
-    the mean squared cosine of two filters. The effective dimension lies between 1 and the number of
-    weights of a filter. A zero filter has no scale, so the result is NaN if a filter is zero. If
-    the spread is 0, its gradient is 0.
+    minus the variance for filters of one scale, and is at least 0. The effective dimension is the
+    inverse of the mean squared cosine of two filters. To first order, this is (tr S)²/tr S² for
+    filters of covariance S. The effective dimension lies between 1 and the number of weights of a
+    filter. A zero filter has no scale, so the result is NaN if a filter is zero. If the spread is
+    0, its gradient is 0.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -159,9 +159,10 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 
 
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
-    """The expected overlap of the `ratio` lowest of many draws of two normal variables.
+    """The expected overlap of the lowest among many draws of two normal variables.
 
-    For the formula, see `expected_overlap`. If a correlation is outside [−1, 1], the result is NaN.
+    The overlap is of the share `ratio` of lowest draws. For the formula, see `expected_overlap`. If
+    a correlation is outside [−1, 1], the result is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1].

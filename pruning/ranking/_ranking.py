@@ -74,9 +74,9 @@ def overlap(
 ) -> Float[Array, ""]:
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
 
-    The overlap is a number in [0, 1]. Independent rankings overlap by `ratio` on average, and any
-    two rankings overlap by at least 2 − 1/ratio. Therefore a large overlap is informative only if
-    the ratio is small. The overlap is NaN if a score is NaN.
+    The overlap is defined by Huang et al. (2020), and is a number in [0, 1]. Independent rankings
+    overlap by `ratio` on average, and any two rankings overlap by at least 2 − 1/ratio. Therefore a
+    large overlap is informative only if the ratio is small. The overlap is NaN if a score is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -111,10 +111,11 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 
 @auto_sharded
 def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
-    """Kendall's τ-b of two score vectors: concordant minus discordant pairs, in [−1, 1].
+    """Kendall's τ-b of two score vectors: the shares of concordant minus discordant pairs.
 
-    The number of pairs is corrected for ties, as in `scipy.stats.kendalltau`. If a vector is
-    constant or has a NaN, the result is NaN. The function compares all n² pairs.
+    The result lies in [−1, 1]. The number of pairs is corrected for ties, as in
+    `scipy.stats.kendalltau`. If a vector is constant or has a NaN, the result is NaN. The function
+    compares all n² pairs.
 
     Example:
       >>> a, b = jnp.array([1.0, 2.0, 3.0]), jnp.array([10.0, 30.0, 20.0])
@@ -156,7 +157,8 @@ def gaussian_similarity(
 
     Raises:
       TypeError: A number is not an `int`, or `key` is not a random key.
-      ValueError: `num_filters` is below 2, or another number is below 1.
+      ValueError: `num_filters` is below 2, another number is below 1, or `overlap` would raise an
+        error.
     """
     check_key(key)
     at_least(2, num_filters=num_filters)

@@ -32,8 +32,8 @@ class GeneralizedGaussian(NamedTuple):
 def fit_generalized_gaussian(x: Float[Array, "*shape"]) -> GeneralizedGaussian:
     """The generalized Gaussian of mean 0 that maximizes the likelihood of the elements of `x`.
 
-    The shape β solves β + ψ(1/β) + log(β m) = β m′/m, where m = mean |x|^β and ψ is the digamma
-    function. A solution outside [0.1, 16] is replaced by the nearer limit. The scale is (β
+    The shape β solves β + ψ(1/β) + log(β m) = β m′/m, where m = mean |x|^β, m′ = dm/dβ and ψ is the
+    digamma function. A solution outside [0.1, 16] is replaced by the nearer limit. The scale is (β
     m)^(1/β). For n weights, the standard error of the shape is about √(3.5/n) at shape 1 and about
     √(20/n) at shape 2. If all elements are zero, the shape and the scale are NaN.
 
@@ -77,7 +77,8 @@ def ks_generalized_gaussian(
       key: The random key of the samples.
       x: An array of weights of any shape. The test takes about the time to sort `samples` arrays of
         the size of `x`.
-      shape: 1 for Laplace's distribution, 2 for the Gaussian, or None to fit the shape.
+      shape: The shape, such as 1 for Laplace's distribution or 2 for the Gaussian, or None to fit
+        it.
       samples: The number of random samples. The p-value is at least 1/(1 + samples).
 
     Raises:
@@ -107,7 +108,7 @@ def ks_generalized_gaussian(
 
 
 def _logs(x: Float[Array, " n"]) -> Float[Array, " n"]:
-    """The values log |x|, where the smallest positive normal number replaces a zero.
+    """The values log |x|, where the smallest positive normal number replaces any smaller |x|.
 
     If all elements are zero, the result is NaN.
     """

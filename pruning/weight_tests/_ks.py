@@ -25,11 +25,11 @@ BATCH = 2**21  # the number of normal variables that are drawn at a time
 def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> TestResult:
     """Kolmogorov-Smirnov test of all elements of `x` against N(0, scale²).
 
-    The statistic is `ks_distance`, and the p-value is from Kolmogorov's limit distribution of √n D.
-    If `scale` is not given, the root mean square of the data is used, as the paper's first test
-    says literally. Without `scale`, the p-value is slightly conservative: at n = 2000, tests of
-    nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. For an exact p-value, use `lilliefors`.
-    Without `scale`, data that are all zero give NaN.
+    The statistic is the `ks_distance` D, and the p-value is from Kolmogorov's limit distribution of
+    √n D for n elements. If `scale` is not given, the root mean square of the data is used, as in
+    the first test of Huang et al. (2020). Without `scale`, the p-value is slightly conservative: at
+    n = 2000, tests of nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. For an exact p-value,
+    use `lilliefors`. Without `scale`, data that are all zero give NaN.
 
     Example:
       >>> statistic, p_value = ks_normal(jnp.ones(512))
@@ -76,9 +76,10 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
 def ks_bound(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Float[Array, ""]:
     """A 95 % upper confidence bound on the distance of the distribution of weights to N(0, scale²).
 
-    The bound is D + √(log(2/0.05)/2n), which follows from the bound of Dvoretzky, Kiefer, Wolfowitz
-    and Massart by the triangle inequality. The bound holds for any distribution and any n, even if
-    the scale is estimated from the data. If `scale` is not given, data that are all zero give NaN.
+    For n weights with the `ks_distance` D, the bound is D + √(log(2/0.05)/2n), which follows from
+    the bound of Dvoretzky, Kiefer, Wolfowitz and Massart by the triangle inequality. The bound
+    holds for any distribution and any n, even if the scale is estimated from the data. If `scale`
+    is not given, data that are all zero give NaN.
     """
     return ks_distance(x, scale=scale) + math.sqrt(math.log(2 / 0.05) / (2 * x.size))
 
@@ -90,9 +91,10 @@ def ks_equivalence(
 
     The hypothesis that the test can reject is sup |F − Φ| ≥ margin. A small p-value supports
     normality up to the margin. If `scale` is not given, the root mean square of `x` is used, and
-    data that are all zero give NaN. The p-value p is 2 exp(−2 n (margin − D)²), at most 1. At the
-    confidence level 1 − p, the upper bound of `ks_bound` would equal the margin. For a margin of
-    0.01, about 74,000 weights are needed.
+    data that are all zero give NaN. For n weights with the `ks_distance` D, the p-value p is 2
+    exp(−2 n (margin − D)²), or 1 if D exceeds the margin or p would exceed 1. At the confidence
+    level 1 − p, the upper bound of `ks_bound` would equal the margin. For a margin of 0.01, about
+    74,000 weights are needed.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -108,7 +110,7 @@ def lilliefors(
 
     The statistic is the distance D to the normal distribution with the data's own mean and standard
     deviation. With `mean_known`, the mean is 0 and the standard deviation is the data's root mean
-    square, as the paper assumes. For normal data, the distribution of D depends only on n;
+    square, as Huang et al. (2020) assume. For normal data, the distribution of D depends only on n;
     Lilliefors (1967) has a table. Therefore p = (1 + #{D* ≥ D})/(1 + samples) is exact, where D*
     are the distances of random normal samples of the size of `x`. If the mean is estimated,
     Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% reject only 0.10,
@@ -148,9 +150,10 @@ def anderson_darling(
     cases without `mean_known`, and in 55 % with `mean_known`. For the same weights, `lilliefors`
     rejects normality in 84 %.
 
-    The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n gives the tails more
-    weight than `ks_normal` does. The p-value is exact, because it is computed from normal samples,
-    as in `lilliefors`. Arguments, errors and edge cases are also the same as in `lilliefors`.
+    The statistic A² = −n − Σ (2i − 1)(log Φ(z₍ᵢ₎) + log(1 − Φ(z₍ₙ₊₁₋ᵢ₎)))/n, with the sorted
+    elements z₍ᵢ₎ in units of the scale, gives the tails more weight than `ks_normal` does. The
+    p-value is exact, because it is computed from normal samples, as in `lilliefors`. Arguments,
+    errors and edge cases are also the same as in `lilliefors`, but `mean_known` is true by default.
     `anderson_darling` sorts the weights.
     """
 

@@ -1,8 +1,8 @@
 """Tests the spread, mean and covariance of filters that are assumed to come from N(0, c² I).
 
 For tests of single weights, see `_ks`. A small p-value of `std_equivalence` or `mean_equivalence`
-supports the paper's claim, because the hypothesis of these tests is the opposite of the claim.
-Statistics and p-values are in at least float32.
+supports the claim of Huang et al. (2020), because the hypothesis of these tests is the opposite of
+the claim. Statistics and p-values are in at least float32.
 """
 
 from typing import NamedTuple
@@ -174,7 +174,7 @@ def holm(p_values: Float[Array, " tests"]) -> Float[Array, " tests"]:
 
 @auto_sharded
 def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters filters"]:
-    """The covariance matrix of the filters, as in Figure 6 of the pruning paper.
+    """The covariance matrix of the filters, as in Figure 6 of Huang et al. (2020).
 
     The mean of each filter is subtracted, and sums of products are divided by dims − 1. If filters
     have only one weight, the result is NaN.
@@ -187,15 +187,15 @@ def covariance(filters: Float[Array, "filters dims"]) -> Float[Array, "filters f
 def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     """Diagnostics of the covariance of filters, standardized by exact means and variances.
 
-    Let n be the number of filters, ν = dims − 1 and c² the mean variance. For independent Gaussian
-    filters, the shares Cᵢᵢ/(n c²) of the variances have a Dirichlet distribution with n parameters
-    ν/2. With m = nν, the sum ν/2 Σ (Cᵢᵢ/c² − 1)² then has the mean (n − 1)m/(m + 2) and the
-    variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The squared correlations have mean 1/ν
-    and are pairwise independent, so their average has variance 2(ν − 1)/(ν²(ν + 2)) over n(n −
-    1)/2. Both z-scores therefore have mean 0 and variance 1 for any n and dims. For U = tr (C/c² −
-    I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and Wolf 2002). For
-    orthogonal filters, the z-score `off_diagonal` is far below 0. A constant filter has no
-    correlations, so the result is NaN.
+    Let C be the covariance matrix of n filters, ν = dims − 1 and c² the mean variance. For
+    independent Gaussian filters, the shares Cᵢᵢ/(n c²) of the variances have a Dirichlet
+    distribution with n parameters ν/2. With m = nν, the sum ν/2 Σ (Cᵢᵢ/c² − 1)² then has the mean
+    (n − 1)m/(m + 2) and the variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The squared
+    correlations have mean 1/ν and are pairwise independent, so their average has variance 2(ν −
+    1)/(ν²(ν + 2)) over n(n − 1)/2. Both z-scores therefore have mean 0 and variance 1 for any n and
+    dims. For U = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and
+    Wolf 2002). For orthogonal filters, the z-score `off_diagonal` is far below 0. A constant filter
+    has no correlations, so the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.
@@ -206,7 +206,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     c = c / variances.mean()
     relative = jnp.diagonal(c)
     spread = nu / 2 * jnp.square(relative - 1).sum()
-    freedom = n * nu  # in units of the mean variance, which is estimated from the filters
+    freedom = n * nu  # m in the docstring
     mean = (n - 1) / (1 + 2 / freedom)
     variance = 2 * (n - 1) * (1 + 2 / nu) / (1 + 2 / freedom) ** 2
     variance = variance / ((1 + 4 / freedom) * (1 + 6 / freedom))
@@ -231,7 +231,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """The tail probability of Student's t. A ratio with t² has a Beta distribution."""
+    """The tail probability of Student's t. freedom/(freedom + t²) has a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)

@@ -150,7 +150,7 @@ def _layer_names(group: Any, content: bytes | memoryview, max_bytes: int) -> lis
 
 
 def _name(path: str) -> str:
-    """The parts of a name, joined by dots.
+    """The parts of a name except `model_weights` and `layers`, joined by dots.
 
     Old files repeat the name of the layer, as in `conv/conv/kernel:0`. The result has this name
     once.

@@ -33,10 +33,10 @@ def load(
     vectors: bool = False,
     max_bytes: int | None = None,
 ) -> dict[str, np.ndarray]:
-    """The kernels of the convolutions by layer, `(*window, cin, cout)`, in the network's order.
+    """The kernels of the convolutions, `(*window, cin, cout)`, by the name of the layer.
 
-    `load` runs on the host. `load` reads these sources: safetensors, npz, Flax msgpack, both
-    formats of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
+    `load` runs on the host, and reads these sources: safetensors, npz, Flax msgpack, both formats
+    of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
     checkpoints, models of Hugging Face by their folder or the index of their shards, and live
     states of NNX and Linen. Layers from files of PyTorch, Flax and Keras are in the order of the
     network. Layers from other files are sorted by name, with numbers in numerical order. The name

@@ -75,7 +75,7 @@ class Parser:
         return string_key(self.value(depth)), self.value(depth)
 
     def array(self, data: memoryview, depth: int) -> np.ndarray | None:
-        """A floating-point array, copied from the shape, dtype and bytes of an extension."""
+        """The floating-point array that an extension describes, or None for other dtypes."""
         inner = Parser(data, steps=self.steps, max_text=self.max_text)
         match inner.value(depth):
             case [[*shape], str() | memoryview() as name, memoryview() as content]:

@@ -1,8 +1,8 @@
 """Reads PyTorch's files without PyTorch.
 
 The newer format is a zip archive of a pickle and the raw bytes of each storage. The older format is
-five pickles in a row, followed by the storages. A pickle may name only the functions and types of
-`NAMES`. Arrays that need other functions or types are left out, and a warning names these arrays.
+five pickles in a row, followed by the storages. Only the functions and types of `NAMES` are used.
+Objects that need other functions or types are left out with a warning.
 """
 
 import io
@@ -134,8 +134,8 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
     interpreter = _interpreter(path)
     if interpreter.load(file) != MAGIC:
         raise WeightsError("the file must begin with the bytes of a PyTorch file")
-    # The pickles hold the format version, the machine that wrote the file, the tensors, and the
-    # names of their storages.
+    # The next four pickles hold the format version, the machine that wrote the file, the tensors,
+    # and the names of their storages.
     _, _, tree, keys = (interpreter.load(file) for _ in range(4))
     storages = [leaf.storage for _, leaf in leaves(tree) if type(leaf) is _Tensor]
     sizes = {s.key: s.size * s.dtype.itemsize for s in storages}
@@ -152,7 +152,7 @@ def _in_a_row(file: io.BufferedReader, path: Path, max_bytes: int) -> Mapping:
 
 
 def _arrays(tree: Any, content: Callable[[str], bytes | memoryview], file: str) -> Mapping:
-    """The tensors of a file as arrays by name. A warning names the objects that are left out."""
+    """The tensors of a file as arrays by name. A warning names up to five objects left out."""
     if not isinstance(tree, Mapping):
         kind = tree.name if type(tree) is Unknown else type(tree).__name__
         raise WeightsError(f"the file must hold a dictionary of tensors; it holds a {kind}")

@@ -15,7 +15,10 @@ MAX_NAMES = 2**22
 
 
 def unwrap(tree: Mapping) -> Mapping:
-    """The weights of a checkpoint, without the levels of the tree that only wrap them."""
+    """The weights of a checkpoint.
+
+    Levels that only wrap the weights, and the states of optimizers, are left out.
+    """
     for _ in range(MAX_DEPTH):
         inner = [key for key in WRAPPERS if isinstance(tree.get(key), Mapping)]
         if not inner:

@@ -147,7 +147,7 @@ def milliseconds(programs: Sequence[Executable], *, runs: int = RUNS) -> list[fl
     Calls of the programs alternate until each program has run `runs` times.
 
     Raises:
-      ValueError: The arguments of the programs are shapes without values, so no program can run.
+      ValueError: `runs` is less than 1, or an argument of a program is a shape without values.
     """
     at_least(1, runs=runs)
     leaves = jax.tree.leaves([program.arguments for program in programs])

@@ -112,8 +112,8 @@ def widths_for(
         `partial(milliseconds, runs=30)`, `compiled_cycles`, `compiled_flops`, `compiled_bytes`, or
         another function.
       margin: The smallest saving that is worth having, as a fraction. A width is marked if its cost
-        is below (1 − `margin`) times the cost of the next wider marked width. Choose a fraction
-        above the scatter of the measured times, such as 0.02.
+        is below (1 − `margin`) times the cost of the next wider marked width. The widest width is
+        always marked. Choose a fraction above the scatter of the measured times, such as 0.02.
 
     Returns:
       One `WidthCost` for each width, in ascending order of the widths.

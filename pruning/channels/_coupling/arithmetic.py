@@ -252,8 +252,8 @@ def smaller_convolution(eqn: Equation, remain: Remain, values: Values, results: 
 def _contract(sets: UnionFind, a: tuple[ChannelIds, Vector], b: tuple[ChannelIds, Vector]) -> None:
     """Unite the summed indices of two factors if one factor is zero at removed channels.
 
-    If neither factor is zero, a removal would change a sum over channels, such as the sum in a
-    norm, a mean or attention.
+    Otherwise pin the indices, because a removal would change a sum over channels, such as the sum
+    in a norm, a mean or attention.
     """
     zero = [(value, axis) for value, axis in (a, b) if value.zero is not None]
     if not zero or any(is_free(axis) for _, axis in (a, b)):

@@ -84,7 +84,7 @@ class Pinned(NamedTuple):
     true, `resized` can remove the channels, but the model itself cannot run with fewer channels. In
     this case, the equation sums over activations, as a norm does, or has a constant that varies
     along the channels. With fewer channels, a norm would divide by another width. If an input or
-    output of the program pins the ids, `name` is its name and path.
+    output of the program pins the ids, `name` is the name and path of this input or output.
     """
 
     equations: tuple[Equation, ...]
@@ -123,7 +123,7 @@ class UnionFind:
         # The ids of each free axis of a loop's state. The key consists of the equations around the
         # loop, the number of the state and the axis.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
-        # the reshapes whose results have channels along the longest axis
+        # the `id` of each reshape whose result has channels along its longest axis
         self.long_folds: set[int] = set()
         self.settled = False  # true after the program was read; then no further id is pinned
         # when channels are removed: for each root, whether its channel is removed
@@ -239,7 +239,7 @@ class UnionFind:
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """Ids with the recorded reason of the first id of `axes` that has one."""
+        """`count` copies of the first id of `axes` with a recorded reason, or of `FIXED`."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
@@ -261,7 +261,7 @@ class UnionFind:
         normed: bool = False,
         name: tuple[str, str] | None = None,
     ) -> None:
-        """Record which sets of `ids` are pinned, by equations or by the input or output `name`."""
+        """Record that sets of `ids` are pinned, by equations or by the input or output `name`."""
         roots = self.find(ids)
         if self.settled or not (roots > FIXED).any():
             return
@@ -344,7 +344,7 @@ class UnionFind:
     def requirement_of(
         self, value: ChannelIds, ids: Vector, *, weight: bool = False
     ) -> Requirement:
-        """The requirement that `value` is zero at the channels `ids`, or else uniform.
+        """The requirement that `value` is zero at the channels `ids`, or uniform if never zero.
 
         Uniform means that the elements are equal along the channels. If `weight` is true, `value`
         is a weight whose axis with these ids is summed by a product. A weight may be made of
@@ -429,7 +429,7 @@ class UnionFind:
 
 
 def distinct(numbers: Vector) -> Vector:
-    """The distinct values of many small nonnegative numbers."""
+    """The distinct values of small integers, without −1."""
     return np.flatnonzero(np.bincount(numbers + 1)[1:])
 
 

@@ -50,7 +50,7 @@ def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelI
 
 
 def _long_folds(program: Program) -> set[int]:
-    """The reshapes that shuffle channels or make feature maps for a convolution."""
+    """The `id` of each reshape that shuffles channels or makes feature maps for a convolution."""
     readers: dict[Variable, list[Equation]] = {}
     for eqn in program.eqns:
         for variable in eqn.invars:

@@ -106,7 +106,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # a constant part is not cut
+    parts = (v.axes[axis] for v in values)  # a free part is not cut
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])
@@ -170,7 +170,7 @@ def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
 def _in_blocks(sets: UnionFind, axis: Vector, start: int, limit: int, stride: int) -> Vector:
     """The channel ids of `axis`, united within each block of `stride` consecutive channels.
 
-    The slice reads one channel of each block.
+    If the slice does not read exactly one channel of each block, all ids are pinned.
     """
     if axis.size % stride or start >= stride or limit <= axis.size - stride + start:
         return sets.pin(axis)

@@ -21,7 +21,11 @@ Axes = tuple[int, ...]
 
 
 class Product(NamedTuple):
-    """A `dot_general`. Its axes are batch axes, contracted axes, and rows or outputs."""
+    """The axes of a `dot_general`.
+
+    The axes are (batch, rows, contracted) of the inputs, (batch, outputs, contracted) of the
+    kernel, and (batch, rows, outputs) of the outputs.
+    """
 
     of_inputs: tuple[Axes, Axes, Axes]
     of_kernel: tuple[Axes, Axes, Axes]

@@ -23,8 +23,9 @@ Any other package may contain the model.
 def line_of(equations: Sequence[Equation]) -> str:
     """The line of the model's code from which the last equation comes.
 
-    The result is the innermost line outside Python, this library and the `FRAMEWORKS`. If no
-    equation has such a line, the result is a line of a framework.
+    The result is the innermost line outside Python, `pruning.channels` and the `FRAMEWORKS`. If the
+    last equation has no such line, the result is a line of an equation around it. If no equation
+    has such a line, the result is a line of a framework, or an empty string.
     """
     for eqn in reversed(equations):
         frames = eqn.source_info.traceback.frames if eqn.source_info.traceback else ()
@@ -35,7 +36,7 @@ def line_of(equations: Sequence[Equation]) -> str:
 
 
 def line_of_error(error: Exception) -> str:
-    """The innermost line outside frameworks in which an error was raised, or an empty string."""
+    """The innermost line of the model's code in the traceback of an error, or an empty string."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not _of_library(frame.filename):
             return f"{frame.filename}:{frame.lineno} ({frame.name})"
@@ -55,7 +56,10 @@ def _of_library(filename: str) -> bool:
 
 @cache
 def _folders(modules: int) -> tuple[str, ...]:
-    """The folders of this library and of the loaded frameworks."""
+    """The folders of `pruning.channels` and of the loaded frameworks.
+
+    `modules` is the number of loaded modules, so an import of a framework gives a new result.
+    """
     loaded = (sys.modules.get(name) for name in FRAMEWORKS.split())
     files = (getattr(module, "__file__", None) for module in loaded)
     return (f"{Path(__file__).parents[1]}/", *(f"{Path(file).parent}/" for file in files if file))

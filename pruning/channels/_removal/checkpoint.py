@@ -138,10 +138,10 @@ def load_pruned(
       apply: The function that was pruned. Without `apply`, the result has the arrays and the kept
         channels, but cannot run.
       like: A tree of arrays or shapes with the structure of the result's `params`, such as
-        `nnx.state(nnx.eval_shape(build))`. The widths of `like` are the saved widths or the widths
-        before pruning. Trees of dictionaries, lists and tuples do not need `like`. Without `like`,
-        a tree with other containers becomes nested dictionaries, whose keys are the names on the
-        path from the root to each array.
+        `nnx.state(nnx.eval_shape(build))` for a function `build` that makes the network. The widths
+        of `like` are the saved widths or the widths before pruning. Trees of dictionaries, lists
+        and tuples do not need `like`. Without `like`, a tree with other containers becomes nested
+        dictionaries, whose keys are the names on the path from the root to each array.
 
     Raises:
       ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the
@@ -261,7 +261,7 @@ def _read_tree(written: Any, leaves: Iterator[Leaf]) -> Tree:
 def resume(
     checkpoint_dir: Path | str, start: Pruned, apply: Apply, ratios: Sequence[int | float]
 ) -> tuple[Pruned, int] | None:
-    """The network that an earlier run of `prune` saved, and the number of its steps.
+    """The network that an earlier run of `prune` saved, and the number of pruning steps so far.
 
     The result is None if there is no checkpoint. `start` is the network before pruning, and `apply`
     is the function that is being pruned.

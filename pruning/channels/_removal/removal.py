@@ -56,7 +56,8 @@ def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) ->
     Raises:
       TypeError: A vector of `keep` is not boolean or is traced.
       ValueError: `keep` does not match the groups, or keeps no channel of a group. An array of
-        `params` has another shape than the groups record, or does not belong to the groups.
+        `params` has another shape than the groups record, or its path matches no parameter or
+        several parameters.
 
     Example:
       >>> from pruning import coupled_channels

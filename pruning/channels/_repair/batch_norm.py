@@ -39,7 +39,7 @@ from pruning.channels._repair.chains import (
 Arrays = dict[str, Array]
 KernelAndShift = tuple[Array, Array]
 ANOTHER = (
-    "apply must have the program that was folded; at these inputs the program is another: call "
+    "apply must have the program that was folded; at these inputs it has another program: call "
     "fold_batch_norms with these inputs"
 )
 
@@ -168,7 +168,7 @@ class Unfolded:
     ):
         self.parameter, self.fold, self.eager = parameter, fold, eager
         self.used: set[int] = set()  # parameters that are needed outside folded chains
-        self.reads: Counter[Variable] = Counter()  # the number of reads of each variable
+        self.reads: Counter[Variable] = Counter()
         self.seen: set[int] = set()
 
     def leaf(self, i: int, shape: Sequence[int]) -> Value:

@@ -67,7 +67,10 @@ class Chain(NamedTuple):
 
 
 def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain that an equation starts, or None if it is not a product with a kernel."""
+    """The chain that an equation starts, or None.
+
+    A chain starts at a real product of activations and a kernel with one axis of outputs.
+    """
     linear_of = rule_of(eqn).linear
     if linear_of is None or not makes_reals(eqn):
         return None

@@ -69,7 +69,7 @@ NO_GAIN = Gain()
 
 
 def gains(network: Network, leaves: Sequence[Array]) -> dict[int, Gain]:
-    """The gain of each kernel, by the number of the kernel.
+    """The gain of each kernel, by the index of the kernel in `leaves`.
 
     The network must have no dead code. A kernel has no gain in the result if its outputs are also
     read without the gain, or if a sum before the gain adds something other than one parameter to
@@ -110,7 +110,7 @@ class Gains:
         return results
 
     def read(self, gain: Gain, after: Gain) -> None:
-        """Record that an equation reads outputs with `gain`. Its result has the gain `after`.
+        """Record that an equation reads outputs with `gain`; its result has the gain `after`.
 
         Several equations may read the same outputs only after the gain is complete.
         """

@@ -39,7 +39,7 @@ from pruning.channels._repair.parameters import (
 Batches = Sequence[Sequence[Tree]]
 Solver = Callable[[np.ndarray, Moments, Moments | None, bool], np.ndarray]
 Arrays = list[Leaf]
-"""An array of the program for each batch, in the whole network and then in the pruned network."""
+"""The values of one variable: for each batch in the whole network, then in the pruned network."""
 
 RIDGE = tuple(10.0**k for k in range(-8, 1))
 
@@ -60,13 +60,14 @@ def least_squares(
     Here W₀ is the old kernel, x̃ are its inputs in the network repaired so far, and y are its
     outputs in the whole network. If the program adds a bias to the outputs or subtracts a running
     mean, the bias or the running mean is changed by the mean error of the outputs. The penalty λ is
-    one value of `ridge` times the mean of Σ x̃². The value of `ridge` with the smallest error on
-    the last quarter of the batches is used, and then W is computed from all batches.
+    one value of `ridge` times the mean of Σ x̃² over the inputs that are not always zero. The value
+    of `ridge` with the smallest error on the last quarter of the batches (at least one batch) is
+    used, and then W is computed from all batches.
 
-    Kernels are computed group by group by Cholesky factorization, on the host in float64. The
-    second moments of inputs and outputs are computed on the devices that hold the batches. The
-    activations of all batches are in memory at once, in both networks, as long as later equations
-    need the activations.
+    Kernels are computed by Cholesky factorization on the host in float64, with one factorization
+    for each group of a grouped convolution. The second moments of inputs and outputs are computed
+    on the devices that hold the batches. The activations of all batches are in memory at once, in
+    both networks, as long as later equations need the activations.
 
     The arguments `apply`, `params`, `groups` and `keep` are the same as for `fold_constants`.
 

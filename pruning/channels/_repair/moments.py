@@ -95,9 +95,10 @@ def ridge_solution(
 ) -> np.ndarray:
     """The kernel W that minimizes Σ ‖W x − y‖² + λ ‖W − kernel‖² over all rows.
 
-    The penalty λ is a number of `ridge` times the mean of Σ x². To choose this number, W is
-    computed for each number of `ridge` from the rows `first` only. The number whose W has the
-    smallest error on the rows `held` is chosen.
+    If `shifted` is true, the means of x and y are subtracted from x and y. The penalty λ is a
+    number of `ridge` times the mean of Σ x² over the inputs that are not always zero. To choose
+    this number, W is computed for each number of `ridge` from the rows `first` only. The number
+    whose W has the smallest error on the rows `held` is chosen.
     """
     normal = all_equations(first, held, shifted)
     if held is None or len(ridge) == 1:
@@ -120,7 +121,7 @@ def scale_outputs(
 ) -> np.ndarray:
     """The kernel after each output is multiplied by its best factor.
 
-    The factor a minimizes Σ (a w·x − y)² over all rows.
+    The factor a minimizes Σ (a w·x − y)² over all rows, with x and y as in `ridge_solution`.
     """
     xx, xy = all_equations(first, held, shifted)
     square = np.sum(kernel * (xx @ kernel), 1, keepdims=True)
@@ -129,7 +130,7 @@ def scale_outputs(
 
 
 def all_equations(first: Moments, held: Moments | None, shifted: bool) -> Equations:
-    """The normal equations of all rows."""
+    """The normal equations of all rows, about the means of all rows if `shifted` is true."""
     rows = first if held is None else merge((first, held))
     if not (np.isfinite(rows.xx).all() and np.isfinite(rows.xy).all()):
         raise ValueError("second moments must be finite; they have NaN or inf")

@@ -154,7 +154,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # the number of readers of each parameter
-    sums: dict[int, int] = {}  # by equation with a kernel: the next sum
+    sums: dict[int, int] = {}  # by product: the sum that reads its result
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)

@@ -21,7 +21,7 @@ from pruning.channels._selection.choice import Masks, Scores, keep_largest, mult
 
 CostOf = Callable[[Widths], int | float]
 Values = Float[np.ndarray, " _"]
-"""The value of a group that keeps its n best channels, for n = 0, 1, 2, ..."""
+"""Minus the loss of a group that keeps its n best channels, plus a constant, for n = 0, 1, ..."""
 
 
 def select_within(
@@ -109,7 +109,7 @@ def select_within(
 
 
 def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
-    """The value of a group that keeps its n best channels, for n = 0, 1, 2, ..."""
+    """`Values` of a group, from its scores in ascending order."""
     descending = ascending[ascending > -np.inf][::-1]
     if not normalize:
         return np.cumsum([0.0, *descending])

@@ -45,7 +45,8 @@ def channel_scores(
       groups: All or some groups of `coupled_channels`.
       criterion: A function of `CRITERIA`, or another function that scores filters, given as the
         rows of a matrix.
-      reduce: A function that is called with an axis, such as `jnp.sum`, `jnp.mean` or `jnp.max`.
+      reduce: A function that reduces an array along `axis`, such as `jnp.sum`, `jnp.mean` or
+        `jnp.max`.
 
     Raises:
       TypeError: A kernel has an integer dtype, or arrays have no values.
@@ -233,7 +234,8 @@ def multiples_by_name(
     """The number `round_to` for each group.
 
     The argument `round_to` is one number for all groups, or a dictionary from names of layers to
-    numbers.
+    numbers. If several names match a group, the group gets the least common multiple of their
+    numbers. If no name matches a group, the group gets 1.
 
     Raises:
       ValueError: A name matches no layer that makes channels of a group.

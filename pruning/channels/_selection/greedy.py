@@ -18,8 +18,8 @@ from pruning.channels._repair.least_squares import Batches, read_batches
 from pruning.channels._repair.moments import Moments, all_equations, merge, moments
 from pruning.channels._repair.parameters import Fact, Kernel, Network, check_solved, read_network
 
-# A swap must lower the error by more than this share. The share exceeds rounding errors, so that no
-# swap is reversed later.
+# A swap must lower the error E by more than this number, which exceeds rounding errors. Therefore
+# no swap is reversed later.
 SWAP_MARGIN = 1e-9
 
 
@@ -128,7 +128,8 @@ def _blocks(
 ) -> Iterator[list["Block"]]:
     """The blocks of each group, before any channel is removed.
 
-    A group has one block for each matrix product that reads the group.
+    A group has one block for each matrix product that reads the group. A grouped convolution has
+    one matrix product for each of its groups.
     """
     instead = "choose channels before compiling"
     arrays, batches = read_batches(caller, params, batches, instead=instead)
@@ -190,7 +191,7 @@ def _swap(blocks: Sequence["Block"], left: np.ndarray) -> np.ndarray:
 class Inputs:
     """Second moments of the inputs and outputs of kernels in the whole network.
 
-    The keys of `kernels` and `moments` are the numbers of the kernels' parameters.
+    The keys of `kernels` and `moments` are the indices of the kernels among the leaves of `params`.
     """
 
     def __init__(self, network: Network, wanted: set[int]):
@@ -249,7 +250,8 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # for each channel that the block reads: its inputs, which are equally many for all channels
+        # for each channel that the block reads: its rows of the kernel, equally many for all
+        # channels
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
         self.missing: Missing | None = None  # computed when it is needed
@@ -325,11 +327,11 @@ class Block:
 class Missing(NamedTuple):
     """Matrices from which the effect of adding a removed channel to a block is computed.
 
-    If a channel is added, the error decreases by tr Rᵀ A⁻¹ R, with A and R as below.
+    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R, with A and R as below.
 
     Attributes:
       channels: The removed channels that the block reads.
-      rows: The inputs J of the removed channels, (channels, inputs of one channel).
+      rows: The inputs J of each removed channel, of shape (channels, inputs of one channel).
       crossed: The matrix G_SS⁻¹ G_S:, where S are the remaining inputs.
       schur: The Schur complements A = G_JJ − G_JS G_SS⁻¹ G_SJ, one for each channel.
       residual: The residuals R = (G W₀)_J − G_JS W_S of the normal equations of the inputs J, one
@@ -344,15 +346,15 @@ class Missing(NamedTuple):
 
 
 def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.ndarray:
-    """The channel to which each input of a kernel's matrix belongs, (groups, inputs).
+    """The channel of each input of a kernel, of shape (groups of the convolution, inputs).
 
-    The entry is −1 for an input that belongs to no channel of the group.
+    The entry is −1 for an input that belongs to no channel of `position`.
     """
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]
     numbers, found = along_axis(numbers, position.axis, len(shape)), np.array(-1)
-    # The numbers of channels pass through the kernel's matrix bit by bit, because 0 and 1 are exact
-    # in every dtype.
+    # `use.matrix` arranges the channel numbers bit by bit, because 0 and 1 are exact in every
+    # dtype.
     for bit in range(int(numbers.max()).bit_length()):
         ones = (numbers >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))

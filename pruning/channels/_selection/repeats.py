@@ -12,7 +12,7 @@ from pruning.channels._program.calls import Apply
 from pruning.channels._selection.choice import Masks, Scores, Select, keep_largest
 
 Repeats = Sequence[Sequence[int]]
-"""Sets of repeated groups, as lists of numbers of groups. Every group is in one set."""
+"""Sets of repeated groups, as lists of the groups' indices. Every group is in one set."""
 
 
 def repeating(groups: Sequence[ChannelGroup]) -> list[list[int]]:
