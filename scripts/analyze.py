@@ -105,7 +105,7 @@ def load(path: Path, layers: tuple[str, ...], seed: int) -> Mapping[str, "np.nda
 
 
 def summarize(results: dict) -> None:
-    """The table of all layers: rows of cells, with one row for each layer."""
+    """Print a table with a row for each layer, and the conclusions."""
     from experiments.measures import analysis
     from experiments.pages import analysis as analysis_page
     from experiments.pages.series import pair_label

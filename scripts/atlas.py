@@ -1,4 +1,4 @@
-"""Train eight normalizers on three small tasks, and compare their shift with their training.
+"""Train networks with eight normalizers on three small tasks, and compare shift with training.
 
     python scripts/atlas.py --data-dir DIR            # 72 runs, about 20 minutes of one core
 

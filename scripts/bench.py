@@ -1,4 +1,4 @@
-"""Compare the speed of our functions with the functions of Flax and SciPy.
+"""Compare the speed of our functions with functions of other libraries, such as Flax and SciPy.
 
     python scripts/bench.py            # about eight minutes on 2 cores
 

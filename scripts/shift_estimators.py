@@ -5,11 +5,11 @@
 The distances are known for shifted Gaussians, for Gaussians of two scales, and for the example of
 the unitization paper whose distance has no bound. The outputs of a real layer before and after an
 epoch on the digits are also compared. For these outputs, the exact distance of the test samples
-replaces the known distance. Each estimate uses 2,000 training samples and 500 test samples, which
-differ for every seed. The command writes OUT and prints a table of relative errors, (estimate −
-distance) / distance, as mean ± standard deviation over seeds. The estimates of Algorithm 3 are too
-small by orders of magnitude. Therefore the table shows the ratio estimate / distance for Algorithm
-3.
+replaces the known distance. All estimates use 500 test samples, and the two critics are trained on
+2,000 other samples. The samples differ for every seed. The command writes OUT and prints a table of
+relative errors, (estimate − distance) / distance, as mean ± standard deviation over seeds. The
+estimates of Algorithm 3 are too small by orders of magnitude. Therefore the table shows the ratio
+estimate / distance for Algorithm 3.
 """
 
 if __name__ == "__main__":  # the imports below take seconds

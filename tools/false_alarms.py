@@ -58,7 +58,7 @@ def run(seed: int, precision: float) -> Run:
 
 
 def false_alarms(seeds: Iterable[int], precision: float, processes: int) -> dict[str, Any]:
-    """The seeds of the runs that rejected a true statement, and the mean z-scores."""
+    """The seeds of runs that rejected a true statement, and checks whose mean z-score is not 0."""
     seeds = list(seeds)
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         one = partial(run, precision=precision)
@@ -87,7 +87,7 @@ def _is_exact(part: Check) -> bool:
 
 
 def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
-    """The checks whose mean z-score over the keys differs significantly from 0, with the mean."""
+    """The checks whose mean z-score over n keys is significantly not 0, with √n times the mean."""
     means = {
         name: math.fsum(z) / math.sqrt(len(z))
         for name, z in z_scores.items()

@@ -171,7 +171,7 @@ FIGURES = [
         "deep networks learn with He's start and with batch norm; no number in the text",
         deepest,
         "fashion_mnist",
-        hours=24.0,  # 180 times 8 minutes, the time of 5 depths, 1,000 steps and 2 runs
+        hours=24.0,  # 180 times the 8 minutes of 5 depths, 1,000 steps and 2 runs
     ),
 ]
 TABLES = [

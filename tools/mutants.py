@@ -3,14 +3,14 @@
     python -m tools.mutants --package pruning --count 50
     python -m tools.mutants --list tools/mistakes/pruning.toml
 
-A mutant is one change, chosen by a seed: a sign, a comparison, an axis, a constant, a dropped
-guard, exchanged arguments, a removed call. A list has mistakes that a person thought of, as pieces
-of text and their replacements. The tool plants each mistake in a copy of the code. A fork of this
-process, which has loaded JAX, runs tests in the copy until one test fails. First come the tests
-that run the changed line, as recorded by `make coverage`. Then come the test file with the module's
-name, the test files that name most of the module's definitions, and the module's doctests. The test
-that failed then also runs on the unchanged code. If the test fails there too, the mutant is not
-counted. The exit status is 0 even if tests do not notice a mistake.
+A mutant is one change, chosen by a seed: another operator, comparison, axis or constant, a negated
+condition, a dropped guard, exchanged arguments, or a removed call. A list has mistakes that a
+person thought of, as pieces of text and their replacements. The tool plants each mistake in a copy
+of the code. A fork of this process, which has loaded JAX, runs tests in the copy until one test
+fails. First come the tests that run the changed line, as recorded by `make coverage`. Then come the
+test file with the module's name, the test files that name most of the module's definitions, and the
+module's doctests. The test that failed then also runs on the unchanged code. If the test fails
+there too, the mutant is not counted. The exit status is 0 even if tests do not notice a mistake.
 """
 
 import argparse
@@ -150,7 +150,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """The `id` of each node that only informs or asserts: annotations, messages and `strict`."""
+    """The `id` of each node of annotations, decorators, `raise`, `assert`, f-strings, `strict`."""
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:
@@ -184,7 +184,9 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The test files that name most of a module's definitions, and the module with its doctests."""
+    """The test files that name most of a module's definitions, and the module with its doctests.
+
+    For a module of `scripts`, the test files of commands take the place of the doctests."""
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}

@@ -85,7 +85,7 @@ def import_commands(cache: Path) -> None:
     modules = [found.name for found in pkgutil.walk_packages(experiments.__path__, "experiments.")]
     needed = [
         name for name in modules if "benchmarks" not in name
-    ]  # imported later by commands that wait
+    ]  # no command of `COMMANDS` needs the benchmarks
     for name in (*COMMANDS, *needed, "sklearn.datasets"):
         importlib.import_module(name)
     vars(importlib.import_module("experiments.training.loop"))["BETWEEN_CHECKPOINTS"] = 0.2

@@ -32,7 +32,7 @@ CONTROLS = ("recalibrated", "least squares", "fine-tuned, one epoch")
 
 
 def lines(table: Table, network: str) -> Iterator[str]:
-    """A row for each repair.
+    """A row for each repair, and for some repairs a row for randomly removed channels.
 
     For each share of removed channels, the row has the accuracy, the margin within which the
     criteria agree, and the p-value of Friedman's test.

@@ -36,7 +36,7 @@ from tools.results import HOUR, ROOT
 
 # Seconds between two polls of a command, and seconds within which the command must save its state.
 TICK, GRACE = 0.5, 600.0
-PR_SET_PDEATHSIG = 1  # the constant PR_SET_PDEATHSIG of linux/prctl.h
+PR_SET_PDEATHSIG = 1  # from linux/prctl.h
 HEAD = ("table or figure", "printed", "ours", "differs", "status")
 
 
@@ -67,7 +67,7 @@ class Workspace(NamedTuple):
 
 @checked
 def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
-    """Run or list the unfinished networks; the status is 1 if a command failed."""
+    """Run the unfinished networks, or list all; the exit status is 1 if a command failed."""
     workspace = Workspace(options.data_dir.resolve(), options.out.resolve(), has_accelerator())
     jobs = long_plan.jobs(accelerated=workspace.accelerated)
     if options.list:
@@ -229,7 +229,7 @@ def status(network: Network, workspace: Workspace) -> str:
 
 
 def hours_left(job: Job, workspace: Workspace) -> float | None:
-    """Remaining hours, estimated from finished epochs or from times on two cores, or None."""
+    """Remaining hours by the finished epochs or by times on two cores; None if neither is known."""
     lines, total = epochs(job.network, workspace.out)
     gaps = [
         after["seconds"] - before["seconds"]

@@ -24,7 +24,7 @@ MAX_REACH = {
     "pruning.channels.resized": 115,
     "pruning.channels.merge_channels": 125,
 }
-"""Functions and classes of `pruning` that must be known to know all that one does."""
+"""The largest number of functions and classes of `pruning` that each function may use."""
 MAX_PLACES = 2
 PRIMITIVES = {
     *("add", "broadcast_in_dim", "concatenate", "conv_general_dilated", "convert_element_type"),

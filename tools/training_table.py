@@ -3,8 +3,9 @@
     python -m tools.training_table            # hours; resumes
     python -m tools.training_table --show     # the table alone
 
-Each cell of the table is one run of `train.py --compile-for`, whose JSON is kept in OUT. A cell
-that is in OUT is not compiled again. If the layers change, remove its file.
+A cell is one training step, which a run of `train.py --compile-for` compiles. The file OUT has the
+JSON of each cell. A cell that is in OUT is not compiled again. If the code of the layers changes,
+remove OUT.
 """
 
 import json
@@ -31,7 +32,7 @@ HEADER = (
 SMALL, LARGE = "v5e:4x4", "v5e:16x16"
 
 
-# Model, normalization, images per chip and topology of every step.
+# model, normalization, images per chip and topology of a training step
 Cell = tuple[str, str, int, str]
 CELLS: list[Cell] = [
     (model, normalization, images, topology)
@@ -69,7 +70,7 @@ def compile_cell(cell: Cell) -> str:
 
 
 def write(path: Path, cells: list[dict[str, Any]]) -> None:
-    """The cells in OUT, and how they were made."""
+    """Write the results of the cells to `path`, with their origin."""
     path.parent.mkdir(parents=True, exist_ok=True)
     header = {
         "command": "python -m tools.training_table --jobs 2",

@@ -1,5 +1,4 @@
-"""Declares the ranges of numeric options by types: `--help` shows the ranges, and `check` enforces
-them.
+"""Types of options: `--help` shows the ranges of numeric types, and `check` enforces the types.
 
 The type of an option that is a path says whether the path may be in a bucket.
 """
@@ -77,7 +76,9 @@ LocalPath = Annotated[Path, _path("PATH", storage.local)]
 
 
 def check(options: Any) -> None:
-    """Refuse options if a number in a dataclass, or in a nested dataclass, is out of its range.
+    """Refuse a dataclass of options if a value has a wrong type or is out of its range.
+
+    Nested dataclasses are checked too.
 
     Raises:
       InputError: The message names the option.
@@ -87,7 +88,7 @@ def check(options: Any) -> None:
 
 
 def checked(main: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """The function `main` with a check of its arguments, by `check`, before `main` runs."""
+    """The function `main` with a check of its arguments, as by `check`, before `main` runs."""
     hints = get_type_hints(main, include_extras=True)
 
     @functools.wraps(main)
@@ -119,7 +120,7 @@ def _check_value(name: str, hint: Any, value: Any) -> None:
 
 
 def _kinds(hint: Any) -> str:
-    """The values that a type allows, in words, for types that are not ranges."""
+    """The values that a type without ranges allows, in words; "" if other checks suffice."""
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if get_origin(hint) is tuple:

@@ -85,7 +85,7 @@ def print_above(progress: Progress, line: str) -> None:
 class Bar(Progress):
     """A progress bar on a terminal.
 
-    If the output is a file, a line is printed at the first update and then every minute.
+    If the standard error is not a terminal, updates print a line instead, at most one each minute.
     """
 
     said: float | None = None

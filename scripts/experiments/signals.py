@@ -40,7 +40,8 @@ def _end_imports(signum: int, _: object) -> None:
 def ctrl_c_ends(line: str) -> Iterator[None]:
     """Within this context, Ctrl-C prints `line` and ends the process.
 
-    After the context, in a command, Ctrl-C ends the process without a printed line.
+    After the context, the earlier handler applies again. If this was the handler of
+    `before_imports`, Ctrl-C then ends the process without a printed line.
     """
     before = signal.signal(signal.SIGINT, lambda signum, _: end_at_once(line, signum))
     try:
@@ -53,8 +54,8 @@ class Interruption:
     """Records whether SIGTERM or Ctrl-C has asked a training run to end.
 
     An exception from a signal handler could be lost in a callback or interrupt a write. Therefore
-    our handler only sets a flag, which the training loop reads. A second Ctrl-C ends the process at
-    once. Saved files remain complete.
+    our handler only sets a flag, which the training loop reads. Ctrl-C after an earlier signal ends
+    the process at once. Saved files remain complete.
     """
 
     received: int | None = None
@@ -64,7 +65,7 @@ class Interruption:
         return self.received is not None
 
     def handle(self, signum: int, _: object) -> None:
-        """Remember a signal, or end the process at the second Ctrl-C."""
+        """Remember a signal, or end the process if Ctrl-C follows an earlier signal."""
         if self.received and signum == signal.SIGINT:
             end_at_once("interrupted; start again to resume from the last checkpoint")
         self.received = signum
@@ -72,7 +73,7 @@ class Interruption:
 
 @contextmanager
 def caught() -> Iterator[Interruption]:
-    """Catch SIGTERM and Ctrl-C, so that a run saves its state before it ends."""
+    """Catch SIGTERM and Ctrl-C, so that a run can save its state before it ends."""
     interrupted = Interruption()
     signals = (signal.SIGTERM, signal.SIGINT)
     before = [signal.signal(number, interrupted.handle) for number in signals]

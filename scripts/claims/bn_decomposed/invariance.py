@@ -15,7 +15,7 @@ from jaxnorm import recenter
 claim = partial(Claim, "Batch Normalization Decomposed")
 
 POINTS = 5  # number of samples of the batch of Theorems 13 and 14
-WIDTH = 5  # a small width, at which norms differ from their root mean squares by 13 %
+WIDTH = 5  # small, so that the mean of a norm differs from the norm's root mean square
 CASES = 200
 SPREAD = ((2.0, 0.0, 0.0), (0.3, 0.5, 0.0), (-0.4, 0.2, 0.3), (0.0, -0.3, 0.5), (0.1, 0.1, -0.6))
 
@@ -66,10 +66,10 @@ def _() -> Cases:
 
 
 def next_layers(key: Key[Array, ""]) -> Statistics:
-    """Norms and distances after one layer, for two batches.
+    """Statistics of an invariant representation and of the batch `SPREAD` after one random layer.
 
-    In one batch, the samples of the cluster are equal, as in an invariant representation. In the
-    other batch, the samples of the cluster differ.
+    The samples of the cluster differ in `SPREAD`. The entry "distance" is a squared distance in
+    this cluster; all other entries are from the invariant representation.
     """
     n, layer_key = POINTS, jax.random.fold_in(key, 1)
     x = geometry.invariant_representation(n, 2).astype(jnp.float32)
@@ -95,7 +95,7 @@ LAYER = Draws(next_layers, 60_000, batch_size=5000)
 
 
 def expected_entry() -> float:
-    """The exact expectation √d E x₁ⱼ′ for the first sample after one layer."""
+    """The exact value of √d E x₁ⱼ′ for the first sample after a layer of width d."""
     x = geometry.invariant_representation(POINTS, 2).astype(jnp.float64)
     gain = geometry.odd_points.cluster_growth(POINTS)
     return WIDTH**0.5 * float(geometry.odd_points.expected_entries(x, width=WIDTH, gain=gain)[0])

@@ -31,7 +31,7 @@ def _() -> Cases:
 
 
 def _turned_odd(g: Array, layers: int) -> Array:
-    """The Gram matrix of a batch after many layers of infinite width."""
+    """The Gram matrix of a batch after `layers` layers of infinite width, divided by its trace."""
 
     def layer(g: Array, _: None) -> tuple[Array, None]:
         g = geometry.mean_field_step(g)
@@ -41,9 +41,11 @@ def _turned_odd(g: Array, layers: int) -> Array:
 
 
 def ends_of_batches(key: Key[Array, ""]) -> Statistics:
-    """Whether one of 10 Gaussian samples becomes odd at infinite width, and was the longest sample.
+    """How a batch of 10 Gaussian samples ends at infinite width, and after 60 layers of width 50.
 
-    A further result is whether the longest sample of the batch is the longest after 60 layers of
+    The entry "odd" is 1 if a sample becomes odd at infinite width, and otherwise 0. If a sample
+    becomes odd, "longest" is 0.1 if this sample was the longest after recentering, and otherwise
+    −0.9. The entry "at_width_50" is 1 if the longest sample is also the longest after the layers of
     width 50.
     """
     batch, weights = jax.random.split(key)

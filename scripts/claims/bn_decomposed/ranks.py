@@ -21,8 +21,9 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
     """The number of neurons until a batch has full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
-    circle. For "covariance", rank 1 takes y₁ neurons, and rank 2 of two points takes y₂ additional
-    neurons.
+    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points: y₁ neurons, on
+    average 2, are needed until one is active for the first point, and y₂ additional neurons until
+    rank 2.
     """
 
     def rows(x: Array) -> Array:
@@ -114,7 +115,7 @@ INDEPENDENT_STEPS.mean("Cov(y₁, y₂) = −20/27", -20 / 27, ROWS, "covariance
 
 
 def _chernoff(n: int, alpha: float, gamma: float) -> float:
-    """Chernoff's bound 1 − exp(−d KL(γ/α ‖ γ)) for n successes in d = αn/γ trials."""
+    """Chernoff's lower bound of the probability of n successes in αn/γ trials of probability γ."""
     p, d = gamma / alpha, alpha * n / gamma
     divergence = p * math.log(p / gamma) + (1 - p) * math.log((1 - p) / (1 - gamma))
     return -math.expm1(-d * divergence)

@@ -49,7 +49,7 @@ class DeepTrees(NamedTuple):
 @jax.jit
 @jax.vmap
 def deep_trees(x: Array) -> DeepTrees:
-    """The trees of sorted batches, computed by one program for all checks."""
+    """The trees of sorted batches, at depth `DEPTH`."""
     tree = geometry.tree_gram(x, DEPTH)
     norms = jnp.sqrt(jnp.diagonal(tree.gram))
     cosines = jnp.clip(tree.gram / norms[:, None] / norms[None], -1, 1)  # removes rounding
@@ -108,8 +108,8 @@ def _(key: Key[Array, ""]) -> Values:
 def printed_end_bounds(n: int) -> EndBounds:
     """The bounds of Theorem 11 as printed; `geometry.tree.end_bounds` has sharper bounds.
 
-    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n = 3 and n = 4, the printed
-    bounds say nothing.
+    The bounds are 3/(n − 2) and π/2 − √2 π/(n − 2) for n samples. For n ≤ 5, the bound of the ratio
+    is at least 1. For n ≤ 4, the bound of the angle is negative.
 
     Raises:
       ValueError: n is below 3.

@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def rejected_assumptions(found: Any) -> str:
-    """A sentence with the number of layers in which a test rejects each part of the assumption."""
+    """A sentence with the number of rejecting layers for each part of the assumption."""
     parts = {
         "normal": "a Gaussian",
         "homogeneity": "one standard deviation",
@@ -36,7 +36,7 @@ def rejected_assumptions(found: Any) -> str:
 
 
 def distances_to_a_gaussian(layers: Layers) -> str:
-    """A sentence with the number of rejected layers and the range of distances from a Gaussian."""
+    """A sentence with the number of layers that reject a Gaussian, and their distances from it."""
     distances = [layer["ks"] for layer in layers]
     return (
         f"a Gaussian is rejected in {failing(layers, 'normal')} layers; the Kolmogorov-Smirnov "
@@ -81,7 +81,7 @@ KS_WEIGHTS = 100
 
 
 def plain_ks(key: Key[Array, ""]) -> Statistics:
-    """Whether √n D exceeds 1.358, for Kolmogorov and Smirnov's distance D, in two cases.
+    """Whether √n D exceeds 1.358, for the Kolmogorov-Smirnov distance D of n weights, in two cases.
 
     In the first case, the mean and the scale are known. In the second case, they are estimated.
     """

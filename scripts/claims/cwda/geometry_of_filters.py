@@ -19,7 +19,7 @@ claim = partial(Claim, "CWDA")
 
 
 def expected() -> FilterGeometry:
-    """A claim of Theorem 5, to be checked with `three_filters`."""
+    """The moments in Theorem 5 for filters of `DIMS` dimensions, as in `THREE_FILTERS`."""
     return gaussian_filter_geometry(DIMS)
 
 
@@ -129,7 +129,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def difference_of_distances(key: Key[Array, ""]) -> Statistics:
-    """The difference ‖a − b‖ − ‖a − c‖ of two distances in 64 dimensions."""
+    """The differences ‖a − b‖ − ‖a − c‖ for 100 triples of Gaussian filters of 64 dimensions."""
     v = normal(key, 100, 3, 64)
     to_b, to_c = (jnp.linalg.norm(v[:, 0] - v[:, i], axis=1) for i in (1, 2))
     return {"difference": to_b - to_c}

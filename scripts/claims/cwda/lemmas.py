@@ -87,7 +87,7 @@ EQUATION_31.mean(
 
 
 def lemma_3_in_5(key: Key[Array, ""]) -> Statistics:
-    """A in 5 dimensions, where the printed variance has the largest error."""
+    """A in 5 dimensions, where the printed variance is 19 % below the exact variance."""
     return {"a": _a_and_b(*normal(key, 2, 1000, 5))[0]}
 
 

@@ -20,7 +20,7 @@ claim = partial(Claim, "CWDA")
 
 
 def amoroso(key: Key[Array, ""]) -> Cases:
-    """The moments of orders 0, 1 and 2 minus integrals of the printed density by quadrature."""
+    """Amoroso's moments of orders 0, 1 and 2 minus integrals of the printed density."""
 
     def integrand(z: float, order: int, a: float, theta: float, alpha: float, beta: float) -> float:
         density = beta / math.gamma(alpha) * z ** (alpha * beta - 1) * math.exp(-(z**beta))

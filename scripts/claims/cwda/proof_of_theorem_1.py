@@ -76,7 +76,7 @@ STEPS = (1e-2, 1e-3, 1e-4)
 
 
 def _remainders(cross: float) -> list[float]:
-    """The quotient x/y at distances t from (1, 1), minus its second-order expansion.
+    """x/y at (1 + t, 1 + 2t) minus its second-order expansion about (1, 1), for each t of `STEPS`.
 
     In the expansion, the mixed second-order term is multiplied by `cross`.
     """
@@ -121,7 +121,7 @@ def _() -> Values:
 
 
 def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
-    """The relative errors of Lemma 1 for l1/l2 and l2/l1."""
+    """The relative errors of Lemma 1 for l1/l2 and l2/l1 of Gaussian filters."""
     approximate = np.array([(math.pi / 2 - 1) / n - norm_cv2(n) for n in dims])
     exact = np.array([pruning.l1_l2_ratio_variance(n) for n in dims])
     return approximate[:, None] / exact - 1

@@ -20,7 +20,7 @@ from geometry.claims import Cases, Claim, Draws, Remark, Statistics, Values
 
 claim = partial(Claim, "CWDA")
 
-# The eight filters that l1, l2, GM and Fermat prune first in two layers, as printed in the paper.
+# The eight filters that l1, l2, GM and Fermat prune first in two layers, as printed in Table 1.
 FIRST_PRUNED = {
     "ResNet18, 12th": (
         (111, 212, 33, 61, 68, 152, 171, 45),

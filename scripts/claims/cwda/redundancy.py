@@ -66,7 +66,7 @@ TRANSITIONS = claim(
 
 
 def failing_in_front(found: Any) -> str:
-    """A sentence with the distance from a Gaussian in the first and the last half of the layers."""
+    """A sentence with the median distance from a Gaussian in the first and in the other layers."""
     distances = [layer["ks"] for layer in found["layers"]]
     half = len(distances) // 2
     first, last = (statistics.median(part) for part in (distances[:half], distances[half:]))
@@ -168,10 +168,11 @@ FIGURE_5 = claim(
 
 
 def largest_eigenvalue() -> float:
-    """The mean largest eigenvalue of the covariance of N filters.
+    """The mean of the covariance's largest eigenvalue, for N Gaussian filters of d dimensions.
 
-    The eigenvalue has Tracy and Widom's distribution. The center of this distribution is the edge
-    of Marchenko and Pastur's distribution, (√(ν − 1) + √N)²/ν with ν = d − 1.
+    The difference between the eigenvalue and (√(ν − 1) + √N)²/ν with ν = d − 1, the edge of
+    Marchenko and Pastur's distribution, has approximately a scaled Tracy-Widom distribution, whose
+    mean before scaling is −1.2065.
     """
     nu = LAYER_DIMS - 1
     root = math.sqrt(nu - 1) + math.sqrt(LAYER_FILTERS)

@@ -83,8 +83,8 @@ def many_stds(key: Key[Array, ""]) -> Statistics:
 
 
 MANY_STDS = Draws(many_stds, 40_000, batch_size=10_000, draws_per_key=1000)
-# The power of the t test, from 2 million draws of 16 standard deviations. Each standard deviation
-# is a chi variable with 143 degrees of freedom.
+# The size and the power of the t test, from 2 million draws of 16 standard deviations. Each
+# standard deviation is a chi variable with 143 degrees of freedom.
 T_SIZE, T_POWER = 0.2008, 0.9106
 
 
@@ -175,10 +175,7 @@ def mean_t_test(x: Float[Array, "*shape"], *, margin: float) -> TestResult:
 
 
 def _change_with_unit(test: Callable, key: Array) -> float:
-    """The p-value of weights minus the p-value in another unit.
-
-    The other unit is 50 times larger.
-    """
+    """The p-value of weights minus the p-value of 0.02 times the weights."""
     x = generator(key).normal(size=4000)
     p_value = jax.jit(lambda x: test(x, margin=0.05).p_value)
     return float(p_value(jnp.asarray(x)) - p_value(jnp.asarray(0.02 * x)))
@@ -196,7 +193,7 @@ MEANS = Draws(mean_tests, 20_000, batch_size=2000)
 
 
 def mean_test_power() -> float:
-    """The exact probability P(|mean| + t S/√n < eps S) at mean 0, as an integral over S."""
+    """The probability P(|mean| + t S/√n < margin S) at mean 0, as an integral over S²."""
     n = MEAN_WEIGHTS
     width = MEAN_MARGIN * n**0.5 - scipy.stats.t.isf(0.05, n - 1)
 

@@ -24,7 +24,7 @@ from jaxnorm.shift import LayerBounds
 claim = partial(Claim, "jaxnorm")
 
 EPS = 1e-2  # eps of layer norm and RMS norm
-# factors of two opposite points that attain the bound 2M, and of two steps that attain L W
+# lengths of two opposite points that attain the bound 2M, and of two steps that attain L W
 FAR, NEAR = 1e6, 1e-6
 
 

@@ -22,7 +22,7 @@ CASES, POINTS, FEATURES = 300, 12, 4
 def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of heavy-tailed samples at scales from 0.01 to 100, and pairs of opposite points.
 
-    Some elements of the heavy-tailed pairs are exact zeros.
+    Some points of the heavy-tailed samples are exactly 0.
     """
     rng = generator(key)
     scale = 10 ** rng.uniform(-2, 2, (2, CASES, 1, 1))
@@ -34,10 +34,7 @@ def pairs(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def opposite(lengths: np.ndarray, feature: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of one point at R and one point at −R along one feature, for each R.
-
-    Such pairs attain the bounds.
-    """
+    """Pairs of one point at R and one point at −R along one feature, for each R of `lengths`."""
     x = np.zeros((len(lengths), 1, FEATURES))
     x[:, 0, feature] = lengths
     return x, -x
@@ -95,7 +92,7 @@ def _vectorized_at(bound: Callable) -> Callable[..., Array]:
 
 
 def dual(x: np.ndarray, y: np.ndarray, *, pinned: bool = False, slope: float = 1.0) -> float:
-    """Eq. 3: sup E f(X) − E f(Y) over f with a Lipschitz constant; f(0) = 0 if `pinned`."""
+    """Eq. 3: sup E f(X) − E f(Y) over f with Lipschitz constant `slope`; f(0) = 0 if `pinned`."""
     z = np.concatenate([x, y, np.zeros((1, x.shape[1]))])
     i, j = np.nonzero(~np.eye(len(z), dtype=bool))
     differences = np.zeros((len(i), len(z)))

@@ -33,7 +33,7 @@ def _runs(found: Any) -> str:
 
 
 def movements(found: Any) -> str:
-    """A sentence with the mean change of skewness and kurtosis of 8 units in an epoch."""
+    """A sentence with the mean absolute change of skewness and kurtosis of 8 units in an epoch."""
     said = [
         f"{one['unitized']['mean']:.3f} with unitization and {one['batch_norm']['mean']:.3f} with "
         f"batch norm ({one['moment']}, {one['order']})"
@@ -100,7 +100,7 @@ LENGTHS = Draws(outputs_of_two_lengths, 1_000_000, batch_size=20_000, draws_per_
 
 
 def _mean_power(alpha: float, power: int) -> float:
-    """The mean of a power of the output length alpha + (1 − alpha) r."""
+    """The mean of a power of the output length alpha + (1 − alpha) r, where r is 1 or 3."""
     return float(np.mean((alpha + (1 - alpha) * np.array([NEAR, FAR])) ** power))
 
 
@@ -161,7 +161,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _critic(key: Key[Array, ""], apart: float) -> Array:
-    """The value of Algorithm 3 for two samples that differ by a shift."""
+    """The value of Algorithm 3 for two samples that differ by a shift of length `apart`."""
     y = normal(key, 128, 2)
     x = y + jnp.asarray(apart / 2**0.5, y.dtype)
     return _compiled(shift.emd_critic)(jax.random.fold_in(key, 1), x, y, x, y)

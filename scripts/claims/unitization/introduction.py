@@ -16,7 +16,7 @@ claim = partial(Claim, "Unitization")
 
 
 def by_layer(found: Any) -> str:
-    """A sentence with the mean distance in an epoch before the first drop of the learning rate."""
+    """A sentence with W of two layers, averaged over the epochs before the learning rate drops."""
     first = found["settings"]["drops"][0]
     epochs = round(first * found["settings"]["epochs"]) if first < 1 else first
     said = []
@@ -61,9 +61,10 @@ def _outputs(weights: Weights, x: Float[Array, "n m"]) -> Weights:
 
 
 def _distances(key: Key[Array, ""], target: float | None) -> list[float]:
-    """The distance W of every layer's outputs after a step of gradient descent.
+    """For every layer, the distance W of the outputs before and after a step of gradient descent.
 
-    Without `target`, the target is the network's own output, so the gradient is zero.
+    The loss is the squared difference from `target`. Without `target`, the network's own output
+    takes its place, so the gradient is zero.
     """
     keys = jax.random.split(key, LAYERS + 1)
     weights = [jax.random.normal(k, (WIDTH, WIDTH)) / WIDTH**0.5 for k in keys[:-1]]

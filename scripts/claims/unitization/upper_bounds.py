@@ -179,9 +179,9 @@ LOW_DIMENSIONS = claim(
 
 
 def worst_distance(d: int) -> float:
-    """The distance W between ±(1, …, 1) and ±(1, −1, 1, …).
+    """The distance W between ±(1, …, 1) and ±(1, −1, 1, …) in an even number d of dimensions.
 
-    These points have the largest distance among outputs of a batch norm without noise.
+    No outputs of a batch norm without noise have a larger distance.
     """
     x, y = (np.stack([z, -z])[None] for z in (np.ones(d), (-1.0) ** np.arange(d)))
     return float(_distance_bounds(x, y)[0][0])

@@ -29,9 +29,10 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 
 
 def features() -> list[Pair]:
-    """Our function for the distances of all features in one call.
+    """Our function for the distances of all features in one call, and its gradients.
 
-    Our call is compared with a loop over SciPy's function and with a vmap of ott-jax.
+    The distances are compared with a loop over SciPy's function. If ott-jax is installed, distances
+    and gradients are compared with a vmap of ott-jax.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)
@@ -73,7 +74,7 @@ def features() -> list[Pair]:
 
 
 def ott_quantiles() -> Callable[[jax.Array, jax.Array], jax.Array] | None:
-    """ott-jax's exact solver in one dimension, applied to all features by vmap."""
+    """ott-jax's exact solver in one dimension, vmapped over features; None without ott-jax."""
     if importlib.util.find_spec("ott") is None:
         return None
     from ott.geometry import costs, pointcloud  # pyright: ignore[reportMissingImports]

@@ -14,12 +14,12 @@ from experiments.cli import say
 
 
 class Pair(NamedTuple):
-    """Two programs with the same purpose, and the size of a copy of the data.
+    """Two programs whose times are compared, and a copy of the data.
 
     Attributes:
       name: The names of our program and of the other program, with a slash between them.
       ours: A call of our program.
-      peer: A call of the other library's program.
+      peer: A call of the other program.
       copy: A call that copies the data.
       memory: The bytes of the results and temporary arrays of our program, divided by the bytes of
         the other program.
@@ -41,7 +41,8 @@ class Timing(NamedTuple):
     """The median times of a pair of programs, and statistics of the ratio of their times.
 
     A ratio is the time of one call of our program, divided by the time of the next call of the
-    other program. The statistics are the median and the quartiles of these ratios.
+    other program. The statistics are the median and the quartiles of these ratios. `copies` is the
+    time of our program, divided by the time of a copy of the data.
     """
 
     name: str

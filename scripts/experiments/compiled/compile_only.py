@@ -49,7 +49,7 @@ dnn_version_info { major: 9 minor: 10 patch: 0 }
 device_description_str: "NVIDIA H100 80GB HBM3"
 """
 # Without the first three settings, libtpu waits for minutes for a metadata server that exists only
-# on TPU hosts. Without the last setting, only one process may compile at a time.
+# on TPU hosts.
 ENVIRONMENT = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -63,8 +63,8 @@ INSTALL = "pip install --constraint constraints.txt --editable '.[scripts,compil
 def compile_only_devices(name: str) -> list[Any]:
     """The devices of a topology, such as "v5e:2x2", "h100", or "h100:8" for one host.
 
-    Call `compile_only_devices` before JAX first uses a device. `devices` restricts JAX to the CPU,
-    because both plugins would otherwise look for an attached device.
+    Call `compile_only_devices` before JAX first uses a device. The function restricts JAX to the
+    CPU, because both plugins would otherwise look for an attached device.
 
     Raises:
       InputError: The plugin is not installed.
@@ -122,10 +122,7 @@ class Measured(NamedTuple):
 
 
 def measure(program: Callable, *arguments: Any) -> Measured:
-    """Compile `program` for the devices that `arguments` name, and read the compiled program.
-
-    The shardings of `arguments` name the devices.
-    """
+    """Compile `program` for the devices of the shardings of `arguments`, and read what it does."""
     start = time.perf_counter()
     compiled = jax.jit(program).trace(*arguments).lower().compile()
     seconds = time.perf_counter() - start
@@ -147,5 +144,5 @@ def measure(program: Callable, *arguments: Any) -> Measured:
 
 
 def place(tree: Any, sharding: Sharding) -> Any:
-    """The shapes of `tree` as arguments of a program on a device."""
+    """The shapes and dtypes of `tree`, with `sharding`, as arguments of a program."""
     return jax.tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

@@ -101,7 +101,7 @@ def memory_of(compiled: jax.stages.Compiled, chip: Chip | None) -> dict[str, Any
 
 
 def collectives(text: str) -> list[dict[str, Any]]:
-    """The collectives of a compiled step: kind, dtype, count, and bytes of whole arrays."""
+    """The collectives of a compiled step: kind, dtype, count, number of arrays and their bytes."""
     found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
     for computation in parse(text).computations.values():
         shapes = {i.name: i.shape for i in computation}
@@ -141,7 +141,7 @@ def bytes_sent(exchanged: list[dict[str, Any]], chips: int) -> float:
 
 
 def lines(result: dict[str, Any]) -> list[str]:
-    """The result of `measure` in sentences."""
+    """Lines of text with the chips and the results of `measure`."""
     chip = CHIPS.get(result["chip"])
     memory, capacity = result["memory"], f" of {with_prefix(chip.hbm)}B" if chip else ""
     verdict = {True: ": fits", False: ": does not fit", None: ""}[memory["fits"]]

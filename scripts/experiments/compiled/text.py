@@ -103,8 +103,9 @@ def branches(instruction: Instruction) -> list[str]:
 def trip_count(program: Program, loop: Instruction) -> int | None:
     """The number of iterations of a `while` loop.
 
-    The result is the number that XLA states. If XLA states none, the result is the bound of a
-    counter that starts at 0. If the condition has no such counter, the result is None.
+    The result is the number that XLA states. If XLA states none, and the condition is only that a
+    counter is below a constant, the counter is assumed to start at 0, and the result is the
+    constant. Otherwise, the result is None.
     """
     stated = attribute(loop, r'known_trip_count":\{"n":"(\d+)"')
     if stated:

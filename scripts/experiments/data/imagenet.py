@@ -55,7 +55,8 @@ def decode(record: dict) -> Image.Image:
     """The image of a record, converted to three channels.
 
     Raises:
-      InputError: The record is not an image, or the image is far longer than wide.
+      InputError: The record is not an image, or one side is more than 32 times as long as the other
+        side.
     """
     try:
         image = Image.open(io.BytesIO(record["image"]))
@@ -114,10 +115,10 @@ def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
 
 
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
-    """Evaluation 1 of Table 3: 42 crops at five scales.
+    """Evaluation 1 of Table 3: crops at several scales; 42 crops at the paper's five scales.
 
-    At the first scale, the shorter side of the image is as long as the crop's side. The two crops
-    at the first scale are the center and its mirror image. Every other scale has ten crops.
+    At a scale whose shorter side is as long as the crop's side, the two crops are the center and
+    its mirror image. Every other scale has ten crops.
     """
     views = []
     for shorter in scales:
@@ -129,8 +130,8 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 2 of Table 3: the whole image, at every scale.
 
-    The longer side is resized to the nearest multiple of 32, so images of nearly the same shape
-    share a compiled program.
+    The shorter side is resized to the scale, and the longer side to the nearest multiple of 32 that
+    is not below the scale, so images of nearly the same shape share a compiled program.
     """
     views = []
     for shorter in scales:

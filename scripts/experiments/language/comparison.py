@@ -21,7 +21,7 @@ from experiments.language.training import State
 
 SCORES: tuple[Score, ...] = ("random", "magnitude", "activation", "wanda", "reconstruction")
 FINE_TUNED: Score = "reconstruction"
-RATE, BATCH = 1e-3, 4  # the learning rate of fine-tuning
+RATE, BATCH = 1e-3, 4  # the learning rate and the sequences per step of fine-tuning
 
 
 @dataclass(frozen=True)

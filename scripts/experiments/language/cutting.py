@@ -172,7 +172,7 @@ def repair_layer(
 
 
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
-    """The down projections of the experts.
+    """The smaller layer with down projections of the experts that are fitted by least squares.
 
     Each projection is fitted to the error that the other experts leave.
 
@@ -199,9 +199,9 @@ def solve_readers(
     both: tuple[Stream, Stream],
     norm: str,
 ) -> Layer:
-    """Projections that read a narrower residual stream, fitted by least squares.
+    """The smaller layer, whose projections `names` are fitted if they read a narrower stream.
 
-    The targets are the outputs of the whole decoder's projections.
+    The targets of the least squares are the outputs of the whole decoder's projections.
     """
     model, hidden = plan.model.architecture, len(plan.selection.hidden)
     if hidden == model.hidden:
@@ -230,7 +230,7 @@ def solve_writer(
     of_whole: tuple[Stream, Stream],
     of_small: tuple[Stream, Stream],
 ) -> Layer:
-    """An output projection that is fitted to the stream of the whole decoder.
+    """The smaller layer, whose output projection `name` is fitted to the whole decoder's stream.
 
     If a norm follows the projection, the projection is fitted to the output of the whole projection
     instead.

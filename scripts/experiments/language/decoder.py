@@ -74,7 +74,7 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
     if not model.traits.gpt2:
         q, k = rotate(q, at), rotate(k, at)
-    # queries of one key-value head are grouped, so each matrix of scores has rows for queries
+    # In the next lines, g counts key-value heads, and r counts the queries of one key-value head.
     q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)
     scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
@@ -180,7 +180,7 @@ def perceptron_norm(model: Architecture) -> str:
 
 
 def normalize(model: Architecture, p: Params, name: str, x: Array) -> Array:
-    """The norm of the decoder's family, with the parameters that have the given name."""
+    """`x` after the norm of the decoder's family, with the parameters that have the given name."""
     if model.traits.gpt2:
         return layer_norm(model, x, p[f"{name}.weight"], p[f"{name}.bias"])
     return rms_norm(model, x, p[f"{name}.weight"])

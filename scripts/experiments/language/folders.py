@@ -104,7 +104,7 @@ def tensors(folder: Path) -> Tensors:
 
 
 def shard(path: Path) -> Tensors:
-    """The floating tensors of one file.
+    """The tensors of one file, all with dtypes of `DTYPES`.
 
     Raises:
       InputError: The file is truncated or damaged, or has a dtype that is not supported.
@@ -153,8 +153,8 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     """A temporary folder inside `folder`.
 
     At the end of the `with` statement, files move to `folder`, and replace files with the same
-    names. `config.json` is moved last, because readers begin with this file. If an error occurs, no
-    new file remains.
+    names. `config.json` is moved last, because readers begin with this file. If the `with`
+    statement raises an error, no file moves.
 
     Args:
       folder: The destination, which must exist.

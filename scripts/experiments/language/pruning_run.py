@@ -45,7 +45,7 @@ def prune(
 ) -> dict[str, Any]:
     """Write the smaller model to another folder.
 
-    The function returns the removed units and the cost.
+    The function returns the units that remain, the perplexities and the cost.
 
     Raises:
       InputError: The folder, a number of units or the text is not valid.
@@ -104,7 +104,7 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
 def describe(
     model: Model, chosen: Chosen, plan: Plan, found: dict[str, Perplexity], elements: int
 ) -> dict[str, Any]:
-    """The removed units, and the perplexity after each stage."""
+    """The units that remain, the counts of units and parameters, and the perplexities."""
     architecture = model.architecture
     whole = removal.counts(architecture)
     size = removal.parameters(architecture, model.tensors, whole)
@@ -127,7 +127,7 @@ def describe(
 def budget_of(
     folder: Path, keep: float | None, parameters: str | None, gigabytes: float | None
 ) -> int | None:
-    """The largest number of parameters, given as a share of the folder's parameters or as a number.
+    """The largest number of parameters by `keep`, a share, or by `parameters`; None without both.
 
     Raises:
       InputError: More than one budget is given, or a budget is not a number.

@@ -276,7 +276,7 @@ def rewrite_config(
         names = [name for name in EXPERTS if name in config] or EXPERTS[:1]
         changed |= dict.fromkeys(names, small.experts)
         changed["num_experts_per_tok"] = small.experts_per_token
-    # decoders of these families have only one kind of layer
+    # all layers of llama and mistral are of one kind, which the configuration does not list
     elif small.family not in ("llama", "mistral"):
         kinds = layer_kinds(config)
         changed["layer_types"] = [kinds[i] for i in selection.layers]

@@ -16,7 +16,7 @@ from experiments.language.removal import AXES
 
 Score = Literal["reconstruction", "wanda", "activation", "magnitude", "random"]
 ON_TEXT = ("reconstruction", "wanda", "activation")
-ROUNDS = 8  # number of rounds of `reconstruction`; each round removes the same share of the units
+ROUNDS = 8  # number of rounds of `reconstruction`; all but the last remove equally many units
 DAMPING = 1e-3  # the ridge, divided by the mean of the Gram matrix's diagonal
 
 Vector = Float[np.ndarray, " n"]
@@ -28,7 +28,8 @@ def projection_scores(
 ) -> Float[np.ndarray, " units"]:
     """Scores of the units of an output projection (outputs, inputs); each unit has `width` inputs.
 
-    The score `activation` is ‖x‖₂ over tokens, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
+    For each input x, `square` is Σ x² over tokens. The score `activation` is the root of the sum of
+    `square` over a unit's inputs, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
     """
     size = np.sqrt(square)
     inputs = size**2 if score == "activation" else size * np.abs(kernel).sum(0)

@@ -72,9 +72,9 @@ def shapes(model: Architecture, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def init(key: Key[Array, ""], model: Architecture, vocabulary: int) -> Params:
-    """Initial parameters: norms are one, and kernels have a deviation of 0.02.
+    """Initial parameters: norms are one, and kernels have a standard deviation of 0.02.
 
-    Kernels that write to the residual stream have a smaller deviation.
+    Kernels that write to the residual stream have a smaller standard deviation.
     """
     named = shapes(model, vocabulary)
     keys = jax.random.split(key, len(named))
@@ -121,7 +121,7 @@ MEASURE = jax.jit(loss, static_argnums=0)
 
 
 def make_optimizer(rate: float, steps: int) -> optax.GradientTransformation:
-    """AdamW, with a warm-up over a twentieth of the steps, and then a cosine schedule."""
+    """AdamW with clipped gradients, a warm-up over a twentieth of the steps, and cosine decay."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, rate, max(1, steps // 20), steps, rate / 20)
     kernels = partial(jax.tree.map, lambda p: p.ndim > 1)
     adam = optax.adamw(schedule, b2=0.95, weight_decay=0.1, mask=kernels)

@@ -85,7 +85,7 @@ def held_out_sequences(text: np.ndarray, length: int) -> np.ndarray:
 
 
 def log(notes: dict[str, Any], value: float, settings: Settings, seconds: float) -> None:
-    """Record and print the time and, at some steps, the loss."""
+    """Record the time; after every `LOGGED` steps, also record and print the loss."""
     notes["seconds"] = seconds
     if notes["step"] % LOGGED == 0:
         notes["losses"].append([notes["step"], value])

@@ -1,4 +1,4 @@
-"""Trains eight normalizers on three small tasks, and measures the shift of their outputs.
+"""Trains networks with eight normalizers on three small tasks, and measures shifts of outputs.
 
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
 earth mover distances of three layers' outputs for held-out images or texts. The layers normalize by
@@ -122,7 +122,7 @@ class Reader(nnx.Module):
 
 
 def _unitized(per_pixel: bool, num_features: int, *, rngs: nnx.Rngs, **options: Any) -> Norm:
-    # There are as many pixels as features, so unitization does not change the scale of the outputs.
+    # With `pixels` equal to the number of features, unitization does not change the outputs' scale.
     return UnitizedBatchNorm(
         num_features,
         pixels=num_features,
@@ -178,7 +178,7 @@ def task(name: str, data_dir: Path | None, size: int) -> Task:
 def texts(size: int) -> Task:
     """Texts from Python's manual, which the interpreter includes.
 
-    The network predicts every character.
+    The network predicts each next character.
     """
     topics = pydoc_data.topics.topics
     text = "".join(topics[name] for name in sorted(topics))
@@ -336,9 +336,11 @@ def _measured(
 ) -> dict[str, float | None]:
     """The distances of an epoch and of the next step, and bounds on the epoch's distance.
 
-    The baseline is the distance between two halves of the probe samples, which shows the error that
-    a small number of samples causes. The floor is the distance that running averages cause if the
-    weights are frozen.
+    The elements of `outputs` are, with statistics of the whole training set, the outputs before the
+    epoch, after the epoch and after one more step, and, with running averages, the outputs after
+    the epoch and after updates with frozen weights. The baseline is the distance between two halves
+    of the probe samples, which shows the error that a small number of samples causes. The floor is
+    the distance that running averages cause if the weights are frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2
@@ -356,7 +358,10 @@ def _measured(
 def certificate(
     normalizer: str, shape: tuple[int, ...], before: Mapping[str, Array], after: Mapping[str, Array]
 ) -> float | None:
-    """The bound M + M′ + ‖β − β′‖ from parameters alone; None for layers without a bound.
+    """A bound M + M′ + ‖β − β′‖ of the epoch's distance from parameters; None if there is none.
+
+    Before and after the epoch, β and β′ are the biases, and M and M′ are radii: the largest norms
+    of a sample's outputs without biases.
 
     If a sample consists of P vectors, its radius is √P times the radius of one vector, and the
     distance of its biases is √P times the distance for one vector.
@@ -421,5 +426,5 @@ def settings(seeds: int, size: int) -> dict[str, Any]:
 
 
 def fingerprint(size: int) -> str:
-    """A hash of the settings and of this file."""
+    """A hash of `size`, this file, the versions and the processor type."""
     return provenance.digest(size, [Path(__file__)])[:12]

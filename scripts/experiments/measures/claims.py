@@ -75,11 +75,11 @@ def listing(selected: Sequence[Claim]) -> Table:
 
 
 def first_devices(count: int | None) -> Sequence[Any]:
-    """The first `count` devices.
+    """The first `count` devices; all devices if `count` is None.
 
     If JAX has run nothing yet, a CPU is split into this number of devices.
     """
-    # with too few threads, programs of a CPU that call LAPACK would wait for each other for ever
+    # with too few threads, programs on a CPU that call LAPACK would wait for each other for ever
     os.environ.setdefault("NPROC", str(2 * max(count or 1, 4, os.cpu_count() or 1)))
     if count is not None:
         # if the devices exist already, their number cannot be changed
@@ -123,7 +123,7 @@ def measure(
 
 @contextmanager
 def writing(out: Path, remains: str) -> Iterator[None]:
-    """Turn an error of the disk into one sentence, which says which results remain."""
+    """Turn an `OSError` into an `InputError`, whose message ends with the results that remain."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Spearman's ρ of l1 and l2 in trained layers, and the predictions of three models of filters.
+"""The rankings of trained filters by l1 and l2, and the predictions of three models of filters.
 
 The first model has Gaussian filters. The second model has independent weights of a fitted shape,
 and a fitted spread of scales. The third model also has a fitted effective dimension. A fourth
@@ -121,12 +121,11 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """The share of the variance of |differences| that the overlap explains.
+    """The share of the variance of absolute accuracy differences that the overlap explains.
 
     The explaining quantity is 1 − expected overlap of the two criteria. The share `by_pair` is the
-    largest that any function of the pair of criteria could explain. A prediction that depends only
-    on the pair, not on the network, cannot explain more. The p-value comes from permutations of the
-    pairs within each network.
+    largest that any function of the pair of criteria could explain. The p-value comes from
+    permutations of the pairs within each network.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
     apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])

@@ -37,7 +37,7 @@ def measure(
     path: Path,
     log: Callable[[str], None],
 ) -> dict[str, Any]:
-    """The filters of every setting, before and after training, and Gaussian filters.
+    """For every setting, measures and tests of the filters before and after training.
 
     Args:
       settings: The settings by name.

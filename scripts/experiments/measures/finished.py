@@ -14,7 +14,7 @@ class Finished:
 
     Attributes:
       parts: Finished parts by name. If the file was written with other settings, code or versions,
-        or on another machine, `parts` is empty at first.
+        or on another kind of processor, `parts` is empty at first.
     """
 
     def __init__(self, path: Path | None, settings: Sequence[object], code: Iterable[Path] = ()):
@@ -23,7 +23,7 @@ class Finished:
         Args:
           path: A file in an existing folder; the file need not exist. With None, nothing is
             written.
-          settings: The settings that decide the parts, in types that JSON has.
+          settings: The settings that decide the parts; valid in JSON.
           code: The source files that decide the parts, besides the files of the three packages.
         """
         self.path = path

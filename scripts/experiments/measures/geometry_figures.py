@@ -127,9 +127,10 @@ def figure_5(seed: int) -> dict[str, Any]:
 
 
 def figure_6(seed: int) -> dict[str, Any]:
-    """Figure 6: the fraction of inputs that activate each neuron, with and without recentering.
+    """Figure 6: the share of inputs that activates a neuron, with and without recentering.
 
-    The result also has the values of one neuron. Without recentering, this is the neuron with the
+    An input activates a neuron if the output is above a tenth of the neuron's largest output. The
+    result also has the outputs of one neuron. Without recentering, this is the neuron with the
     largest ratio of mean to standard deviation.
     """
     n, width = NEURONS

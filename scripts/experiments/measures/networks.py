@@ -1,6 +1,6 @@
-"""Measurements of trained networks: moments, rankings by criteria, and costs of masking.
+"""Measurements of trained networks: moments, rankings by criteria, and accuracies after masking.
 
-Every function returns a part of `results.json`, as Python floats and lists.
+The functions whose results are dictionaries of Python values return parts of `results.json`.
 """
 
 import math
@@ -27,7 +27,7 @@ Kernels = dict[str, Float[Array, "h w cin cout"]]
 
 
 class OverSeeds(TypedDict):
-    """A mean over seeds; `stderr` is None if there was only one seed."""
+    """A mean over seeds and its standard error; the function `mean` says when they are None."""
 
     mean: float | None
     stderr: float | None
@@ -37,7 +37,8 @@ class OverSeeds(TypedDict):
 def mean(values: Iterable[float | None]) -> OverSeeds:
     """A mean over seeds with its standard error.
 
-    The standard error is None for one seed, and the mean is None if a seed has no value.
+    Both are None if there are no values, or if a value is None or not finite. The standard error of
+    one value is also None.
     """
     x = np.asarray(list(values), np.float64)
     is_known = len(x) > 0 and bool(np.isfinite(x).all())
@@ -48,7 +49,9 @@ def mean(values: Iterable[float | None]) -> OverSeeds:
 def training(
     states: dict[str, list[State]], histories: dict[str, list[History]], recipe: Recipe
 ) -> dict[str, Any]:
-    """The accuracies by epoch and seed, the normalizations' difference, and the range of alpha."""
+    """The accuracies and losses of all runs, and the range of the parameter alpha.
+
+    The entry "difference" is the last test accuracy with unitization minus that with batch norm."""
     results: dict[str, Any] = {
         name: {
             "accuracy": mean([run.accuracy[-1] for run in runs]),
@@ -78,7 +81,7 @@ def _alphas(params: nnx.State) -> np.ndarray:
 
 
 def moments(histories: dict[str, list[History]]) -> dict[str, Any]:
-    """The quartiles of each moment by epoch, and the change of moments late in training.
+    """The quartiles of each moment by epoch, and the changes of skewness and kurtosis per epoch.
 
     Quartiles are over channels and seeds.
     """
@@ -248,9 +251,9 @@ def mask_filters(state: State, keep: dict[str, Bool[Array, " filters"]]) -> Stat
 
 
 def histograms(state: State) -> list[dict[str, Any]]:
-    """The weights of the first, a middle and the last 3×3 layer, with a Gaussian.
+    """Histograms of the weights of the first, a middle and the last 3×3 convolution.
 
-    The Gaussian has the standard deviation of the weights.
+    Each histogram has a Gaussian with the standard deviation of the weights.
     """
     kernels = [(name, k) for name, k in conv_kernels(state.params).items() if k.shape[0] > 1]
     chosen = (kernels[0], kernels[len(kernels) // 2], kernels[-1])

@@ -17,12 +17,12 @@ NOT_SHARED = ("normalization", "crop", "scales", "test_scales")
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
-    """The fields that a run of both normalizations shares, for images that are in memory."""
+    """The fields of a recipe that runs of both normalizations share, for images in memory."""
     return {name: value for name, value in asdict(recipe).items() if name not in NOT_SHARED}
 
 
 def digest(settings: object, files: Iterable[Path] = ()) -> str:
-    """A hash of settings that are valid in JSON, of files, of versions, and of the processor."""
+    """A hash of the settings (valid in JSON), the files, the versions and the processor type."""
     decisive = [settings, cli.versions(), platform.machine()]
     sha = hashlib.sha256(json.dumps(decisive).encode())
     for path in files:

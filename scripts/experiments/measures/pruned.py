@@ -215,7 +215,7 @@ def removal_options(plan: Plan) -> dict[str, Any]:
 def repair(plan: Plan, x: np.ndarray) -> Any:
     """The repair that `prune` uses; None if no repair was chosen.
 
-    The repair uses batches of equal size from the training images `x`.
+    The repairs `scale` and `least_squares` use batches of equal size from the training images `x`.
     """
     if plan.repair == "merge":
         return partial(pruning.channels.merge_channels, inputs=(x[:1],))
@@ -227,7 +227,7 @@ def repair(plan: Plan, x: np.ndarray) -> Any:
 
 
 def accuracies(trained: list[float], steps: list[dict[str, list[Row]]]) -> dict[str, Any]:
-    """Mean accuracies over seeds by criterion and stage, and how much the criteria differ."""
+    """Mean accuracies over seeds after the last step, and how much the criteria differ."""
     last = {
         stage: np.array([[rows[c][-1][stage] for c in pruning.CRITERIA] for rows in steps])
         for stage in STAGES

@@ -1,4 +1,4 @@
-"""Shows that recalibration harms a network if its images differ from the training images.
+"""Shows that recalibration with images that differ from the training images harms a network.
 
 The network is a ResNet-20 that other people trained on CIFAR-10's original pixels, and is not
 pruned. The new statistics of the network come from training images that were recompressed as JPEG.

@@ -1,9 +1,8 @@
 """Prunes networks on digits, and repairs them without gradient steps.
 
 For a perceptron and a small convolutional network with batch norm, and for every seed, criterion
-and ratio, the test accuracy is measured after each repair. All repairs use the same training
-images, except merging, which uses none. Merging by clusters and the greedy choice of channels use
-no criterion.
+and ratio, the test accuracy is measured after each repair. All repairs that need images use the
+same training images. Merging by clusters and the greedy choice of channels use no criterion.
 """
 
 import itertools

@@ -20,7 +20,8 @@ from experiments.training.step import State
 def units(epochs: int, seeds: int) -> int:
     """The expected work, in epochs of training.
 
-    Measurements of a network count as about two epochs, and the checks as six epochs.
+    The measurements of a network count as two epochs. The checks of claims and the measurement of
+    the odd point count together as six epochs.
     """
     return len(NORMALIZATIONS) * seeds * (epochs + 2) + 6
 
@@ -82,7 +83,7 @@ def train(
 def run_folder(recipe: Recipe, out: Path) -> Path:
     """The folder of a recipe's checkpoints.
 
-    A different recipe, code or version has a different folder.
+    The name of the folder changes with the recipe, the code, the versions and the processor type.
     """
     digest = provenance.digest(asdict(recipe), provenance.code())
     return out / "runs" / f"{recipe.dataset}-{digest[:12]}"

@@ -276,7 +276,9 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The distances and the changes of moments since the last call, and the floors of both."""
+        """The moments, the distances and changes of moments since the last call, and floors of both.
+
+        The first call returns an empty dictionary."""
         network = state.params, state.statistics
         exact = self.program.whole_set(network, self.x)
         more = self.program.more_batches(network, self.x, key)
@@ -330,7 +332,7 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance since the last epoch with its floor, or with its bounds."""
+    """For each layer, the distance since the last epoch, with its floor if given, or its bounds."""
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}
         if layer["floor"] is None

@@ -1,4 +1,4 @@
-"""Compares estimates of the earth mover distance for pairs whose distance is known."""
+"""Compares estimates of the earth mover distance for pairs of distributions."""
 
 import math
 from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ SCATTERED = (("l1", "l2", "l1-l2"), ("gm", "l2", "l2-gm"), ("fermat", "l2", "l2-
 
 
 def scores(results: dict) -> str:
-    """Figure 1."""
+    """Figure 1: the scores of each filter by two criteria."""
 
     def paint(layer: dict, a: str, b: str, axes: Axes) -> None:
         axes.grid(color=GRID)
@@ -49,7 +49,7 @@ def scores(results: dict) -> str:
 
 
 def similarity(results: dict) -> str:
-    """Figures 2 and 4."""
+    """Figures 2 and 4: the overlap and Spearman's ρ of two criteria, by layer."""
     if not results["layers"]:
         return paragraphs("No layer has a ranking to compare.")
     above = "; ".join(
@@ -95,7 +95,7 @@ def _similarity_plots(results: dict, quantity: str) -> list[str]:
 
 
 def histograms(results: dict) -> str:
-    """Figure 3."""
+    """Figure 3: histograms of weights."""
     return figure(
         histogram_plots(results["histograms"]),
         "Weights (bars) and the Gaussian of mean 0 and the same width (dashed), with the distance "
@@ -105,7 +105,7 @@ def histograms(results: dict) -> str:
 
 
 def covariances(results: dict) -> str:
-    """Figure 6."""
+    """Figure 6: covariances of filters."""
     panels = [
         draw(
             partial(_paint_covariance, layer),
@@ -148,7 +148,7 @@ def _paint_covariance(layer: dict, axes: Axes) -> None:
 
 
 def others(results: dict) -> str:
-    """Figure 8."""
+    """Figure 8: the distances to a Gaussian of normalization and dense parameters."""
     parameters = results["others"]
     if not parameters:
         return paragraphs("The file holds no dense layers, biases or normalization parameters.")

@@ -30,7 +30,7 @@ def render(results: dict[str, Any]) -> str:
 
 
 def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """For each target, the number of programs within their limits."""
+    """For each target, the numbers of programs within their limits and of compiled functions."""
     cards = []
     for target, tables in results["targets"].items():
         held = [

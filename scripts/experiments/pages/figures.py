@@ -39,9 +39,9 @@ The command `python scripts/check_theorems.py --errata docs/errata.md` writes th
 
 
 def documents(results: dict, path: Path | None) -> dict[Path, str]:
-    """The text of the errata, which is written to `path`, and the text of the figures.
+    """The texts of the errata and of the figures, by path; without `path`, an empty dictionary.
 
-    The text of the figures is written to figures.md in the same folder.
+    The errata are for `path`, and the figures for figures.md in the same folder.
     """
     if path is None:
         return {}

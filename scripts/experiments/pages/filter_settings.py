@@ -1,4 +1,4 @@
-"""The page of settings: which kinds of training depart from Gaussian filters, and how far."""
+"""The page of settings: how far filters depart from a Gaussian in each setting of training."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -50,7 +50,7 @@ PANELS = {
     ("width", "depth", "length"): "Width, depth and length",
 }
 TALL = (4.2, 3.2)
-FEW = 4  # largest number of settings that a sentence names one by one
+FEW = 4  # largest number of settings in a list
 
 
 def render(results: dict[str, Any]) -> str:
@@ -98,7 +98,7 @@ def _few(names: list[str]) -> str:
 
 
 def rows(results: dict[str, Any], when: str) -> list[list[str]]:
-    """A row for every setting; settings of the same group follow each other."""
+    """A row for every setting, in the order of `results`."""
     found = []
     for name, setting in results["settings"].items():
         part = setting[when]

@@ -1,4 +1,4 @@
-"""Draws a page from each file of `docs/results`.
+"""Draws the pages of the results in `docs/results`.
 
 The repository stores only the numbers, not the pages.
 """

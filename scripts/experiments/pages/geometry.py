@@ -10,7 +10,7 @@ from experiments.pages.page import details, figure, paragraphs, provenance, tabl
 from experiments.pages.papers import reference
 
 # References that were computed without this code: medians of six networks (Figure 3), median angles
-# (Figure 5), fractions of inputs and neurons (Figure 6).
+# (Figure 5), fractions of inputs and neurons (Figure 6), and ranks (Figure 2).
 ODD_REFERENCE = {
     "norm_ratio": (1.7, 7.7, 47.9, 50.3),
     "second_ratio": (0.89, 0.67, 0.021, 0.020),
@@ -25,14 +25,14 @@ ANGLE_REFERENCE = {
     "none": (13.2, 17.7, 15.7, 13.2, 12.8, 13.2),
 }
 LIMIT_REFERENCE = dict(zip(ANGLE_REFERENCE, (71.44, 58.75, 13.6, 71.44, 13.6), strict=True))
-# one value for each interpretation of the paper
+# The paper prints one angle with recentering, and one without, which has two interpretations.
 PRINTED_ANGLE = {"standardize": "75", "rescale_rms": "60", "rescale": "60"}
 ANSWER_REFERENCE = {"rescale_rms": (0.40, 0.90, 0.04, 0.50), "standardize": (0.40, 0.50, 0.0, 0.50)}
 RANK_REFERENCE = {
     "default": {1: 127, 5: 69, 9: 37, 17: 1, 33: 1},
     "he": {1: 127, 5: 116, 9: 107, 17: 94, 33: 83},
     "batch_norm": {1: 128, 5: 128, 9: 128, 17: 128, 33: 128},
-    "batch_norm_sgd": {},  # values of the same networks before training
+    "batch_norm_sgd": {},  # before training, the same networks as "batch_norm"
 }
 
 

@@ -50,8 +50,8 @@ def render(
 def write(results: Mapping[str, object], render: Callable[[Any], str], folder: Path) -> Any:
     """Write `results.json`, and `index.html`, which `render` makes from the same numbers.
 
-    The earlier files remain until both new files are complete. The function returns the results as
-    they are read from the file.
+    In a local folder, the earlier files remain until both new files are complete. The function
+    returns the results with the rounded numbers of the file.
     """
     written = files.rounded(files.plain(results))
     texts = {"results.json": files.results_text(written), "index.html": render(written)}

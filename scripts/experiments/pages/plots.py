@@ -60,7 +60,7 @@ Values = Sequence[float] | np.ndarray
 
 
 class Series(NamedTuple):
-    """The style of a normalization or a criterion: label, colour and marker."""
+    """A line of a plot: its label in the legend, its colour, and its markers, filled or open."""
 
     label: str
     colour: str
@@ -115,7 +115,7 @@ def panels(
 def floats(values: Sequence) -> np.ndarray:
     """The numbers `values` in float64.
 
-    None, which JSON has for infinite numbers and NaN, becomes a gap.
+    None, which the results have in place of infinite numbers and NaN, becomes NaN.
     """
     return np.asarray(values, dtype=float)
 
@@ -128,7 +128,8 @@ def whole_numbers(axes: Axes) -> None:
 def log_scale(axes: Axes) -> None:
     """Make the vertical axis logarithmic, with plain numbers.
 
-    The axis has a few ticks in total, or one or three ticks for each decade.
+    If the range of the axis is below a factor of 8, the axis has about four ticks. Otherwise, each
+    decade has three ticks, or one tick if the range is above a factor of 100.
     """
     axes.set_yscale("log")
     low, high = axes.get_ylim()
@@ -140,7 +141,7 @@ def log_scale(axes: Axes) -> None:
 
 
 def line(axes: Axes, x: np.ndarray, y: np.ndarray, series: Series) -> None:
-    """Draw a line with about ten markers."""
+    """Draw a line with about ten markers, with ticks at integers."""
     points(axes, x, y, series, markevery=max(1, round(len(x) / 10)))
     whole_numbers(axes)
 
@@ -166,7 +167,9 @@ def bars(axes: Axes, x: Values, runs: np.ndarray, series: Series) -> None:
 
 
 def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
-    """Draw a dotted line before each epoch of `drops`, with the factor by which the rate falls."""
+    """Draw a dotted line before each epoch of `drops`, with the factor by which the rate falls.
+
+    The plot begins at epoch `start` + 1, and drops up to this epoch are not drawn."""
     for epoch in (drop for drop in drops if drop > start + 1):
         factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
         axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)

@@ -245,10 +245,7 @@ def _cost_panel(results: dict) -> str:
 
 
 def _sensitivity(results: dict) -> str:
-    """The accuracy without channels of one layer.
-
-    There is a panel for each stage of the network, whose layers have equal widths.
-    """
+    """The accuracy after channels of one layer are removed, with a curve for each layer."""
     if (scan := results.get("sensitivity")) is None:
         return ""
     ratios, rows = 100 * np.array(scan["ratios"]), scan["accuracy"]

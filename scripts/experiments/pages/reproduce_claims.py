@@ -115,7 +115,7 @@ def _star(axes: Axes, x: float, y: float) -> None:
 
 
 def odd_point_sentence(results: dict) -> str:
-    """A sentence about the longest point of the batch."""
+    """A sentence about the longest points of the random network and of the tree."""
     network, tree = results["network"], results["tree"]
     ratio = number(network["norm_ratio"][-1], 3)
     angle, spread = (number(network[f"{key}_degrees"], 3) for key in ("angle", "spread"))

@@ -1,8 +1,6 @@
 """The sections of the report on pruning: rankings by criteria, accuracy after masking, and weights.
 
-For each section, the functions for its plots, its sentence and its HTML follow each other in this
-module. A line in a plot is the mean over seeds; the band or bar around the line is one standard
-error.
+A line in a plot is the mean over seeds; the band or bar around the line is one standard error.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -148,7 +146,7 @@ def _expected(by_layer: Sequence[float | None]) -> str:
 
 
 def _layers(pruning: dict) -> str:
-    """A folded table with the numbers of all figures by layer."""
+    """A folded table of Spearman's ρ under batch norm, by layer."""
     head = ["", "layer", "filters", "dims", *map(pair_label, pruning["pairs"])]
     spearman = pruning["batch_norm"]["spearman"]
     rows = [

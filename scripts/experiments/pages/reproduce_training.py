@@ -1,7 +1,7 @@
 """The sections of the report on training: accuracy, the moments of a layer, and covariate shift.
 
-In this module, the functions for the plots, the sentence and the HTML of one section are next to
-each other. A line of a plot is the mean over seeds; the band around the line is one standard error.
+Except in the plots of moments, a line is the mean over seeds, and the band around the line is one
+standard error.
 """
 
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def moments(results: dict) -> str:
 
 
 def moment_plots(results: dict) -> list[str]:
-    """Median and quartiles over channels of four moments of one layer's outputs."""
+    """Median and quartiles over channels and seeds of four moments of one layer's outputs."""
     training = results["training"]
 
     def paint(axes: Axes, moment: str) -> None:

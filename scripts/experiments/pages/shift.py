@@ -44,8 +44,9 @@ def findings(results: dict) -> dict[str, Any]:
     """The findings of the page, as numbers.
 
     The findings are changes of the distance at drops of the learning rate, floors, distances
-    divided by learning rates, changes of moments, and accuracies. Each entry except `accuracy` is a
-    list of records; a record names its networks and its statistics.
+    divided by learning rates, changes of moments, and accuracies. The entry `settled` is the number
+    of first epochs that changes of moments leave out. Each other entry is a list of records; a
+    record names its networks, and its statistics if there are several.
     """
     runs, rates = results["runs"], results["learning_rate"]
     drops = [e for e in range(1, len(rates)) if rates[e] < rates[e - 1]]
@@ -98,7 +99,7 @@ def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
 
 
 def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
-    """The distance after the start of `epoch`, counted from 0, divided by the distance before."""
+    """The mean distance of `NEAR` epochs from `epoch` on, divided by that of the epochs before."""
 
     def ratio(run: dict) -> float:
         found = distance(run, kind)
@@ -158,7 +159,7 @@ def _movements(runs: Runs, settled: int) -> list[dict[str, Any]]:
 def _by_normalization(
     runs: Runs, what: str, kind: str, moment: str, settled: int
 ) -> dict[str, np.ndarray]:
-    """For each normalization and seed, the mean over the settled epochs."""
+    """For each normalization and seed, the mean over the epochs from `settled` on."""
     return {
         norm: np.array(
             [np.mean(run[what][kind][moment][settled:]) for run in select(runs, normalization=norm)]

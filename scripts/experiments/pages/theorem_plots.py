@@ -136,9 +136,10 @@ def _spreads() -> Numbers:
 
 
 def _growth() -> Numbers:
-    """The distances in the cluster of an invariant batch of 10 samples.
+    """The growth of distances in the cluster of a nearly invariant batch of 10 samples.
 
-    The weights have the variance of Theorem 13.
+    The growth is the root of the sum of squared distances, divided by its value before the first
+    layer. The weights have the variance of Theorem 13.
     """
     n, layers = 10, (0, 1, 2, 5, 10, 20, 50, 100)
     x = np.array(geometry.invariant_representation(n, 3))

@@ -8,10 +8,11 @@ from experiments.recipes import Evaluation, Recipe
 
 
 def check_processes(coordinator: str | None, processes: int | None, process: int | None) -> None:
-    """Refuse an option that needs another option, if the other option is missing.
+    """Refuse options for several processes that are incomplete or out of range.
 
     Raises:
-      InputError: A process has a number but no coordinator, or a coordinator but no number.
+      InputError: One of the options is missing, the coordinator is neither HOST:PORT nor auto, or
+        the number of the process is not below the number of processes.
     """
     if coordinator is None or coordinator == "auto":
         if (processes, process) != (None, None):

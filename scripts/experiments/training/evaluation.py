@@ -96,7 +96,7 @@ def evaluator(
 def array_evaluator(
     logits: Logits, images: Images, mesh: Mesh, *, vmap_seeds: bool
 ) -> Callable[..., list[dict[str, float]]]:
-    """Return a function from a network to its accuracy on test images in the devices' memory.
+    """Return a function from a network to each seed's accuracy on test images in memory.
 
     Args:
       logits: A function of a network and a batch.
@@ -136,8 +136,8 @@ def array_evaluator(
 class RecordEvaluator:
     """A function of a network, and of a function that returns the views of an image.
 
-    `RecordEvaluator` returns the shares of test images that are classified correctly. The logits of
-    an image are the mean over the views of the image. Views may have any sizes; views of equal size
+    The function returns the shares of test images that are classified correctly. The logits of an
+    image are the mean over the views of the image. Views may have any sizes; views of equal size
     are batched over images. Every process evaluates its own part of the images on its own devices,
     with a copy of the network.
     """

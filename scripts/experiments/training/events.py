@@ -17,14 +17,17 @@ Event, SessionLog = (vars(event_pb2)[name] for name in ("Event", "SessionLog"))
 
 
 class EventLog:
-    """A file of events whose first entries belong to a given epoch."""
+    """A file of TensorBoard's events, from a given epoch on."""
 
     def __init__(self, folder: Path, first: int):
-        """Open the file, and remove events that an interrupted run wrote after its checkpoint.
+        """Open the file.
+
+        The first event tells TensorBoard to leave out events of earlier files from epoch `first`
+        on, which an interrupted run wrote after its checkpoint.
 
         Args:
           folder: The folder for the files of all starts of a run.
-          first: The first epoch.
+          first: The first epoch of this start.
         """
         self.folder = folder
         storage.make_folder(folder)

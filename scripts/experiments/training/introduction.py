@@ -110,9 +110,10 @@ def augmentation(recipe: Recipe, *, streamed: bool) -> str:
 
 
 def _unused_fields(recipe: Recipe, streamed: bool, evaluations: tuple[Evaluation, ...]) -> set[str]:
-    """The fields that have no effect because of the values of other fields.
+    """The fields that are not shown.
 
-    The fields crop and scales have their own line.
+    These are fields without effect for the values of other fields, and crop and scales, which the
+    text of `augmentation` has.
     """
     unused = {"crop", "scales"}
     if not streamed or not {"crops", "whole"} & set(evaluations):

@@ -53,7 +53,7 @@ def network(
     large = {
         "preact": partial(models.ResNet, depth, pre_activation=True),
         "resnet": partial(models.ResNet, depth),
-        # The paper's dense layers need the 7×7 map that a 224×224 image gives.
+        # VGG's published dense layers need the 7×7 map that a 224×224 image gives.
         "vgg": partial(models.VGG, depth, hidden=(4096, 4096) if shape[0] == 224 else ()),
     }
     build: dict[str, Callable[..., nnx.Module]] = large if streamed else small

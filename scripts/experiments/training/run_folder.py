@@ -33,7 +33,7 @@ def prepare(
     Args:
       out: The folder of the run, which must exist.
       recipe: Recipe of the run.
-      data: The facts that identify the data set.
+      data: The data set.
       vmapped_seeds: The number of seeds in one program.
       images: The number of training images, if not all images of the data set are used.
       init_from: A digest of the initial weights, if they come from another run.
@@ -99,7 +99,7 @@ def is_run(folder: Path) -> bool:
 
 
 def has_trained(out: Path) -> Path | None:
-    """Whether the folder of a run has a checkpoint or results."""
+    """A checkpoint or the results in the folder of a run; None if the folder has neither."""
     found = [path for path in out.glob("checkpoints-*/*") if path.name.isdigit()]
     found += out.glob("results.json")
     return min(found, default=None)

@@ -44,8 +44,8 @@ class Layout(NamedTuple):
       remat: Whether the inside of each block is recomputed in the backward pass.
       vmap_seeds: Whether several seeds train as one program.
       workers: Number of processes that read images, for streamed data sets.
-      microbatches: Number of parts of a device's images. The statistics of all images normalize
-        every part.
+      microbatches: Number of parts into which a device's images of a step are divided. The
+        statistics of all images normalize every part.
     """
 
     shard_state: bool = False
@@ -81,8 +81,8 @@ class Trainer:
           layout: The layout; by default one seed, replicated state and no rematerialization.
 
         Raises:
-          InputError: A batch cannot be sharded evenly, or is larger than the data set, or there are
-          too many steps.
+          InputError: A batch cannot be divided evenly, or is larger than the data set, there are
+            too many steps, or two options exclude each other.
         """
         layout = layout or Layout()
         self.recipe, self.vmaps_seeds = recipe, layout.vmap_seeds
@@ -122,7 +122,8 @@ class Trainer:
         step = train_step(self.recipe, self._loader, optimizer, graph, mesh, layout.microbatches)
         step = self._maybe_vmap(step, (0, self._loader.in_axes, 0))
         init = self._maybe_vmap(partial(_init_state, self.recipe, build, optimizer), 0)
-        # The next line traces this function only once, because tracing takes seconds.
+        # With this inner `jit`, `eval_shape` and the outer `jit` share one trace, which takes
+        # seconds.
         init = jax.jit(init)
         shapes = jax.eval_shape(init, self._seed_array((0, 1)))
         shardings = jax.tree.map(partial(_state_sharding, mesh, layout.shard_state), shapes)
@@ -174,7 +175,7 @@ class Trainer:
     def evaluate_views(
         self, state: State, views: tuple[recipes.Evaluation, ...]
     ) -> dict[str, dict[str, float]]:
-        """For streamed data, the shares of images that are classified correctly by other views.
+        """For streamed data, the fractions of test images that are correctly classified in views.
 
         Raises:
           InputError: A view is given for a data set that is held in memory.
@@ -257,8 +258,8 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # All networks start from the kernels of the batch norm network, not from kernels that their
-        # own layers would draw.
+        # All networks start from the parameters of the batch norm network that they also have, not
+        # from parameters that their own layers would draw.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
