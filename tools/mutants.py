@@ -186,7 +186,8 @@ def listed(path: Path) -> list[Mutant]:
 def files_of_tests(path: Path) -> list[Path]:
     """The test files that name most of a module's definitions, and the module with its doctests.
 
-    For a module of `scripts`, the test files of commands take the place of the doctests."""
+    For a module of `scripts`, the test files of commands take the place of the doctests.
+    """
     tree = ast.parse(path.read_bytes())
     defined = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
     names = {node.name.strip("_") for node in defined} | {path.stem.strip("_")}

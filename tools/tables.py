@@ -45,7 +45,7 @@ def estimators(_: str) -> str:
 
 
 def drops(_: str) -> str:
-    """The table of ratios: the distance after each drop of the learning rate, over that before."""
+    """The table of distances after drops of the learning rate, divided by the distances before."""
     statistics = {"whole set": "whole training set", "running": "running averages"}
     found = load_result("shift/results.json")["findings"]["drops"]
     cells: dict[tuple[str, str], list[str]] = {}

@@ -65,9 +65,10 @@ def sentence(error: OSError) -> str:
 def ending(again: str = "start again from the beginning") -> Iterator[None]:
     """End the command with a sentence and a status instead of a traceback, if an error occurs.
 
-    The status is 2 for invalid input and for files that the system refuses. After a signal, the
-    status is 128 plus the signal's number, and the sentence ends in `again`. If nobody reads the
-    output any longer, as after `| head`, the command ends silently, as by SIGPIPE.
+    The status is 2 for invalid input, for files that the system refuses, and if memory runs out.
+    After a signal, the status is 128 plus the signal's number. After Ctrl-C, the sentence ends in
+    `again`, unless the run has saved its state. If nobody reads the output any longer, as after `|
+    head`, the command ends silently, as by SIGPIPE.
     """
     try:
         try:

@@ -129,7 +129,7 @@ def _() -> Values:
 def angle_without_recentering(key: Key[Array, ""]) -> Values:
     """The angle in degrees that layers with only rescaling about zero do not change.
 
-    The angle is for the limit of many samples.
+    The two results are by iteration and in closed form, both for the limit of many samples.
     """
     step = jax.jit(geometry.mean_field.rms_cosine_step)
     cosine = jnp.asarray(0.3)
@@ -169,10 +169,12 @@ def _() -> Values:
 
 
 def activities(key: Key[Array, ""]) -> Statistics:
-    """The share of 50 samples that activate a neuron after 30 layers of width 200.
+    """How many of 50 samples activate the neurons after 30 layers of width 200.
 
-    One share is with recentering, and one is without. A sample activates a neuron if the activity
-    is above a tenth of the neuron's largest activity.
+    A sample activates a neuron if the activity is above a tenth of the neuron's largest activity.
+    With recentering, "negligible" is the mean share of samples that do not activate a neuron,
+    "broad" is the share of neurons that more than 90 % of the samples activate, and "zeros" is the
+    share of activities that are 0. The result "broad_without" is "broad" without recentering.
     """
     recentered, rescaled = (_activities(key, part) for part in (standardize, rescale_rms))
 

@@ -18,10 +18,9 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """The products of the activities of pairs of samples, with and without recentring.
+    """The products of the activities of the first two samples, with and without recentring.
 
-    The products are ReLU(w xᵢ) ReLU(w xⱼ). The result `squared_norm` is 2 ReLU(w xᵢ)²/‖xᵢ‖² of the
-    first sample.
+    The products are ReLU(w x₁) ReLU(w x₂). The result `squared_norm` is 2 ReLU(w x₁)²/‖x₁‖².
     """
     x = jnp.asarray(BATCH, jnp.float32)
     z = jax.nn.relu(normal(key, 500, 3) @ (x - x.mean(0, keepdims=True)).T)
@@ -37,7 +36,7 @@ KERNEL = Draws(kernel_products, 200_000, batch_size=10_000, draws_per_key=500)
 
 
 def kernel_of_the_batch(recentred: bool) -> float:
-    """The mean of ReLU(w xᵢ) ReLU(w xⱼ), by the arc-cosine kernel (for weights of variance 2)."""
+    """The mean of ReLU(w x₁) ReLU(w x₂): half of the kernel, which is for weights N(0, 2)."""
     g = geometry.gram(jnp.asarray(BATCH))
     step = geometry.mean_field_step if recentred else geometry.arccosine_kernel
     return float(step(g)[0, 1]) / 2

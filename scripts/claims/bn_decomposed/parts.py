@@ -40,11 +40,12 @@ WIDTHS = (16, 64, 256)  # widths of the linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """The mean |cos| of samples after 100 linear layers with rescaling only, by width.
+    """The mean |cos| of samples after 100 linear layers with rescaling only, and differences of it.
 
-    Further results compare this mean with other means by a difference. At width 64, half of the
-    mean after 25 layers is subtracted. At widths 64 and 256, 0.6 or 0.4 times the mean at a quarter
-    of the width is subtracted. The factor is 0.5 if the mean decreases as 1/√d.
+    The result "scaled" is √d times the mean at width d = 64. From the mean at width 64, "fall"
+    subtracts half of the mean after 25 layers. From the means at widths 64 and 256, the other
+    results subtract 0.6 or 0.4 times the mean at a quarter of the width. If the mean decreases as
+    1/√d, this factor would be 0.5.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

@@ -149,7 +149,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The batch `x`, with its first sample at a given distance from the mean of the others."""
+    """The batch `x`, with its first sample at the distance `radius` from the cluster's mean."""
     direction = rng.normal(size=(len(x), x.shape[2]))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     x = x.copy()
@@ -158,7 +158,7 @@ def _cluster_at(radius: float, x: np.ndarray, rng: np.random.Generator) -> np.nd
 
 
 def _growth_of_distances(x: np.ndarray) -> np.ndarray:
-    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² of distances within the cluster, and to its centre."""
+    """The growth E‖xᵢ′ − xⱼ′‖²/‖xᵢ − xⱼ‖² for pairs in the cluster and for its centre."""
     extended = np.concatenate([x, x[:, 1:].mean(1, keepdims=True)], 1)
     square = np.square(extended[:, :, None] - extended[:, None]).sum(-1)
     g = np.asarray(jax.jit(jax.vmap(geometry.odd_points.next_layer))(jnp.asarray(x)).gram)
@@ -169,7 +169,7 @@ def _growth_of_distances(x: np.ndarray) -> np.ndarray:
 
 
 def distance_after_a_layer() -> float:
-    """The mean squared distance E‖x₂′ − x₃′‖² in the spread cluster."""
+    """The mean squared distance E‖x₂′ − x₃′‖² in the cluster of `SPREAD`."""
     g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
     return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
 

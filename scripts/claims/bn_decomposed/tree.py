@@ -120,8 +120,8 @@ def _unclustered_steps(rng: np.random.Generator) -> Cases:
     """Chains of neurons that keep their clusters of samples, with the sign of each step.
 
     Many samples share the smallest output of such a neuron, and many share the largest output.
-    Between these two outputs are a few samples with tiny gaps.
-    Therefore at most one child of a neuron keeps the clusters.
+    Between these two outputs are a few samples with tiny gaps. Therefore at most one child of a
+    neuron keeps all clusters.
     """
     for _ in range(40):
         low, high = rng.integers(3, 9, 2)

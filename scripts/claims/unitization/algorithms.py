@@ -56,7 +56,10 @@ def _(key: Key[Array, ""]) -> Values:
 
 
 def mean_difference(key: Key[Array, ""]) -> Statistics:
-    """The difference along u between the outputs for images with mean m u and with mean −m u."""
+    """The difference along u between the outputs for images with mean m u and with mean −m u.
+
+    An image has d elements, u is (1, …, 1)/√d, and m is `SHIFT` √d.
+    """
     sign = jnp.asarray([1.0, -1.0], jnp.float32).reshape(2, 1, 1, 1, 1)
     x = sign * SHIFT + normal(key, 2, 20, HEIGHT, WIDTH, CHANNELS)
     one = jnp.ones(CHANNELS, jnp.float32)

@@ -1,6 +1,6 @@
 """Times of deep trees, random networks and Monte Carlo.
 
-Each program is compared with the operation that takes most of the program's time.
+Random networks and Monte Carlo are compared with the operations that take most of their time.
 """
 
 from collections.abc import Callable

@@ -127,7 +127,7 @@ class StreamingLoader:
         self._next: tuple[int, int] | None = None  # the seed and the number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches of an epoch from step `start` on; workers continue into the next epoch."""
+        """The batches of an epoch from step `step` on; workers continue into the next epoch."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()

@@ -99,7 +99,7 @@ class Chosen(NamedTuple):
     Attributes:
       selection: The units that remain.
       influences: For each layer, the mean over tokens of 1 − cos of the angle between the residual
-        streams before and after the layer.
+        streams before and after the layer; empty without text.
       perplexity: The perplexity of the whole decoder on held-out text; None without text.
     """
 
@@ -119,7 +119,7 @@ def choose(
     """Score the units of every layer, and choose the units with the largest scores.
 
     `counts` gives the numbers of units that remain. The layers with the largest influence on the
-    stream remain, or random layers.
+    stream remain or, with the score `random`, random layers.
     """
     rng, whole = np.random.default_rng(seed), model.architecture
     ends = model.ends()

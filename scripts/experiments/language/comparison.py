@@ -40,7 +40,7 @@ def compare(folder: Path, settings: Settings, log: Callable[[str], None]) -> dic
     """The perplexities for each share, score and repair: one value for each seed, and the mean.
 
     Raises:
-      InputError: The folder has no model whose tokens are bytes.
+      InputError: The folder has no supported model, or no smaller model has the wanted size.
     """
     _, model = choice.read_model(folder)
     architecture = model.architecture

@@ -24,7 +24,7 @@ from experiments.language.budget import Wanted
 from experiments.language.choice import Model
 from experiments.language.removal import Counts
 
-# the smallest topology of this chip, of which one chip is used
+# the smallest topology of each chip; only one chip of the topology is used
 TOPOLOGIES = {"v5e": "v5e:2x2", "h100": "h100"}
 DTYPE = jnp.bfloat16
 

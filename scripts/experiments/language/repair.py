@@ -47,7 +47,11 @@ def solve(
 
 
 def solution(start: np.ndarray, equations: Equations, ridge: float) -> np.ndarray:
-    """The kernel (n, outputs) with the least error plus `ridge` times the distance from `start`."""
+    """The kernel (n, outputs) that minimizes the squared error plus a penalty.
+
+    The penalty is the squared distance from `start`, times `ridge` and the mean of Σ x̃² over
+    inputs.
+    """
     xx, xy = (part.astype(np.float64) for part in equations)
     mean = max(np.trace(xx) / len(xx), np.finfo(np.float32).tiny)
     factor = scipy.linalg.cho_factor(xx + ridge * mean * np.eye(len(xx)), overwrite_a=True)

@@ -1,6 +1,6 @@
 """Measurements of a network's layers: rankings of filters, distances to a Gaussian, and tests.
 
-Every function returns a part of `results.json`, which `pages.analysis` reads.
+The function `measure` returns a part of `results.json`, which `pages.analysis` reads.
 """
 
 import math
@@ -170,7 +170,7 @@ def _layer(
 
 
 def theory(expected: Callable[..., Array], *arguments: Any, **options: Any) -> float | None:
-    """Expected values for Gaussian filters; None for criteria other than the paper's four."""
+    """An expected value for Gaussian filters; None for criteria other than the paper's four."""
     try:
         return float(expected(*arguments, **options))
     except ValueError:
@@ -222,7 +222,8 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 def judge(layers: list[dict[str, Any]]) -> None:
     """Add to each layer the names of the tests that reject the layer at `LEVEL`.
 
-    Holm's correction covers all layers.
+    Holm's correction covers all layers. The name "mean" is added if the uncorrected test of
+    equivalence does not show that the mean is near 0.
     """
     for layer in layers:
         layer["fails"] = []

@@ -34,7 +34,7 @@ def drop(key: Key[Array, ""], h: Array) -> Array:
 
 
 def square(key: Key[Array, ""], shape: tuple[int, ...], side: int) -> Float[Array, "n h w 1"]:
-    """An image that is 1 inside a square at a random place and 0 outside."""
+    """Images that are 1 inside a square at a random place and 0 outside."""
     places = jnp.array([[n - side + 1 for n in shape[1:3]]])
     corners = jax.random.randint(key, (shape[0], 2), 0, places)
     inside = [
@@ -62,7 +62,7 @@ def cutmix(key: Key[Array, ""], batch: Batch) -> Batch:
 
 
 def averaged(steps: int) -> optax.GradientTransformation:
-    """SGD that returns the mean of the parameters over the second half of the steps."""
+    """SGD whose state has the mean of the parameters over the second half of the steps."""
     inner = optax.sgd(RATE)
 
     def init(params: Any) -> Averaged:

@@ -61,8 +61,8 @@ class Setting(NamedTuple):
     """The base setting with one field changed.
 
     Attributes:
-      group: The part of Table 3 to which the setting belongs, or the name of another setting of
-        which it is a variant.
+      group: The part of the base setting that the setting changes, such as "optimizer"; "base" for
+        the base setting.
       name: Name of the setting.
       initializer: JAX initializer of convolutions.
       optimizer: A function from the number of steps to an optimizer.

@@ -57,7 +57,7 @@ class Settings(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A network, the images for its repair, and the groups of channels that are pruned."""
+    """A network, the images for its repair, and how its channels are chosen."""
 
     graph: Any
     tree: Any

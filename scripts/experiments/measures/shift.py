@@ -276,9 +276,10 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """The moments, the distances and changes of moments since the last call, and floors of both.
+        """Moments, the distances and changes of moments since the last call, and floors of both.
 
-        The first call returns an empty dictionary."""
+        The first call returns an empty dictionary.
+        """
         network = state.params, state.statistics
         exact = self.program.whole_set(network, self.x)
         more = self.program.more_batches(network, self.x, key)

@@ -117,7 +117,7 @@ def figure_5(results: dict) -> list[str]:
 
 
 def figure_6(results: dict) -> list[str]:
-    """A histogram of neurons by the number of inputs that activate them."""
+    """Histograms of the outputs of one neuron, without and with recentering."""
 
     def paint(axes: Axes, name: str) -> None:
         values = results["parts"][name]["neuron"]

@@ -169,7 +169,8 @@ def bars(axes: Axes, x: Values, runs: np.ndarray, series: Series) -> None:
 def mark_drops(axes: Axes, rates: Sequence[float], drops: Sequence[int], start: int = 0) -> None:
     """Draw a dotted line before each epoch of `drops`, with the factor by which the rate falls.
 
-    The plot begins at epoch `start` + 1, and drops up to this epoch are not drawn."""
+    The plot begins at epoch `start` + 1, and drops up to this epoch are not drawn.
+    """
     for epoch in (drop for drop in drops if drop > start + 1):
         factor = f"÷{rates[epoch - 2] / rates[epoch - 1]:.3g}"
         axes.axvline(epoch - 0.5, color=MUTED, ls=":", lw=1)

@@ -3,9 +3,8 @@
 The two newest checkpoints are retained. A checkpoint contains arrays with their checksums, notes,
 and a list of its files with SHA-256 sums, in the format of `sha256sum --check`. If a checksum
 proves that a checkpoint is damaged, the checkpoint is renamed, and the previous checkpoint is used.
-A checkpoint is deleted only after two newer checkpoints exist. In a bucket of Google Cloud Storage,
-a checkpoint has no list of its files. Such a checkpoint is complete if Orbax's last object,
-`commit_success.txt`, exists.
+In a bucket of Google Cloud Storage, a checkpoint has no list of its files. Such a checkpoint is
+complete if Orbax's last object, `commit_success.txt`, exists.
 """
 
 import copy
@@ -88,7 +87,7 @@ class Checkpoints:
         return max(self.manager.all_steps(), default=None)
 
     def save(self, step: int, state: Any, notes: Any = None) -> None:
-        """Save the state of a step unless it has a checkpoint.
+        """Save the state of a step unless the step has a checkpoint.
 
         The function returns before all files are written.
 

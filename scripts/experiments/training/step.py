@@ -44,8 +44,8 @@ def train_step(
       optimizer: Optimizer, whose state is part of `State`.
       graph: The network in training, without its arrays.
       mesh: A mesh with one axis, `data`, over which batches are sharded.
-      microbatches: Number of parts of a device's images. The statistics of all images normalize
-        every part.
+      microbatches: Number of parts into which a device's images are divided. The statistics of all
+        images normalize every part.
     """
     steps = loader.count // recipe.batch_size
     gradient_of = _gradient(recipe, loader, graph, mesh, microbatches)
@@ -77,7 +77,7 @@ def train_step(
 def clip_alpha(params: Any) -> Any:
     """The tree `params`, in which every alpha of a unitized layer is clipped to [0, 1].
 
-    The bounds of Theorem 3 hold for alpha in [0, 1].
+    The bounds of Theorem 3.3 hold for alpha in [0, 1].
     """
 
     def clip(path: tuple, leaf: Array) -> Array:
