@@ -52,9 +52,9 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane.
 
     Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples have the same
-    orthogonal line, so the cells between their lines have volume 0. Angles between lines of a few
-    units in the last place count as 0. A zero vector does not bound a cell. If all samples are
-    zero, there is one cell of volume 1, and the gradient is zero.
+    orthogonal line, so the cells between their lines have volume 0. If the angle between two lines
+    is a few units in the last place, it counts as 0. A zero vector does not bound a cell. If all
+    samples are zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))
@@ -92,10 +92,11 @@ def gamma_2d(x: Float[Array, "n 2"]) -> Float[Array, ""]:
 
 
 def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
-    """Gaussian volumes of the n² − n + 2 cells of n samples in space, ordered by their signs.
+    """Gaussian volumes of the n² − n + 2 cells of n samples in space.
 
-    The cells are polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum
-    of its angles minus the sum of the angles of a flat polygon. Samples must be in general
+    The cells are in the lexicographic order of the samples on which they are active. The cells are
+    polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum of its angles
+    minus the sum of the angles of a flat polygon. Samples must be in general
     position: no two are collinear, and no three lie in a plane through 0. If samples are not in
     general position, all volumes are NaN. Volumes are also NaN if a corner is so close to a plane
     that rounding decides on which side the corner lies. The absolute error of a volume is a few

@@ -66,7 +66,7 @@ def batch_norm(
     The variance σ² is biased: the sum of squares is divided by the number of samples.
 
     With recentering, a constant channel becomes `bias`. If `where` chooses no sample, the batch is
-    normalized by mean 0 and variance 0, and no result is NaN.
+    normalized by mean 0 and variance 0. If `eps` is 0, rescaling by a variance of 0 gives NaN.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.

@@ -50,10 +50,10 @@ def batch_renorm(
     The statistics μ and σ are the batch's, and μ′ and σ′ are the running statistics. The factor r
     is σ/σ′, clipped to [1/r_max, r_max]. The summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max].
     Gradients treat r and d as constants. If neither r nor d is clipped, the result equals the
-    result in inference, (x − μ′)/σ′, but has the gradients of a batch norm. With `r_max` 1 and
-    `d_max` 0, or without `running`, the layer is batch norm. The paper begins with `r_max` 1 and
-    `d_max` 0, and relaxes the limits to 3 and 5. In inference the layer is `batch_norm`. If Σ (x −
-    μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
+    result in inference, scale (x − μ′)/σ′ + bias, but has the gradients of a batch norm. With
+    `r_max` 1 and `d_max` 0, or without `running`, the layer is batch norm. The paper begins with
+    `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5. In inference the layer is
+    `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result is NaN.
 
     Args:
       x: The batch, with samples on the first axis and channels on the last axis.
@@ -68,7 +68,7 @@ def batch_renorm(
       d_max: The upper limit of the absolute summand |d|, at least 0; a number, or a traced number
         from a schedule.
       eps: The number added to the variance of the batch and to the running variance.
-      correction: The factor of the variance, as in `batch_norm`.
+      correction: A function that returns a factor of the variance, as in `batch_norm`.
       groups: The number of ghost batches, as in `batch_norm`; each ghost batch has its own r and d.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.

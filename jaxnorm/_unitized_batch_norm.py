@@ -128,8 +128,8 @@ def unitized_batch_norm(
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
-      correction: The factor of the variance, as in `batch_norm`; the paper's code uses
-        `partial(bessel, eps=1e-3)`.
+      correction: A function that returns a factor of the variance, as in `batch_norm`; the paper's
+        code uses `partial(bessel, eps=1e-3)`.
       groups: The number of ghost batches, as in `batch_norm`.
       where: A mask of the samples or pixels that enter the statistics, as in `batch_statistics`.
         Pixels outside the mask do not count in s and P of their sample. A sample without chosen

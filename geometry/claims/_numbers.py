@@ -62,7 +62,7 @@ def about(claims: Iterable[Claim], text: str) -> tuple[Claim, ...]:
     """The claims about the objects that `text` names, such as "Theorem 1".
 
     If `text` has no number, the result is all claims whose names contain `text`, in upper or lower
-    case.
+    case letters.
 
     Raises:
       TypeError: `claims` is a string, such as the name of a paper.

@@ -289,7 +289,7 @@ class Claim:
 
     @property
     def standing(self) -> Standing:
-        """The recorded verdict: true, misprint, false in some case, false, or not tested."""
+        """The recorded verdict: true, misprint, false in a case, false, or not tested."""
         if not self.checks:
             return "not tested"
         return self.fault or "true"

@@ -356,7 +356,7 @@ def expand(
 def ramp_kernel(
     a: KernelMap | Expansion, b: KernelMap | Expansion, rho: Float[Array, ""]
 ) -> Float[Array, ""]:
-    """The sum of jump · jump · ∫ (ρ − sin θ) h(θ) dθ over all pairs of kinks."""
+    """The sum over all pairs of kinks of the product of both jumps and ∫ (ρ − sin θ) h(θ) dθ."""
     nodes, weights = (jnp.asarray(x, rho.dtype) for x in leggauss(64))
     half = jnp.arcsin(rho) / 2
     sine = jnp.sin(half * (nodes + 1))
@@ -382,7 +382,7 @@ def jump(
 ) -> Float[Array, " kinks"]:
     """The jumps of the slope at the kinks.
 
-    An error of a jump changes only the added terms beyond the last term of φ.
+    An error of a jump changes only the terms of the ramps beyond the last term of φ.
     """
     t = jnp.asarray(kinks, dtype)
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))

@@ -35,9 +35,9 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
 def effective_rank(x: Float[Array, "n d"]) -> Float[Array, ""]:
     """The effective rank tr(C)² / ‖C‖²_F of C = xᵀ x, in [1, rank].
 
-    The effective rank is a lower bound on the rank, after Daneshmand et al. (2020), to which small
-    singular values contribute little. A batch of n orthogonal samples of one length has effective
-    rank n, and a batch of zeros has effective rank 0.
+    The effective rank is a lower bound on the rank, and follows Daneshmand et al. (2020). Small
+    singular values contribute little to the effective rank. A batch of n orthogonal samples of one
+    length has effective rank n, and a batch of zeros has effective rank 0.
 
     Example:
       >>> print(effective_rank(jnp.diag(jnp.array([2.0, 2.0, 0.02]))).round(3))

@@ -167,7 +167,7 @@ def empty(program: Program, inputs: Inputs) -> CentralMoments:
 def fold(
     program: Program, inputs: Inputs, start: int, stop: int, state: CentralMoments
 ) -> CentralMoments:
-    """The `state` merged with the draws of keys `start` to `stop`."""
+    """The `state` merged with the draws of keys `start` to `stop` − 1."""
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)

@@ -3,7 +3,7 @@
 The tree is the deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples
 are rows of x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram
 matrix of the n samples at any depth in polynomial time, because all but at most n − 2 of the 2ᵗ
-neurons at depth t take only two values. Bounds of the depth are in `geometry.tree._limits`.
+neurons at depth t take only two values. Bounds on the depth are in `geometry.tree._limits`.
 """
 
 import math
@@ -112,7 +112,7 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Every layer was multiplied by n. In the division by the product, powers of two cancel exactly.
+    # Each layer multiplied heights by n. In the division by n**depth, powers of two cancel exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(

@@ -85,7 +85,7 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 128th sample of `x`, but at least two samples if there are two.
+    """About every 128th sample of `x`, but at least two samples if `x` has two.
 
     The samples are spread evenly over all axes but the last. Spatial axes are sliced before the
     batch axis, because usually the batch is sharded. A slice of a sharded axis needs no

@@ -119,9 +119,9 @@ class Unitization(Stateless):
     """A layer that only unitizes over features, with learned `alpha`, `scale` and `bias`.
 
     The layer computes scale ⊙ unitize(x, alpha) + bias for each vector x along the last axis. The
-    layer has no batch norm and no statistics. At initialization, the outputs before the scale have
-    norm 1. To make the outputs as large as the outputs of a layer norm, pass a `scale_init` that
-    initializes the scale to √features.
+    layer has no batch norm and no statistics. At initialization with the default alpha, the outputs
+    before the scale have norm 1. To make the outputs as large as the outputs of a layer norm, pass
+    a `scale_init` that initializes the scale to √features.
 
     Args:
       alpha_init: The initializer of alpha, which has one number for each feature. The default, 1,

@@ -128,7 +128,7 @@ def _masses(weights: Array | None, rows: np.ndarray) -> np.ndarray:
 
 
 def _match(a: np.ndarray, b: np.ndarray) -> Moves:
-    """A one-to-one assignment of the rows of `a` and `b`."""
+    """The cheapest one-to-one assignment of the rows of `a` and `b`."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(_costs(a, b))
@@ -180,7 +180,7 @@ def _euclidean(a: Float[Array, "n d"], b: Float[Array, "m d"]) -> Float[Array, "
 
 
 class Sliced(NamedTuple):
-    """A sliced distance with its Monte Carlo error, and the largest projected distance."""
+    """The mean projected distance, its standard error, and the largest projected distance."""
 
     distance: Float[Array, ""]
     stderr: Float[Array, ""]

@@ -5,7 +5,7 @@ of a layer are in a ball of radius M around its bias. The distance between two o
 times the distance between their inputs. If the layer has equal parameters at two moments of
 training, the earth mover distance W₁ of its outputs is therefore at most min(2M, L W), where W is
 W₁ of its inputs. Vectors are along the last axis: the features of a sample, of a pixel or of a
-token. If a sample consists of P vectors, its radius is √P M, and L does not change.
+token. If a sample consists of P vectors, the radius of its outputs is √P M, and L does not change.
 
 M and L are the smallest numbers that hold for all inputs, unless the docstring of a function says
 otherwise. `scale` is the factor γ, one number per feature. The bias shifts all outputs equally, so

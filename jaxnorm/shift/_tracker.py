@@ -105,7 +105,7 @@ def stream_moments(
 
 
 class Tracker:
-    """Measures layers on a fixed probe batch: the shift since the last epoch, and moments.
+    """Measures layers on a fixed probe batch: the shift since the last measurement, and moments.
 
     Only changes of the weights should cause the shift. However, outputs that are normalized by
     running averages also depend on the latest batches (at momentum 0.9, on about ten batches).
@@ -115,8 +115,8 @@ class Tracker:
     statistics. To see how much of a shift is noise, pass `frozen` to `update`.
 
     The tracker runs on the host, outside the compiled step; inside a compiled step use `emd_1d` and
-    `moments`. Between epochs, the tracker stores one set of the outputs for the probe batch. The
-    attribute `seconds` is the time that the tracker has taken so far.
+    `moments`. Between measurements, the tracker stores one set of the outputs for the probe batch.
+    The attribute `seconds` is the time that the tracker has taken so far.
 
     Args:
       outputs: A function, preferably compiled, from a network's state and inputs to a dictionary
@@ -157,9 +157,9 @@ class Tracker:
 
     @host_only("emd_1d and moments")
     def update(self, state: Any, *, frozen: Any = None) -> dict[str, dict[str, Any]]:
-        """The metrics of each layer, as Python numbers: "moments", and "shift" since the last call.
+        """The metrics of each layer, as Python numbers: "shift", "floor" and "moments".
 
-        The shift is None at the first call.
+        The shift is measured since the last call, and is None at the first call.
 
         Args:
           state: The current state of the network.

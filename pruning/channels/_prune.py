@@ -87,7 +87,7 @@ def prune(
       params: Any tree of arrays, running statistics included.
       inputs: The other arguments of `apply`, such as a few images.
       ratios: Ascending fractions, one for each step. A fraction is the share of the original
-        channels that is removed after the step and all earlier steps. For example, `[0.5]` removes
+        channels that the step and all earlier steps remove together. For example, `[0.5]` removes
         half of the channels in one step, and `iterative(0.5, steps=4)` removes half of the channels
         in four steps.
       budget: The largest allowed cost of the result, instead of `ratios`. A number below 1 is a

@@ -68,10 +68,10 @@ def _fermat_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, A
 def gm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The sum of the distances of every filter to all others, He et al. (2019): Σₖ ‖vₖ − vⱼ‖₂.
 
-    Squared distances come from one Gram product of the centred filters. If a squared distance is
-    below a sixteenth of ‖vⱼ‖² + ‖vₖ‖², the product has lost digits, and all distances of filter j
-    are computed again, from differences. The relative error of all distances is at most 64 times
-    the machine epsilon. If a weight is not finite, all scores are NaN.
+    Squared distances come from one Gram product of the centred filters. If the product has lost
+    digits of a distance, all distances of the filter are computed again, from differences. The
+    relative error of all distances is at most 64 times the machine epsilon. If a weight is not
+    finite, all scores are NaN.
     """
     h, unit = center(matrix(filters))
     gram = matmul(h, h.T)
@@ -120,11 +120,10 @@ def repr_score(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"
 def filter_matrix(kernel: Float[Array, "*window cin cout"]) -> Float[Array, "cout dims"]:
     """The filters of a kernel as rows of a matrix.
 
-    A row has cin times the window size elements.
-
-    Kernels are laid out as in Flax: HWIO for images, (cin, cout) for dense layers. Row j holds
-    `kernel[..., j]` in row-major order. On Explicit mesh axes, the filters of a kernel stay
-    sharded, and the other axes of the kernel are gathered.
+    A row has cin elements for each position of the window. Kernels are laid out as in Flax: HWIO
+    for images, (cin, cout) for dense layers. Row j holds `kernel[..., j]` in row-major order. On
+    Explicit mesh axes, the filters of a kernel stay sharded, and the other axes of the kernel are
+    gathered.
 
     Example:
       >>> filter_matrix(jnp.ones((3, 3, 16, 64))).shape

@@ -47,7 +47,7 @@ def geometric_median(filters: Float[Array, "filters dims"]) -> Float[Array, " di
 def optimality_gap(
     x: Float[Array, " dims"], filters: Float[Array, "filters dims"]
 ) -> Float[Array, ""]:
-    """A bound on the share of Σⱼ ‖x − vⱼ‖ that a better x could save.
+    """A bound on the share by which a better x could reduce Σⱼ ‖x − vⱼ‖.
 
     The bound lies in [0, 1], and is 0 at the minimum of the sum of distances. If vectors yⱼ of
     length at most 1 sum to zero, every sum of distances is at least Σ ⟨yⱼ, x − vⱼ⟩. For yⱼ, the

@@ -111,9 +111,9 @@ def spearman(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
 
 @auto_sharded
 def kendall(a: Float[Array, " n"], b: Float[Array, " n"]) -> Float[Array, ""]:
-    """Kendall's τ-b of two score vectors: the shares of concordant minus discordant pairs.
+    """Kendall's τ-b of two score vectors, in [−1, 1].
 
-    The result lies in [−1, 1]. The number of pairs is corrected for ties, as in
+    τ is the share of concordant pairs minus the share of discordant pairs, corrected for ties as in
     `scipy.stats.kendalltau`. If a vector is constant or has a NaN, the result is NaN. The function
     compares all n² pairs.
 

@@ -203,7 +203,7 @@ def against_samples(
 
 @jax.custom_jvp
 def _entry(h: Float[Array, " n"], element: Float[Array, ""]) -> Float[Array, ""]:
-    """The number `element` of `h`. Elements that are equal share its derivative."""
+    """The element `element` of `h`. Equal elements of `h` share the derivative."""
     return element
 
 

@@ -123,7 +123,7 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
 def symmetry(x: Float[Array, "*shape"]) -> TestResult:
     """Test that the weights' distribution is symmetric about 0.
 
-    Huang et al. assume this symmetry in their conjecture "CWDA Plus" about trained filters.
+    Huang et al. (2020) assume this symmetry in their conjecture "CWDA Plus" about trained filters.
 
     The statistic is sup |F(x) + F(−x) − 1| √n. The statistic is computed from the signs of the n
     weights in descending order of absolute value: it is the largest absolute partial sum of the
@@ -192,10 +192,10 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     distribution with n parameters ν/2. With m = nν, the sum ν/2 Σ (Cᵢᵢ/c² − 1)² then has the mean
     (n − 1)m/(m + 2) and the variance 2(n − 1)(1 + 2/ν)m⁴/((m + 2)²(m + 4)(m + 6)). The squared
     correlations have mean 1/ν and are pairwise independent, so their average has variance 2(ν −
-    1)/(ν²(ν + 2)) over n(n − 1)/2. Both z-scores therefore have mean 0 and variance 1 for any n and
-    dims. For U = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many filters and dims (Ledoit and
-    Wolf 2002). For orthogonal filters, the z-score `off_diagonal` is far below 0. A constant filter
-    has no correlations, so the result is NaN.
+    1)/(ν²(ν + 2)) over n(n − 1)/2. The z-scores `diagonal` and `off_diagonal` therefore have mean 0
+    and variance 1 for any n and dims. For U = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many
+    filters and dims (Ledoit and Wolf 2002). For orthogonal filters, the z-score `off_diagonal` is
+    far below 0. A constant filter has no correlations, so the result is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.

@@ -1,7 +1,7 @@
 """Limits on the data that a file may claim, and the error for a file that exceeds a limit.
 
-With these limits, reading a file takes at most 64 MiB plus four times the file's size of memory,
-and at most a second plus the time to read the file's bytes.
+With these limits, reading a file takes at most 64 MiB of memory plus four times the size of the
+file, and at most a second plus the time to read the bytes of the file.
 """
 
 import io

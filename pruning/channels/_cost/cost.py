@@ -65,13 +65,12 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
     Multiply-accumulates with the zeros of a convolution's padding are counted. Elementwise
     operations are not counted. If a program has branches, only the branch with the most
     multiply-accumulates is counted. The body of a loop is counted once if the number of iterations
-    is not known. Published numbers are for one image. For comparable numbers, pass a batch of one
-    image.
+    is not known. For numbers that are comparable with published numbers, pass a batch of one image.
 
     Timings are measured on the host, so `jit` or `grad` cannot trace a call with `batch_sizes`. A
     call without `batch_sizes` can be traced. Each timing is the median of ten calls of the compiled
     program after a warm-up call. The number of bytes of memory includes the arguments, the result
-    and all temporary arrays. If the device does not report its memory, the number of bytes is 0.
+    and all temporary arrays. If the compiler does not report memory, the number of bytes is 0.
 
     Args:
       apply: A function that JAX can trace, such as a model in evaluation mode.

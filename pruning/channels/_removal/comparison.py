@@ -71,9 +71,9 @@ def check_program(
 
 
 def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) -> str:
-    """The first difference between the equations or the results of `small` and `large`.
+    """A text about the first difference between the equations or the results of two programs.
 
-    The string is empty if the programs do not differ.
+    The text is empty if the programs `large` and `small` do not differ.
     """
     # for each variable of the large program: its channel ids, and the corresponding variable of the
     # small program

@@ -31,8 +31,8 @@ KeepMasks = dict[tuple[str, int], Leaf]
 def remove_channels(params: Tree, groups: Sequence[ChannelGroup], keep: Keep) -> Tree:
     """Remove channels from `params`: cut every array along every coupled axis.
 
-    If the model has the same program at the smaller widths, then it gives the same outputs, up to
-    rounding, with the smaller tree as with the tree of `mask_channels`. `remove_channels` does not
+    If the model has the same program at the smaller widths, then its outputs with the smaller tree
+    equal, up to rounding, its outputs with the tree of `mask_channels`. `remove_channels` does not
     check that the program is the same. To check the program, call `check_program`. To run a model
     whose program differs, use `resized`. Functions and modules that take their widths from the
     arrays run on the smaller tree without a change. Most modules of `flax.nnx` run on the smaller
@@ -275,7 +275,7 @@ class Owner(NamedTuple):
 
 
 def _owners(tree: Parameters, parameters: Parameters) -> dict[int, Owner]:
-    """For each array of a tree, by its number, the parameter to which the array belongs."""
+    """For each array of a tree, by its index, the parameter to which the array belongs."""
     shapes = dict(zip(parameters.paths, parameters.shapes, strict=True))
     by_end: dict[str, list[str]] = {}
     for path in parameters.paths:

@@ -25,9 +25,9 @@ class Value(NamedTuple):
     Attributes:
       array: A function that returns the array. A call may compute the array.
       given: Whether the array is computed only from parameters and constants.
-      leaves: If `given` is true, the numbers of the parameters from which the array is computed.
+      leaves: If `given` is true, the indices of the parameters from which the array is computed.
       varies: If `given` is true, the axes along which elements of the array may differ.
-      leaf: The number of the parameter that the array equals, up to shape and dtype, or None.
+      leaf: The index of the parameter that the array equals, up to shape and dtype, or None.
       chain: The chain of equations that computes the array, or None.
     """
 

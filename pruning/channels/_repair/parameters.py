@@ -55,7 +55,7 @@ class Kernel(NamedTuple):
     """A kernel that multiplies activations.
 
     Attributes:
-      side: The number of the operand that is the kernel.
+      side: The index of the operand that is the kernel.
       addend: The parameter that the kernel equals up to the order of elements. If the kernel is a
         sum, the parameter is a term of this sum.
       linear: The equation as a matrix product with the kernel.
@@ -130,7 +130,7 @@ class Role(NamedTuple):
     """The origin of an array.
 
     `given` and `addend` have the same meaning as in `Fact`, and `alone` as in `Kernel`. `maker` is
-    the number of the equation whose kernel made the array. If `given` is true, `made_of` are the
+    the index of the equation whose kernel made the array. If `given` is true, `made_of` are the
     parameters from which the array is computed.
     """
 
@@ -154,7 +154,7 @@ def network_of(program: Program, shapes: Sequence[tuple[int, ...]]) -> Network:
     """
     facts: list[Fact] = []
     readers: Counter[int] = Counter()  # the number of readers of each parameter
-    sums: dict[int, int] = {}  # by product: the sum that reads its result
+    sums: dict[int, int] = {}  # from a product's index to its sum's index
 
     def step(eqn: Equation, roles: Sequence[Role]) -> list[Role]:
         given, addend = all(role.given for role in roles), _addend(eqn, roles)

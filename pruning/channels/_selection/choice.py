@@ -167,9 +167,10 @@ def select_globally(
     """Choose the channels to keep: the ⌊ratio · n⌋ lowest scores of all n channels are removed.
 
     `select_globally` runs on the host. Inside `jit`, use `lowest` on the scores of all groups
-    together. The scores of a group are divided by the mean of their absolute values. Without this
-    division, small layers would lose most of their channels, because norms grow with the number of
-    weights. With `min_channels` or `round_to`, fewer channels may be removed.
+    together. By default, the scores of each group are first divided by the mean of their absolute
+    values. Without this division, small layers would lose most of their channels, because norms
+    grow with the number of weights. With `min_channels` or `round_to`, fewer channels may be
+    removed.
 
     Args:
       scores: One vector of scores for each group; −∞ for channels that were removed earlier.

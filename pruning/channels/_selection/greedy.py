@@ -38,12 +38,12 @@ def reconstruction_scores(
     is over the new kernel W, as in `least_squares`. The error E is summed over all kernels W₀ that
     read the group. Here x and y are the inputs and outputs of a kernel in the whole network. If the
     program adds a parameter to y, the means of x and y are subtracted from x and y. The penalty λ
-    is `ridge` times the mean of Σ x². The score of a channel is the error E after the channel is
-    removed. Scores increase from the first removed channel to the last. Therefore the channels with
-    the lowest scores are the channels that the algorithm removes first. After each removal, the
-    inverse of Σ x xᵀ + λ is updated exactly, on the host in float64. The algorithm is ZipLM, Kurtic
-    et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with s
-    inputs each, the algorithm needs n (n s)² s multiplications.
+    is `ridge` times the mean of Σ x² over the inputs that are not always zero. The score of a
+    channel is the error E after the channel is removed. Scores increase from the first removed
+    channel to the last. Therefore the channels with the lowest scores are the channels that the
+    algorithm removes first. The computation is on the host in float64. The algorithm is ZipLM,
+    Kurtic et al. (2023), and the objective is from OSSCAR, Meng et al. (2024). For n channels with
+    s inputs each, the algorithm needs n (n s)² s multiplications.
 
     To use `reconstruction_scores` with `prune`, pass `score=partial(reconstruction_scores,
     apply=apply, batches=batches)` and `repair=partial(least_squares, batches=batches)`. Do not
