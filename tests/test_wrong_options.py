@@ -206,7 +206,7 @@ def test_a_traced_depth_names_the_cure():
     assert text == "depth must be an int; got a traced value: make it a static argument of jit"
 
 
-# Earlier versions returned a number for each of these calls.
+# Without a check, each of these calls would return a number.
 SILENT = {
     "distance must lie in [0, inf]": lambda: shift.certified_upper_bound(
         shift.dyt_bounds(0.5, X[0]), -1.0
@@ -286,7 +286,7 @@ def claim(values, **named):
     return made
 
 
-# In earlier versions, each of these calls raised an error of JAX or Python.
+# Without a check, each of these calls would raise an error of JAX or Python.
 RAW = {
     "axis_name must name an axis that vmap": lambda: jaxnorm.batch_norm(X, axis_name="i"),
     "a must be BatchStatistics; got tuple": lambda: jaxnorm.merge_statistics((X, X), STATISTICS),

@@ -216,7 +216,7 @@ def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):
         for size in (500, 4000)
     ]
     assert found[0].stderr <= 0.004
-    assert found[0].samples == found[1].samples == 5956  # the first round end above 1/12/0.004²
+    assert found[0].samples == found[1].samples == 5956  # the first round above 1/12/0.004² draws
     np.testing.assert_allclose(found[0].mean, found[1].mean, rtol=1e-12)
     whole = monte_carlo(jax.random.uniform, key, 5956)
     np.testing.assert_allclose(found[0].mean, whole.mean, rtol=1e-12)

@@ -67,7 +67,7 @@ def test_the_spread_of_the_cluster_is_that_of_the_expansion():
         found = cluster_spread(n, *RELU)
         assert found is not None
         np.testing.assert_allclose(found, odd_state(n).spread, rtol=error)
-    assert cluster_spread(10, jnp.tanh) is None  # the cluster grows and no kink limits it
+    assert cluster_spread(10, jnp.tanh) is None  # tanh has no kink, which would limit the spread
     assert cluster_spread(10, jax.nn.gelu) == 0
 
 
@@ -76,7 +76,7 @@ def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
     found = odd_stability(10, jax.nn.gelu)
     assert found is not None
     assert found.state.spread < 1e-6
-    assert found.radius < 1  # the collapsed cluster is stable, unlike for ReLU
+    assert found.radius < 1  # the collapsed cluster is stable
     assert symmetric_stability(10, jax.nn.gelu).radius > 1  # the symmetric state is unstable
     assert odd_stability(10, jnp.tanh) is None
 
@@ -131,7 +131,7 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
     assert expected is not None
     found, deviation = np.array(spreads[200:]), expected.mean / expected.shape**0.5
     np.testing.assert_allclose(np.diff(np.log(found)).var(), expected.noise, rtol=error)
-    stderr = deviation * (2 * n / layers) ** 0.5  # spreads n layers apart are independent
+    stderr = deviation * (2 * n / layers) ** 0.5  # spreads 2 n layers apart count as independent
     assert abs(found.mean() - expected.mean) < 4 * stderr + error * expected.mean / 4
     np.testing.assert_allclose(found.std(), deviation, rtol=0.2 + error)
 

@@ -127,7 +127,7 @@ def test_the_gradient_pulls_every_sample_to_its_partner():
 
 @pytest.mark.parametrize("features", [(), (3,), (2, 2)])
 def test_gradients_of_many_samples_with_ties(features):
-    """With equal samples, the gradient sums to the gradient for a common shift."""
+    """Some samples are equal. The gradients sum to the gradient for a common shift."""
     rng = np.random.default_rng(2)
     x, y = (np.maximum(rng.normal(size=(100, *features)), 0) for _ in range(2))
     y = y + np.where(rng.uniform(size=y.shape) < 0.5, 0.01, -0.01)
@@ -141,7 +141,7 @@ def test_gradients_of_many_samples_with_ties(features):
 
 
 def test_the_standard_error_of_slices_is_that_of_independent_directions(key):
-    """Few projections, so that n and n − 1 differ, of samples with known projected distances."""
+    """With three projections, divisions by n and by n − 1 give different standard errors."""
     x = jnp.zeros((1, 2))
     y = jnp.ones((1, 2))
     found = fast_emd_sliced(key, x, y, projections=3)

@@ -224,7 +224,7 @@ def test_bounds_from_moments_by_hand():
     )
     np.testing.assert_allclose(unlike, abs(9 - 25) / (2 * 6 * 2**0.5))
     np.testing.assert_allclose(mean_lower_bound(mean_x, mean_y), 5)
-    x = jnp.stack([mean_x, mean_y])  # test function: Σ (x/5)³/(3√2)·5
+    x = jnp.stack([mean_x, mean_y])  # the test function is 5 Σ (x/5)³/(3√2)
     np.testing.assert_allclose(
         moment_lower_bound(x, x[1:], radius=5.0, p=3), (0.6**3 + 0.8**3) * 5 / (6 * 2**0.5)
     )

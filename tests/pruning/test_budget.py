@@ -197,7 +197,8 @@ def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
 
 def test_what_was_cut_for_the_last_step_is_taken_back_where_it_fits():
     scores = [jnp.array([1.0, 1.1]), jnp.array([9.0, 9.0, 30.0])]
-    # all channels cost 32; scores divided by costs are 1/1 and 1.1/1, and 9/10, 9/10 and 30/10
+    # The whole network costs 2 · 1 + 3 · 10 = 32. Scores divided by costs are 1 and 1.1 in the
+    # first group, and 0.9, 0.9 and 3 in the second group.
     cost = additive([1, 10])
     for budget, widths in ((13, [2, 1]), (12, [2, 1]), (11, [1, 1])):
         masks = select_within(scores, budget=budget, cost=cost, normalize=False)

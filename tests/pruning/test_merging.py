@@ -274,7 +274,7 @@ def test_near_channels_are_found_and_transport_balances_them():
     plan = transport(features, keep)
     np.testing.assert_allclose(plan.sum(0), 1 / 3)
     np.testing.assert_allclose(plan.sum(1), 1 / 7)
-    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()  # channel 0 has many duplicates
+    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()  # three channels equal channel 0
 
 
 def test_prune_merges_and_criteria_choose_how_many():

@@ -177,7 +177,7 @@ def test_masked_is_finite_where_the_model_divides(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(folded))
 
 
-DIVISORS = {  # can channels be removed if a kernel reads t, and if kernels read t and u
+DIVISORS = {  # whether channels can be removed if a kernel reads t, and if kernels read t and u
     "s t": (lambda s, t, u: s * t, False, False),
     "t s": (lambda s, t, u: t * s, False, False),
     "s u": (lambda s, t, u: s * u, True, False),
@@ -725,7 +725,7 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
 
 
 def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
-    """Two groups make the rows and the columns of `b` zero, one of them before a divisor."""
+    """Two groups make the rows and the columns of `b` zero. Channels are divided before `b`."""
 
     def apply(p, x):
         first = (jnp.tanh(x @ p["a"]) + p["c"][None]) / p["d"][None]

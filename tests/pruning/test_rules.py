@@ -435,7 +435,7 @@ def self_product(h):
 
 
 def maxima_of_nothing(h):
-    """Maxima over windows with padding. The first window has only padding, so its maximum is −9."""
+    """Maxima over padded windows. The first window has only padding, so −9 replaces −∞."""
     pads = [(0, 0), (2, 0), (0, 0)]
     h = lax.reduce_window(h, -jnp.inf, lax.max, (1, 2, 1), (1, 1, 1), pads)
     return self_product(jnp.maximum(h, -9.0))

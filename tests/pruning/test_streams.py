@@ -271,9 +271,9 @@ POWERS = {
 @pytest.mark.parametrize("power", [3.0, 2.0, 1.0, 0.5, 0.0, -0.5, -2.0])
 @pytest.mark.parametrize("form", POWERS)
 def test_powers_keep_zero_above_zero(form, power):
-    """Channels under a power can be removed exactly if the exponent is at least 1.
+    """Channels under a power can be removed exactly if the exponent is 0 or at least 1.
 
-    If the exponent is 0, the removed channels still add 1 to the sum.
+    If the exponent is 0, each removed channel adds 1 to the sum.
     """
 
     def apply(p, x):

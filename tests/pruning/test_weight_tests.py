@@ -69,7 +69,7 @@ def test_stds_of_gaussian_filters_spread_as_they_should(layers):
 
 def at_the_boundary(key, layers, n, dims, margin):
     """Layers in which the relative spread of the σⱼ is `margin`."""
-    own = 1 / (2 * dims - 2)  # the squared spread of Gaussian filters
+    own = 1 / (2 * dims - 2)  # squared relative spread of Gaussian filters
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
     return scale * jax.random.normal(keys[1], (layers, n, dims))
@@ -111,7 +111,7 @@ def test_symmetry_is_blind_to_the_distribution_and_sees_skewness(key):
     np.testing.assert_allclose(symmetry(x)[0], np.abs(walk).max() / 5**0.5, rtol=1e-12)
 
 
-@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # below and above the change of the series
+@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # the series changes at 20
 def test_p_values_of_symmetry_are_those_of_brownian_motion(highest):
     signs = np.ones(400)
     signs[highest::2] = -1

@@ -55,7 +55,7 @@ def test_the_compiler_counts_less_for_fewer_channels(abstract):
         params, x = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), (params, x))
     (group,) = pruning.coupled_channels(apply, params, x)
     found = widths_for(apply, params, group, x, widths=[2, 6], measure=compiled_flops)
-    macs = [2 * (32 * n + n * 3) for n in (2, 6)]  # two images of 32 pixels, three classes
+    macs = [2 * (32 * n + n * 3) for n in (2, 6)]  # two images of 32 elements, three classes
     assert [f.worth for f in found] == [True, True]
     for (_, flops, _), expected in zip(found, macs, strict=True):
         assert 2 * expected <= flops <= 2.5 * expected  # 2 per multiply-accumulate, and biases

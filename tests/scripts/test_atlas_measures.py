@@ -59,7 +59,7 @@ def epochs_of(seed, seen, monkeypatch):
 def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     """After five steps, w = 31 and r = 26. After ten steps, w = 1023 and r = 1013."""
     first, second = epochs_of(0, [], monkeypatch)
-    assert first["loss"] == [0.5, 3, 7, 15]  # means of parts of 0, 1, 3, 7, 15
+    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of 0 and 1, and then single steps
     assert second["loss"] == [47, 127, 255, 511]
     assert [line["test_loss"] for line in (first, second)] == [31 + 26, 1023 + 1013]
     assert [line["accuracy"] for line in (first, second)] == [0.25, 0.25]

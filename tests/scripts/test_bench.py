@@ -253,10 +253,7 @@ def test_training_is_timed_at_any_size(monkeypatch, group):
 
 @pytest.mark.slow
 def test_half_a_vgg_is_a_quarter_of_the_work_and_2_5_times_as_fast():
-    """On 2 busy cores, the half network is even 10 times as fast.
-
-    XLA's convolutions of 512 channels are slower than their work explains.
-    """
+    """XLA's convolutions of 512 channels are slower than their work explains."""
     (pair,) = pruning.halved()
     found = re.search(r"ideal (0\.\d+)", pair.name)
     assert found

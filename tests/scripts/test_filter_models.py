@@ -37,7 +37,7 @@ def test_predicted_intervals_are_those_of_a_normal_pair():
 def test_differences_that_are_those_of_overlaps_are_explained_wholly():
     accuracy = {name: np.zeros(3) for name in ("l1", "l2", "gm")}
     disjoint = filter_models.explain(accuracy | {"l1": np.ones(3)})["disjoint"]
-    # the differences are 0.1, 0.1 and 0: the pairs with l1 differ, and overlap least
+    # only the two pairs with l1 have different accuracies, and these pairs overlap least
     whole = {"l1": np.full(3, 0.1), "l2": np.zeros(3), "gm": np.zeros(3)}
     found = filter_models.explain(whole)
     assert disjoint["l2-gm"] < disjoint["l1-l2"] < disjoint["l1-gm"]

@@ -167,7 +167,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
 
 
 def copies(weights):
-    """The second half of all intermediate units and key-value heads is a copy of the first half."""
+    """The second half of all intermediate units and heads is a copy of the first half."""
     for name, array in weights.items():
         if any(part in name for part in ("up_proj", "gate_proj", "q_proj", "k_proj", "v_proj")):
             array[len(array) // 2 :] = array[: len(array) // 2]

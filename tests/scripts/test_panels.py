@@ -143,8 +143,8 @@ def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
         for part in ("test accuracy", "differences")
     )
     np.testing.assert_allclose(heights(accuracy), [[85, 40], [75, 10]])
-    # Both criteria are half of their distance from their mean. At the first share, the distances of
-    # two seeds are 90 - 70 and 80 - 80.
+    # Each of the two criteria differs from their mean by half of their difference. At the first
+    # share, the differences of the two seeds are 90 - 70 and 80 - 80.
     np.testing.assert_allclose(heights(difference), [[5, 15], [-5, -15]])
 
 
@@ -275,7 +275,7 @@ def test_the_steps_of_a_schedule_are_means_over_networks(monkeypatch):
     [(1, 1000, [1, 10, 100, 1000]), (1, 90, [1, 2, 5, 10, 20, 50]), (0.9, 7, [2, 4, 6])],
 )
 def test_a_logarithmic_axis_has_few_ticks_and_epochs_are_whole(low, high, ticks):
-    """More than two decades have a tick each, shorter ranges three, and below a factor 8 a few."""
+    """A long axis has one tick for each decade, and a shorter axis has three or more."""
     axes = Figure().add_subplot()
     axes.set_ylim(low, high)
     plots.log_scale(axes)

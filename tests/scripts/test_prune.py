@@ -38,8 +38,8 @@ def test_spread_and_friedman_s_test_are_over_networks():
     expected = scipy.stats.friedmanchisquare(*VALUES.T)
     for test in accuracy["friedman"].values():
         np.testing.assert_allclose([test["statistic"], test["p"]], [*expected])
-    # By hand, for the ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1, with sums R: 12 Σ R²/(n k (k + 1)) - 3 n
-    # (k + 1).
+    # Friedman's statistic for the ranks 2 4 3 1, 3 4 2 1 and 2 4 3 1, with sums R, is 12 Σ R²/(n k
+    # (k + 1)) - 3 n (k + 1).
     ranks = np.array([7, 12, 8, 3])
     by_hand = 12 * (ranks**2).sum() / (3 * 4 * 5) - 3 * 3 * 5
     np.testing.assert_allclose(accuracy["friedman"]["pruned"]["statistic"], by_hand)

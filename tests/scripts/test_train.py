@@ -65,7 +65,7 @@ def restored(one, folder):
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
-    # the first step, the last of an epoch, one in an epoch, the last but one
+    # the first step, the last step of an epoch, a step inside an epoch, the last but one step
     for step in (1, 4, 7, 11):
         with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))

@@ -100,7 +100,7 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
     starts = ("", "least squares, ")
     for text in ("once on the text", "5% of an epoch"):
         found = [rows["reconstruction", start + text]["perplexity"] for start in starts]
-        # the seeds of fine-tuning differ
+        # a repair before fine-tuning changes the perplexity of every seed
         assert all(a != b for a, b in zip(*found, strict=True))
     with pytest.raises(InputError, match="the model must be a folder"):
         compare_lm.main(compare_lm.Options(tmp_path / "missing", out=tmp_path / "other"))

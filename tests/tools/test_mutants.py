@@ -178,7 +178,7 @@ print([mutants.outcome(mutant, tests, 300.0) for mutant in (same, wrong)])
 
 @pytest.mark.slow
 def test_unchanged_code_survives_and_a_module_that_fails_is_noticed():
-    """By its doctests alone: pytest used to make two modules of one, whose types differ."""
+    """The only tests are the doctests of the module."""
     found = subprocess.run(
         [sys.executable, "-c", RUN], cwd=ROOT, capture_output=True, text=True, check=False
     )

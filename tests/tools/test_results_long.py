@@ -25,7 +25,7 @@ NETWORKS = list(dict.fromkeys(job.network for job in JOBS))
 
 
 def printed(pattern):
-    """The first number of what the paper prints, of networks whose name fits."""
+    """The first printed number of each network whose name matches the pattern."""
     fitting = [network for network in NETWORKS if re.fullmatch(pattern, network.name)]
     return [float(network.printed.split()[0]) for network in fitting]
 
@@ -75,7 +75,7 @@ def network(name, **changes):
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """Commands are programs by the names of their networks, which are written here."""
+    """The programs that replace the commands of networks, by the name of the network."""
     programs = {}
 
     def command(job, workspace):
@@ -169,7 +169,7 @@ def wait_for(path):
 
 
 def test_a_folder_that_is_still_in_use_is_waited_for(made_up, tmp_path):
-    """As by the command of a parent that was killed, while it saves its state."""
+    """The folder is locked, as by a command that outlives its killed parent."""
     workspace = Workspace(tmp_path, tmp_path, accelerated=False)
     made_up["a"] = WRITES
     with files.in_use(tmp_path / "a"):

@@ -50,7 +50,6 @@ class Item(NamedTuple):
 
 @pytest.mark.parametrize("part", [None, *NAMES])
 def test_a_part_is_what_is_collected(part):
-    """All of a part and nothing else, and all without a part."""
     items = [Item(test) for test in [*functions(), *CI]]
     found = {item.nodeid for item in select(items, part)}
     assert found == {test for test in [*functions(), *CI] if part is None or is_in(part, test)}
