@@ -18,7 +18,7 @@ BATCH = ((1.0, 2.0, 0.5), (-0.5, 1.0, 1.5), (0.3, -1.0, 0.2), (2.0, 0.1, -0.7))
 
 
 def kernel_products(key: Key[Array, ""]) -> Statistics:
-    """The products of the activities of the first two samples, with and without recentring.
+    """The products of the activities of the first two samples, with and without recentering.
 
     The products are ReLU(w x₁) ReLU(w x₂). The result `squared_norm` is 2 ReLU(w x₁)²/‖x₁‖².
     """

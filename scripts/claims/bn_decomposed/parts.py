@@ -45,7 +45,7 @@ def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
     The result "scaled" is √d times the mean at width d = 64. From the mean at width 64, "fall"
     subtracts half of the mean after 25 layers. From the means at widths 64 and 256, the other
     results subtract 0.6 or 0.4 times the mean at a quarter of the width. If the mean decreases as
-    1/√d, this factor would be 0.5.
+    1/√d, it is 0.5 times the mean at a quarter of the width.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

@@ -21,9 +21,9 @@ def rows_for_full_rank(key: Key[Array, ""]) -> Statistics:
     """The number of neurons until a batch has full rank.
 
     The batches are one point, two orthogonal points, two opposite points, and five points on the
-    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points: y₁ neurons, on
-    average 2, are needed until one is active for the first point, and y₂ additional neurons until
-    rank 2.
+    circle. The entry "covariance" is (y₁ − 2) y₂ for the two orthogonal points. Until a neuron is
+    active for the first point, y₁ neurons are needed, on average 2. Then y₂ more neurons are needed
+    until rank 2.
     """
 
     def rows(x: Array) -> Array:

@@ -81,9 +81,9 @@ def _() -> Cases:
 
 
 def _share_of_unbalanced_rows(key: Array, i: int, j: int) -> float:
-    """The share of neurons in layer 9 that have samples i and j in one cluster.
+    """How often samples i and j of 6 are in one cluster of a neuron in layer 9.
 
-    The share is among the neurons that separate one of 6 samples from the other 5 samples.
+    The result is a share of the neurons that separate one sample from the other 5 samples.
     """
     x = jnp.asarray(np.sort(generator(key).normal(size=6)))
     rows = np.asarray(geometry.tree.neurons(x, depth=9)).T

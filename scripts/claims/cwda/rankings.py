@@ -59,7 +59,7 @@ def _normal_overlap(rho: float, ratio: float) -> float:
 
 
 def first_shared(layer: dict[str, Any]) -> int:
-    """The number of filters that are among the eight that l1 prunes first and the eight of l2."""
+    """The number of filters that are among the first eight of both l1 and l2."""
     return len({*layer["first"]["l1"]} & {*layer["first"]["l2"]})
 
 

@@ -47,7 +47,7 @@ def movements(found: Any) -> str:
 
 
 def falls(found: Any) -> str:
-    """A sentence with the distance after each drop of the learning rate over the distance before.
+    """The distance after each drop of the learning rate, divided by the distance before, as text.
 
     A distance is the mean over three epochs.
     """

@@ -185,7 +185,7 @@ def judge(row: dict[str, Any], limits: Limits) -> dict[str, Any]:
 
 
 def collective_rows(devices: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """The all-reduces in a layer's forward pass, if the batch is sharded over `devices`."""
+    """The collectives in each layer's forward pass, if the batch is sharded over `devices`."""
     mesh = Mesh(np.array(devices), ("data",))
     replicated = NamedSharding(mesh, PartitionSpec())
     for shape in ((256, 56, 56, 256), (8192, 4096)):

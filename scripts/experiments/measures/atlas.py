@@ -336,11 +336,11 @@ def _measured(
 ) -> dict[str, float | None]:
     """The distances of an epoch and of the next step, and bounds on the epoch's distance.
 
-    The elements of `outputs` are, with statistics of the whole training set, the outputs before the
-    epoch, after the epoch and after one more step, and, with running averages, the outputs after
-    the epoch and after updates with frozen weights. The baseline is the distance between two halves
-    of the probe samples, which shows the error that a small number of samples causes. The floor is
-    the distance that running averages cause if the weights are frozen.
+    The first three elements of `outputs` are computed with statistics of the whole training set:
+    before the epoch, after the epoch and after one more step. The last two are computed with
+    running averages: after the epoch, and after updates with frozen weights. The baseline is the
+    distance between two halves of the probe samples, which shows the error that a small number of
+    samples causes. The floor is the distance that running averages cause if the weights are frozen.
     """
     x, y, z, running, frozen = (part.reshape(len(part), -1) for part in outputs)
     half = len(y) // 2

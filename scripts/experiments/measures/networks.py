@@ -118,7 +118,7 @@ def _change(
 
 
 def distances(histories: dict[str, list[History]]) -> dict[str, list[list[float]]]:
-    """The earth mover distance between consecutive epochs by seed, averaged over channels."""
+    """By seed, the earth mover distance from each epoch to the next, averaged over channels."""
     return {
         name: [run.distances.mean(1, dtype=np.float64).tolist() for run in runs]
         for name, runs in histories.items()

@@ -123,7 +123,7 @@ def train_all(
     out: Path,
     update: Callable[[str, int], None],
 ) -> list[dict[str, Any]]:
-    """Train and measure every network; a result is the `Run` and a list over epochs per quantity.
+    """Train and measure every network; a result has the `Run`, and each quantity by epoch.
 
     Seeds are the outermost loop, so the results of an interrupted command contain complete
     comparisons.

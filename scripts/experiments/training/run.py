@@ -49,7 +49,7 @@ def seed_groups(
 
     The seeds of one group are trained together by vmap, and the groups are trained in turn. With
     "auto", only the seeds of an mlp are one group: on a CPU, vmap halves the time of five mlps.
-    Five residual networks by vmap take the same time and five times the memory, because
+    Trained by vmap, five residual networks take the same time and five times the memory, because
     convolutions with one kernel per seed become grouped convolutions.
     """
     together = recipe.model == "mlp" if vmap_seeds == "auto" else vmap_seeds == "yes"

@@ -64,7 +64,7 @@ class Trainer:
       total_steps: The number of steps of all epochs.
       steps_per_call: The maximum number of steps in one call, after which the loss is read.
       parameters: Number of trained parameters of one network.
-      device: Kind of the devices.
+      placement: The shape of the mesh, and the kind of its devices.
       streams: Whether images are streamed, so that batches are read while the network is trained.
       seconds_waiting: The seconds that all calls of `advance` together have waited for batches.
     """
@@ -258,8 +258,8 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # All networks start from the parameters of the batch norm network that they also have, not
-        # from parameters that their own layers would draw.
+        # All networks take the parameters that they share with the batch norm network from this
+        # network. Their own layers would draw other parameters.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
