@@ -81,8 +81,8 @@ def test_an_error_that_rounding_explains_is_no_wrong_cut(monkeypatch):
 def test_rounding_is_that_of_the_masked_network():
     """In this network, rounding errors are compared with the sensitivity of the masked network.
 
-    The gradients of the masked network are 400,000 at outputs of 1, five times as sensitive as the
-    gradients of the whole network.
+    At outputs of 1, the gradients of the masked network are 400,000. Rounding changes them five
+    times as much as the gradients of the whole network.
     """
     assert outcome(random_network(20264857), 20264857).kind == "rounding"
 

@@ -261,7 +261,7 @@ def test_errors_of_models_of_filters_are_means_over_layers_with_their_error():
 
 
 def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
-    """The p-value is computed over all permutations of the pairs within each network."""
+    """The p-value is near the exact value over all permutations of pairs within each network."""
     accuracy = {"l1": np.array([0.0, 0.0]), "l2": np.array([1.0, 0.0]), "gm": np.array([3.0, 0.5])}
     found = filter_models.explain(accuracy)
     assert found["networks"] == 2
