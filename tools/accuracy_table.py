@@ -10,7 +10,7 @@ LEVEL = 0.95  # confidence of all intervals of a table together, by Bonferroni's
 NAMES = {
     "batch_norm": "batch norm",
     "unitized": "unitized",
-    "bounded": "unitized, alpha kept in [0, 1]",
+    "bounded": "unitized by Eq. 9, alpha in [0, 1]",
 }
 
 

@@ -1,4 +1,4 @@
-"""Reads checkpoints of pruned networks with other containers, and without groups."""
+"""Checkpoints of pruned networks, with named tuples as containers, or without groups."""
 
 from typing import NamedTuple
 

@@ -32,7 +32,7 @@ def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, device
     """There are fifteen images. The size of a chunk is rounded up to a multiple of the devices."""
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     images = random_images()
-    # most images with wrong labels come last, in chunks that are not full
+    # the images with label 0 come last, in chunks that are not full
     images = images._replace(y_test=np.where(np.arange(15) < 11, 1, 0).astype(np.int32))
     mesh = trainer.mesh_of(devices)
     x = images.x_test.reshape(15, 16)

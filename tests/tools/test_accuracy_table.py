@@ -17,5 +17,5 @@ def test_differences_are_of_equal_seeds_with_intervals_for_the_whole_table():
     # Two differences: 97.5 % each, 6.2053.
     assert second.endswith("+2.00 ± 0.58 (−1.58 to +5.58) |")
     assert third.startswith(
-        "| unitized, alpha kept in [0, 1] | 79.00, 85.00, 85.00 | 83.00 | −1.00"
+        "| unitized by Eq. 9, alpha in [0, 1] | 79.00, 85.00, 85.00 | 83.00 | −1.00"
     )
