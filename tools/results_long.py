@@ -45,7 +45,7 @@ class Options:
     """The options of the command.
 
     Attributes:
-      data_dir: Folder in tensorflow-datasets' format.
+      data_dir: Folder of the data sets in tensorflow-datasets' format.
       hours: Hours after which the running command is interrupted.
       list: Whether only to print the order and the estimates.
       out: Folder with the folders of all networks.

@@ -69,7 +69,7 @@ def training(_: str) -> str:
 
 
 def accuracies(preset: str) -> str:
-    """The table of a preset's networks, for each layer that was trained."""
+    """The table of the accuracies of a preset's networks, with a row for each normalization."""
     files = {name: f"train/{preset}-{name}/results.json" for name in accuracy_table.NAMES}
     found = {name: load_result(f) for name, f in files.items() if (RESULTS / f).exists()}
     return "\n\n" + "\n".join(accuracy_table.lines(found)) + "\n\n"

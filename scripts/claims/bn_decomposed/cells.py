@@ -31,9 +31,9 @@ def circle(n: int) -> Float[Array, "n 2"]:
 def gaussian_rows(key: Key[Array, ""]) -> Statistics:
     """Whether the weights w of a Gaussian neuron lie in each of three sets.
 
-    The three sets are the cell that contains the first point of the circle, one of the two smallest
-    cells of the samples `THREE`, and the weights that increase the rank. Such a weight, together
-    with `TWO_ROWS`, gives the samples `THREE` outputs of rank 3.
+    The first set is the cell that contains the first point of the circle. The second set is one of
+    the two smallest cells of the samples `THREE`. The third set contains the weights that, together
+    with `TWO_ROWS`, give the samples `THREE` outputs of rank 3.
     """
     w = normal(key, 2000, 2)
     points, three = circle(POINTS).astype(jnp.float32), jnp.asarray(THREE, jnp.float32)

@@ -104,9 +104,9 @@ def _() -> Values:
 
 
 def noisy_batch_norm(key: Key[Array, ""]) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of samples that are normalized by moments of other batches.
+    """Batches of two distributions, each normalized by the moments of a second batch.
 
-    The other batches have the same distribution as the sample.
+    The second batch has the same distribution as the first batch.
     """
     rng = generator(key)
 

@@ -358,7 +358,7 @@ def _measured(
 def certificate(
     normalizer: str, shape: tuple[int, ...], before: Mapping[str, Array], after: Mapping[str, Array]
 ) -> float | None:
-    """A bound M + M′ + ‖β − β′‖ of the epoch's distance from parameters; None if there is none.
+    """The bound M + M′ + ‖β − β′‖ on the epoch's distance, or None if parameters give no bound.
 
     Before and after the epoch, β and β′ are the biases, and M and M′ are radii: the largest norms
     of a sample's outputs without biases.

@@ -165,10 +165,11 @@ def figure_7_and_8() -> dict[str, Any]:
 
 
 def neuron_per_point(seed: int, *, points: int = 256, epochs: int = 30, runs: int = 5) -> dict:
-    """Test accuracy by epoch of two MLPs: with one neuron per sample, and with He's initialization.
+    """Test accuracy by epoch of two kinds of MLPs, with `runs` networks of each kind.
 
-    In the first network, the first layer has one neuron for each of the first training images. Both
-    networks have the same second layer, the same batches and Adam at 1e-3.
+    Both kinds have `points` hidden neurons, the same second layer, the same batches and Adam at
+    1e-3. In one kind, the first layer starts with one neuron for each of the first training images.
+    The other kind has He's initialization.
     """
     images = datasets.load("digits")
     vectors = jnp.asarray(images.x_train[:points].reshape(points, -1))

@@ -69,7 +69,7 @@ def norms(model: Any) -> list[Any]:
 def mix_statistics(graph: Any, tree: Any, fresh: Any, mix: Mix) -> Any:
     """The network after `mix(i, old, new)` has changed the statistics of its norms.
 
-    `old` is a norm of the network, and `new` is the same norm with statistics from new images.
+    `old` is norm number i of the network, and `new` is this norm with statistics of new images.
     """
     model = nnx.merge(graph, jax.tree.map(jnp.copy, tree))
     for i, (a, b) in enumerate(zip(norms(model), norms(nnx.merge(graph, fresh)), strict=True)):

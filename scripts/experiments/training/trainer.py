@@ -65,6 +65,7 @@ class Trainer:
       steps_per_call: The maximum number of steps in one call, after which the loss is read.
       parameters: Number of trained parameters of one network.
       placement: The shape of the mesh, and the kind of its devices.
+      vmaps_seeds: Whether several seeds are trained as one program.
       streams: Whether images are streamed, so that batches are read while the network is trained.
       seconds_waiting: The seconds that all calls of `advance` together have waited for batches.
     """

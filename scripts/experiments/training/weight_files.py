@@ -69,7 +69,7 @@ def check_fits(model: CifarResNet, images: Images) -> None:
 
 
 def _untrained_network(kernels: Mapping[str, np.ndarray]) -> CifarResNet:
-    """An untrained network with this depth, image channels and classes."""
+    """An untrained network with the depth, image channels and classes that the kernels have."""
     if not {"conv1", "linear"} <= set(kernels):
         raise ValueError(f"its kernels are {', '.join(list(kernels)[:3])}, ...")
     convolutions = sum(kernel.ndim == 4 for kernel in kernels.values())
