@@ -60,7 +60,8 @@ for step, loss in trained["losses"][:: len(trained["losses"]) // 3]:
 # %% [markdown]
 # ## Prune and repair
 #
-# Tokens are bytes. The perplexity is measured on the last tenth of the text.
+# Tokens are bytes. The text for pruning is a part of the training text. The perplexity is
+# measured on the last tenth of this part, which pruning does not use.
 
 # %%
 text, _ = python_text.load()

@@ -114,8 +114,8 @@ for name, tree in stages.items():
 
 # %% [markdown]
 # The function `pruning.cost` counts multiply-accumulates, and measures the time of a call
-# with 32 images. The times below are from two cores of a shared machine, and vary by a
-# factor of several from run to run. Measure the times on your machine.
+# with 32 images. The times below are from two cores of a shared machine, and differ much
+# from run to run. Measure the times on your machine.
 
 # %%
 small = stages["fine-tuned"]
