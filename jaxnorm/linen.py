@@ -21,7 +21,7 @@ from jaxnorm._running import Normalize, Running, apply, check_axis, updates
 from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitize import unitize
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
-from jaxnorm.internal import check_dtype, check_eps, check_flags, check_function, check_range
+from jaxnorm.internal import check_dtype, check_flags, check_function, check_range, choose_eps
 
 __all__ = ["BatchNorm", "BatchRenorm", "Derf", "DyT", "Unitization", "UnitizedBatchNorm"]
 
@@ -69,7 +69,7 @@ class _RunningNorm(linen.Module):
         with_parameters = partial(
             normalize,
             **_scale_and_bias(self, x, self.axis),
-            eps=check_eps(self.epsilon if self.eps is None else self.eps),
+            eps=choose_eps(self.epsilon, self.eps),
             correction=self.correction,
             groups=self.groups,
             # Linen may initialize the parameters outside of vmap or shard_map, where `axis_name` is

@@ -4,9 +4,7 @@ The function `in_largest` divides an array by its largest absolute value. Result
 on the unit of the array are computed from the quotient.
 """
 
-import inspect
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -153,22 +151,6 @@ def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))
     return x / unit, unit
-
-
-def check_takes(
-    function: Callable[..., Any], name: str, like: str, *args: Any, **options: Any
-) -> None:
-    """Raise unless a user's `function` accepts these arguments. `like` describes the arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # functions written in C have no signature
-        return
-    try:
-        signature.bind(*args, **options)
-    except TypeError as error:
-        own = getattr(function, "__name__", type(function).__name__)
-        names = ", ".join(signature.parameters)
-        raise TypeError(f"{name} must be a function of {like}; got {own}({names})") from error
 
 
 def check_names(names: Any, name: str) -> None:

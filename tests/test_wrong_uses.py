@@ -15,7 +15,7 @@ from flax import linen, nnx
 
 import jaxnorm
 import jaxnorm.linen
-from geometry import mean_field
+from geometry import mean_field, monte_carlo
 from geometry.claims import Claim, Draws, about, check, check_all, numbered
 from jaxnorm.models import MLP, VGG, CifarResNet, PreActResNet, ResNet
 from jaxnorm.shift import Tracker, certified_upper_bound, emd_1d
@@ -117,6 +117,13 @@ SENTENCES = {
     ),
     "cost must be a function, such as": lambda: half(ratios=(), budget=0.5, cost="parameters"),
     "a batch must be a tuple of arguments": lambda: half(repair=partial(least_squares, batches=X)),
+    "draw must be a function of a random key; got <lambda>()": lambda: Draws(lambda: 1, 10),
+    "draw must be a function of a random key, and of the parameters; got": lambda: monte_carlo(
+        lambda key: 1.0, KEY, 10, parameters=(X,)
+    ),
+    "refine must be a function of apply, a tree, groups and keep, as partial(": lambda: half(
+        refine=lambda keep: keep
+    ),
     "draws must be Draws, such as": lambda: claim(draws=3),
     "values must be a function, such as": lambda: Claim("p", "n", "s").equal("zero")(3),
     "text must be a str, such as 'Theorem 1'": lambda: numbered(3),

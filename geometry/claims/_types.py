@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from jaxnorm.internal import check_eps, check_function, check_numeric, check_whole
+from jaxnorm.internal import check_call, check_eps, check_function, check_numeric, check_whole
 
 Form = Literal["printed", "rejected", "corrected", "overread"]
 """The form of a statement that a check is about.
@@ -60,7 +60,8 @@ class Draws:
     draws_per_key: int | None = None
 
     def __post_init__(self):
-        check_function(self.draw, "draw", "lambda key: {'x': jax.random.normal(key)}")
+        example = "lambda key: {'x': jax.random.normal(key)}"
+        check_call(self.draw, "draw", example, "a random key", None)
         check_whole(samples=self.samples)
         if self.samples < 2:
             raise ValueError(f"samples must be at least 2; got {self.samples}")

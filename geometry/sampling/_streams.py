@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Key
 from geometry.sampling._moments import central_moments
 from jaxnorm.internal import (
     CentralMoments,
-    check_function,
+    check_call,
     check_key,
     check_whole,
     is_traced,
@@ -82,8 +82,9 @@ def number_of_keys(sampler: Sampler, key: Key[Array, ""], samples: int) -> int:
     """The number of keys that give `samples` draws, after checks of all arguments."""
     check_key(key)
     _, _, batch_size, draws_per_key, devices, _ = sampler
-    check_function(sampler.draw, "draw", "jax.random.normal")
     _check_sequence(sampler.parameters, "parameters", "(x,)")
+    like = "a random key" + ", and of the parameters" * bool(sampler.parameters)
+    check_call(sampler.draw, "draw", "jax.random.normal", like, key, *sampler.parameters)
     if devices is not None:
         _check_sequence(devices, "devices", "jax.devices()")
     check_whole(samples=samples)

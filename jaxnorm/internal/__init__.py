@@ -8,6 +8,7 @@ from jaxnorm.internal._checks import (
     as_path as as_path,
     check_array as check_array,
     check_axes as check_axes,
+    check_call as check_call,
     check_dtype as check_dtype,
     check_eps as check_eps,
     check_finite as check_finite,
@@ -21,6 +22,7 @@ from jaxnorm.internal._checks import (
     check_positive as check_positive,
     check_range as check_range,
     check_whole as check_whole,
+    choose_eps as choose_eps,
     show as show,
 )
 from jaxnorm.internal._host import (

@@ -1,5 +1,6 @@
 """Functions that check arguments, with error messages of one sentence."""
 
+import inspect
 import math
 import os
 import sys
@@ -58,6 +59,11 @@ def check_eps(eps: Any, name: str = "eps") -> Any:
     """
     check_range(eps, name)
     return _finite(eps, name)
+
+
+def choose_eps(epsilon: Any, eps: Any) -> Any:
+    """The argument `epsilon` of a layer, or its other name `eps` if this is given; checked."""
+    return check_eps(epsilon, "epsilon") if eps is None else check_eps(eps)
 
 
 def check_positive(x: Any, name: str) -> Any:
@@ -121,6 +127,30 @@ def check_function(f: Any, name: str, example: str) -> None:
     if not callable(f):
         got = repr(f) if isinstance(f, str | int | float | None) else type(f).__name__
         raise TypeError(f"{name} must be a function, such as {example}; got {got}")
+
+
+def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **options: Any) -> None:
+    """Raise `TypeError` unless `f` is a function that accepts these arguments.
+
+    Args:
+      f: The function that a user passed.
+      name: The name of the user's argument.
+      example: A function that would be right, such as "jnp.max".
+      like: The arguments of the function in words, such as "a key".
+      args: The arguments that `f` would get, or others of the same number.
+      options: The arguments that `f` would get by name.
+    """
+    check_function(f, name, example)
+    try:
+        signature = inspect.signature(f)
+    except (TypeError, ValueError):  # functions written in C have no signature
+        return
+    try:
+        signature.bind(*args, **options)
+    except TypeError as error:
+        own = getattr(f, "__name__", type(f).__name__)
+        names = ", ".join(signature.parameters)
+        raise TypeError(f"{name} must be a function of {like}; got {own}({names})") from error
 
 
 def as_path(path: Any, name: str) -> Path:

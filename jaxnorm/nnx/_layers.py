@@ -17,12 +17,12 @@ from jaxnorm._statistics import AxisName, BatchStatistics, Correction, bessel
 from jaxnorm._unitized_batch_norm import Factor, interpolated, unitized_batch_norm
 from jaxnorm.internal import (
     check_dtype,
-    check_eps,
     check_flags,
     check_function,
     check_positive,
     check_range,
     check_whole,
+    choose_eps,
 )
 
 Metadata = Mapping[str, Any] | None
@@ -115,7 +115,7 @@ class RunningNorm(Affine):
         eps: float | None,
     ):
         super().__post_init__(bias_init, scale_init, rngs, bias_metadata, scale_metadata)
-        self.epsilon = check_eps(self.epsilon if eps is None else eps)
+        self.epsilon = choose_eps(self.epsilon, eps)
         check_whole(groups=self.groups, axis=self.axis)
         if self.groups < 1:
             raise ValueError(f"groups must be at least 1; got {self.groups}")

@@ -6,14 +6,15 @@ Each step scores and removes channels, and then recalibrates and fine-tunes the 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm.internal import check_flags, check_function, check_on_host
-from pruning._arguments import check_names, check_takes
+from jaxnorm.internal import check_call, check_flags, check_function, check_on_host
+from pruning._arguments import check_names
 from pruning.channels._cost.cost import Cost
 from pruning.channels._cost.cost_at import cost_at
 from pruning.channels._coupling.coupling import coupled_channels, fixed_channels
@@ -49,7 +50,9 @@ CURES = {
         "its smaller parameters run under shard_map"
     ),
 }
-RESIZE = "with resize=True, channels that a norm reads are also removed, as in a unitized layer"
+RESIZE = (
+    "pruning.prune with resize=True also removes channels that a norm reads, as in a unitized layer"
+)
 
 
 def prune(
@@ -58,7 +61,7 @@ def prune(
     *inputs: Tree,
     ratios: Sequence[int | float] = (),
     budget: int | float | Sequence[int | float] = (),
-    cost: Callable[[Cost], int | float] = lambda cost: cost.macs,
+    cost: Callable[[Cost], int | float] | None = None,
     batch_sizes: Sequence[int] = (),
     score: Callable[[Tree, Sequence[ChannelGroup]], Scores] = channel_scores,
     select: Select | None = None,
@@ -93,8 +96,8 @@ def prune(
       budget: The largest allowed cost of the result, instead of `ratios`. A number below 1 is a
         share of the cost of the whole network. A number of 1 or more is the cost itself. For
         several steps, pass a list of descending budgets.
-      cost: A function that returns one number of a `Cost`, such as `lambda cost: cost.parameters`.
-        The default returns the multiply-accumulates at `inputs`.
+      cost: A function that returns the number of a `Cost` to which `budget` refers, such as `lambda
+        cost: cost.parameters`. The default returns the multiply-accumulates at `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
         `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
         and times a few networks.
@@ -143,7 +146,8 @@ def prune(
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
         instead of running statistics. The `ratios` are not ascending or do not lie in (0, 1). The
         budgets are not descending, are not positive, or are less than the cost of the network with
-        the fewest channels. No channel can be removed. A name of `exclude` or `round_to` matches no
+        the fewest channels. `cost` or `batch_sizes` is given with `ratios`. No channel can be
+        removed, or the last ratio removes none. A name of `exclude` or `round_to` matches no
         layer with channels that can be removed. A score is NaN, or a group does not have one score
         for each channel. `apply` cannot be traced. Without `resize`, `apply` does not take its
         widths from `params`, or computes another function at the smaller widths. `recalibrate` or
@@ -164,18 +168,17 @@ def prune(
     """
     check_on_host("prune", params, instead="prune first, and compile the smaller network")
     check_function(apply, "apply", "lambda params, x: ...")
-    check_function(cost, "cost", "lambda cost: cost.parameters")
     check_names(exclude, "exclude")
     check_flags(equal_repeats=equal_repeats, resize=resize, fold=fold)
-    _check_functions(params, score, repair, recalibrate, fine_tune, callback, resize)
-    option, targets = _targets(ratios, [budget] if isinstance(budget, int | float) else budget)
+    _check_functions(params, score, refine, repair, recalibrate, fine_tune, callback, resize)
+    option, targets = _targets(ratios, budget, cost, batch_sizes)
     check_evaluation(apply, params, inputs)
     groups = _groups(apply, params, inputs, exclude, resize)
     keep = tuple(np.ones(g.size, bool) for g in groups)
     pruned, done = _result(apply, params, groups, keep, resize), 0
     costs = {}
     if option == "budget":
-        costs = _costs(apply, params, groups, inputs, cost, batch_sizes)
+        costs = _costs(apply, params, groups, inputs, cost or attrgetter("macs"), batch_sizes)
         costs |= getattr(select, "keywords", {})  # options that the user's `partial` sets
     selector = _selector(select, option, groups, round_to, equal_repeats, costs)
     goals = _goals(targets, groups, costs)
@@ -186,6 +189,7 @@ def prune(
         scores = score(pruned.params, current)
         _check_scores(scores, current)
         selected = selector(_scatter_scores(scores, pruned.keep), **{option: goal})
+        _check_removed(selected, {option: goal}, goals)
         some = [new[old] for new, old in zip(selected, pruned.keep, strict=True)]
         if refine is not None:
             some = list(map(np.asarray, refine(pruned.apply, pruned.params, current, some)))
@@ -245,6 +249,7 @@ def _combine_keep(keep: Sequence[np.ndarray], some: Sequence[np.ndarray]) -> tup
 def _check_functions(
     params: Tree,
     score: Callable[..., Scores],
+    refine: Callable[..., Keep] | None,
     repair: Callable[..., Tree] | None,
     recalibrate: Callable[..., Tree],
     fine_tune: Callable[..., Tree],
@@ -253,20 +258,22 @@ def _check_functions(
 ) -> None:
     """Raise before any computation if a function does not accept the arguments it will get."""
     pruned = (None,) if resize else ()
-    check_function(score, "score", "partial(channel_scores, criterion=pruning.CRITERIA['l1'])")
+    example = "partial(channel_scores, criterion=pruning.CRITERIA['l1'])"
     like = "a tree and groups, as partial(channel_scores, criterion=...) is"
-    check_takes(score, "score", like, params, ())
-    if repair is not None:
-        check_function(repair, "repair", "partial(least_squares, batches=...)")
-        like = "apply, a tree, groups and keep, as partial(least_squares, batches=...) is"
-        check_takes(repair, "repair", like, None, params, (), ())
+    check_call(score, "score", example, like, params, ())
+    own = ("refine", refine, "swap_channels"), ("repair", repair, "least_squares")
+    for name, function, example in own:
+        if function is not None:
+            example = f"partial({example}, batches=...)"
+            like = f"apply, a tree, groups and keep, as {example} is"
+            check_call(function, name, example, like, None, params, (), ())
     like = "the smaller tree{}" + (" and a Pruned" if resize else "")
-    check_function(recalibrate, "recalibrate", "lambda params: ...")
-    check_function(fine_tune, "fine_tune", "lambda params, step: ...")
-    check_takes(recalibrate, "recalibrate", like.format(""), params, *pruned)
-    check_takes(fine_tune, "fine_tune", like.format(", the step"), params, 0, *pruned)
-    check_function(callback, "callback", "lambda step, pruned: ...")
-    check_takes(callback, "callback", "the step and a Pruned", 0, None)
+    example, own = "lambda params: ...", like.format("")
+    check_call(recalibrate, "recalibrate", example, own, params, *pruned)
+    example, own = "lambda params, step: ...", like.format(", the step")
+    check_call(fine_tune, "fine_tune", example, own, params, 0, *pruned)
+    example, own = "lambda step, pruned: ...", "the step and a Pruned"
+    check_call(callback, "callback", example, own, 0, None)
 
 
 def _groups(
@@ -336,7 +343,7 @@ def _selector(
     options |= given.keywords
     named = options | {option: 0.5}
     like = f"scores with the options {', '.join(named)}, as {default.__name__} is"
-    check_takes(partial(given.func, *given.args), "select", like, (), **named)
+    check_call(partial(given.func, *given.args), "select", "", like, (), **named)
     if equal_repeats:
         return partial(select_equally, partial(given.func, *given.args), repeats, **options)
     return partial(given.func, *given.args, **options)
@@ -371,8 +378,11 @@ def _goals(
     return [target * whole if target < 1 else target for target in targets]
 
 
-def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
+def _targets(
+    ratios: Any, budget: Any, cost: Any, batch_sizes: Sequence[int]
+) -> tuple[str, list[int | float]]:
     """The name `ratio` or `budget` of the argument of `select`, and its values at all steps."""
+    budgets = [budget] if isinstance(budget, int | float) else budget
     kinds = {"ratios": "a list, such as [0.5]", "budget": "a number, such as 0.5, or a list"}
     for (name, kind), numbers in zip(kinds.items(), (ratios, budgets), strict=True):
         if not isinstance(numbers, Iterable) or isinstance(numbers, str):
@@ -383,15 +393,32 @@ def _targets(ratios: Any, budgets: Any) -> tuple[str, list[int | float]]:
             raise ValueError("ratios, such as [0.5], or a budget must be given; got neither")
         if ratios != sorted(set(ratios)) or not 0 < ratios[0] <= ratios[-1] < 1:
             raise ValueError(f"ratios must be ascending numbers in (0, 1); got {ratios}")
+        if cost is not None or batch_sizes:
+            given = "batch_sizes" if cost is None else "cost"
+            raise ValueError(f"{given} must be omitted if ratios are given; a budget has a cost")
         return "ratio", ratios
     if ratios:
         raise ValueError(f"ratios must be empty if a budget is given; got {ratios}")
+    if cost is not None:
+        check_function(cost, "cost", "lambda cost: cost.parameters")
     if budgets != sorted(set(budgets), reverse=True) or not budgets[-1] > 0:
         raise ValueError(
             "budget must be a positive number or a list of descending positive numbers; got "
             f"{budgets}"
         )
     return "budget", budgets
+
+
+def _check_removed(
+    masks: Masks, goal: Mapping[str, int | float], goals: Sequence[int | float]
+) -> None:
+    """Raise if the last ratio keeps all channels."""
+    if goal.get("ratio") == goals[-1] and all(map(np.all, masks)):
+        raise ValueError(
+            f"the last of ratios must remove a channel; {goals[-1]} removes none of at most "
+            f"{max(map(len, masks))} channels in a group: give a larger ratio, or a smaller "
+            "round_to or min_channels"
+        )
 
 
 def _check_scores(scores: Scores, groups: Sequence[ChannelGroup]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxnorm.internal import check_flags, check_on_host
+from jaxnorm.internal import check_flags, check_on_host, check_whole
 from pruning._arguments import at_least
 from pruning.gaussian._moments import chi_defect
 
@@ -120,10 +120,8 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
 
 def _check(function: str, **sizes: int) -> None:
     check_on_host(function, sizes, instead=f"give {' and '.join(sizes)} as Python numbers")
+    check_whole(**sizes)
     at_least(1, **sizes)
-    for name, size in sizes.items():
-        if not isinstance(size, int | float | np.number) or size % 1:
-            raise TypeError(f"{name} must be an int; got {size!r}")
 
 
 def _inverse_excess(n: int, dims: int) -> tuple[float, float]:

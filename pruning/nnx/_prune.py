@@ -6,10 +6,9 @@ from typing import Any
 
 from flax import nnx
 
-from jaxnorm.internal import check_function
+from jaxnorm.internal import check_call
 from jaxnorm.nnx import fit_widths
 from pruning import channels
-from pruning._arguments import check_takes
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
@@ -78,12 +77,12 @@ def prune(
             "pruning.prune(*pruning.nnx.evaluation(model), ..., resize=True)"
         )
     graph, _ = _split(model)
-    check_function(recalibrate, "recalibrate", "lambda model: ...")
-    check_takes(recalibrate, "recalibrate", "the smaller model", model)
-    check_function(fine_tune, "fine_tune", "lambda model, step: ...")
-    check_takes(fine_tune, "fine_tune", "the smaller model and the step", model, 0)
-    check_function(callback, "callback", "lambda step, model: ...")
-    check_takes(callback, "callback", "the step and the smaller model", 0, model)
+    like = "the smaller model{}"
+    check_call(recalibrate, "recalibrate", "lambda model: ...", like.format(""), model)
+    like = like.format(" and the step")
+    check_call(fine_tune, "fine_tune", "lambda model, step: ...", like, model, 0)
+    like = "the step and the smaller model"
+    check_call(callback, "callback", "lambda step, model: ...", like, 0, model)
     apply, params = evaluation(model)
 
     def in_place(change: Callable[..., object]) -> Callable[..., Any]:

@@ -307,6 +307,8 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.batch_norm(X, eps=-1.0),
         lambda: jaxnorm.unitize(X, 0.5, eps=-1.0),
         lambda: jaxnorm.unitized_batch_norm(X, 0.5, eps=-1.0),
+    ],
+    r"epsilon must lie in \[0, inf\]; got -1.0": [
         lambda: jaxnorm.nnx.BatchNorm(3, epsilon=-1.0, rngs=nnx.Rngs(0)),
         lambda: updated(epsilon=-1.0),
     ],
@@ -361,7 +363,13 @@ WRONG_NUMBERS = {
         lambda: jaxnorm.models.CifarResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
         lambda: jaxnorm.models.PreActResNet(8, classes=2, rngs=nnx.Rngs(0))(NCHW),
     ],
-    r"eps must lie in \[0, inf\]; got nan": [lambda: jaxnorm.standardize(X, eps=np.nan)],
+    r"eps must lie in \[0, inf\]; got nan": [
+        lambda: jaxnorm.standardize(X, eps=np.nan),
+        lambda: jaxnorm.nnx.BatchNorm(3, eps=np.nan, rngs=nnx.Rngs(0)),
+    ],
+    r"epsilon must lie in \[0, inf\]; got nan": [
+        lambda: jaxnorm.nnx.BatchNorm(3, epsilon=np.nan, rngs=nnx.Rngs(0))
+    ],
     r"momentum must lie in \[0, 1.0\]; got 2.0": [
         lambda: jaxnorm.nnx.BatchNorm(3, momentum=2.0, rngs=nnx.Rngs(0)),
         lambda: updated(momentum=2.0),

@@ -66,3 +66,9 @@ def test_the_network_that_was_saved_last_is_read_whatever_its_step(tmp_path):
     for found, leaf in zip(*map(jax.tree.leaves, (loaded.params, params)), strict=True):
         assert found.dtype == leaf.dtype
         np.testing.assert_array_equal(found, 3 * leaf)
+
+
+def test_arrays_keep_their_names_whatever_the_order_of_a_dictionary(tmp_path):
+    params = {"second": np.zeros(2), "first": np.ones(3)}
+    save_pruned(tmp_path, Pruned(params, (), (), jnp.sum))
+    jax.tree.map(np.testing.assert_array_equal, load_pruned(tmp_path).params, params)

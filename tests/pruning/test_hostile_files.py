@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from pruning.weights import WeightsError, load
-from pruning.weights._interpreter import Interpreter
+from pruning.weights._interpreter import Function, Interpreter
 from tests.support import crafted_files, crafted_pickles
 from tests.support.mutated_files import keras, mutated, originals
 from tests.support.torch_files import BIAS, MATRIX, WEIGHT, in_a_row, tensor, tensors, zipped
@@ -179,6 +179,18 @@ def test_pickles_in_a_row_share_their_bytes_and_steps():
         else:
             with pytest.raises(WeightsError, match=said):
                 reader.load(file)
+
+
+@pytest.mark.parametrize("steps", [105, 106])
+def test_elements_of_arguments_count_as_steps(steps):
+    """Five operations call a function with one argument of 100 bytes."""
+    pickled = b"\x80\x02cm\nf\nB" + (100).to_bytes(4, "little") + bytes(100) + b"\x85R."
+    reader = Interpreter({"m.f": Function(len)}, lambda pid: pid, steps=steps + 1, max_bytes=1000)
+    if steps == 106:
+        assert reader.load(io.BytesIO(pickled)) == 100
+    else:
+        with pytest.raises(WeightsError, match="must not exceed the limits"):
+            reader.load(io.BytesIO(pickled))
 
 
 def test_a_list_that_occurs_twice_has_its_items_at_both_places():

@@ -580,6 +580,10 @@ def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path)
         ({"ratios": (1.0,)}, "ratios must be ascending numbers"),
         ({"ratios": (0.0,)}, "ratios must be ascending numbers"),
         ({"ratios": (0.5,), "exclude": ["pear"]}, "'pear' matches none"),
+        ({"ratios": (0.5,), "batch_sizes": [1]}, "batch_sizes must be omitted if ratios are"),
+        ({"ratios": (0.5,), "cost": lambda cost: cost.size}, "cost must be omitted if ratios are"),
+        ({"ratios": (0.01, 0.02)}, "the last of ratios must remove a channel; 0.02 removes none"),
+        ({"ratios": (0.5,), "round_to": 64}, "channels in a group: give a larger ratio, or a smal"),
         ({"ratios": (0.5,), "exclude": ["0"]}, "apply must have channels that can be removed"),
         (
             {"ratios": (0.5,), "select": partial(select_layerwise, min_channels=0)},
@@ -646,7 +650,7 @@ def test_what_a_norm_holds_together_is_said_to_be_removed_with_resize():
         return (h / jnp.sqrt(jnp.square(h).sum(-1, keepdims=True))) @ params["b"]
 
     params = {"a": np.ones((2, 6)), "b": np.ones((6, 3))}
-    said = r"reduce_sum needs all of them at .*; with resize=True, channels that a norm reads"
+    said = r"reduce_sum needs all of them at .*; pruning.prune with resize=True also removes"
     with pytest.raises(ValueError, match=said):
         prune(apply, params, np.ones((1, 2)), ratios=(0.5,))
     small = prune(apply, params, np.ones((1, 2)), ratios=(0.5,), resize=True).params

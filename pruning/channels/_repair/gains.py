@@ -103,7 +103,7 @@ class Gains:
             result: Any = eqn.outvars[0].aval
             ones = jnp.ones(result.shape, result.dtype)
             self.latest[kernel.addend.leaf] = results[0] = Gain(kernel, ones, ones)
-        elif len(outputs) == 1 and sum(value.given for value in values) == len(values) - 1:
+        elif len(outputs) == 1:
             results[0] = self.follow(eqn, values, outputs[0], fact)
         for value in outputs:
             self.read(value, results[0])
@@ -140,7 +140,7 @@ class Gains:
         ]
 
     def follow(self, eqn: Equation, values: Sequence[Gain], gain: Gain, fact: Fact) -> Gain:
-        """The gain after an equation, all of whose other operands are computed from parameters."""
+        """The gain after an equation that reads the outputs of one kernel, whose gain is `gain`."""
         rule, side = rule_of(eqn), next(k for k, value in enumerate(values) if value is gain)
         leaves, variances = together([v for v in values if v.given])
         after, added = NO_GAIN, len(values) == 2 and rule.signs[side : side + 1] == (1,)

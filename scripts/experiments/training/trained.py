@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 from flax import nnx
+from jax.tree_util import keystr
 
 from experiments import cli, files, recipes, storage
 from experiments.cli import InputError
@@ -137,7 +138,7 @@ class InitialWeights:
 
     def _check_shapes(self, given: Any, own: Any) -> None:
         sizes = [
-            {jax.tree_util.keystr(path): leaf.shape for path, leaf in entries}
+            {keystr(path[1:], simple=True, separator="/"): leaf.shape for path, leaf in entries}
             for entries in map(jax.tree.leaves_with_path, (given, own))
         ]
         for name in [*sizes[0], *sizes[1]]:
