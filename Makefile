@@ -21,8 +21,8 @@ COMPILERS := .venv-compiled/installed-$(VERSIONS)
 help:  ## List the targets
 	@echo "make setup           .venv at pinned versions, for the commands in scripts/; other targets make it too"
 	@echo "make reproduce       train, measure, prune, check claims; writes out/report/index.html (ARGS=\"--help\" for options)"
-	@echo "make test            all tests that take seconds"
-	@echo "make test-slow       the tests that take minutes, or one of their parts (PART=2, see tools/slow_parts.py)"
+	@echo "make test            all tests but the slow ones"
+	@echo "make test-slow       the tests that take seconds or minutes, or a part (PART=seconds, see tools/slow_parts.py)"
 	@echo "make coverage        which lines and branches the tests run, out/coverage/index.html"
 	@echo "make mutants         which planted mistakes the tests notice (ARGS=\"--package pruning --count 50\")"
 	@echo "make results         what of docs/results differs when made anew (ARGS=\"all\")"
@@ -65,8 +65,8 @@ test: $(INSTALLED)
 	@echo "Running the tests"
 	@$(RUN) -m pytest -n auto --dist worksteal $(ARGS)
 
-# The part that CI runs needs no peers.
-test-slow: $(if $(filter ci,$(PART)),$(INSTALLED),$(PEERS))
+# The parts "ci" and "seconds" need no peers.
+test-slow: $(if $(filter ci seconds,$(PART)),$(INSTALLED),$(PEERS))
 	@echo "Running the slow tests"
 	@$(RUN) -m pytest -m slow -n auto --dist worksteal $(addprefix --part=,$(PART)) $(ARGS)
 

@@ -55,8 +55,12 @@ def pytest_addoption(parser):
     parser.addoption("--part", choices=slow_parts.NAMES, help="of the slow tests")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their marks
 def pytest_collection_modifyitems(config, items):
     items[:] = slow_parts.select(items, config.getoption("part"))
+    for item in items:
+        if slow_parts.takes_seconds(item.nodeid):
+            item.add_marker("slow")
 
 
 def pytest_collect_file(file_path):

@@ -2,11 +2,23 @@
 
     make test-slow PART=2
 
-A part is defined by the beginnings of its tests' names. Tests with other beginnings are in the last
-part. `.ci/run` runs the part "ci", a fixed selection from the other parts.
+A test is slow if it has the mark `slow`, or if `tests/seconds.txt` has the name of its function.
+The tests of `tests/seconds.txt` are the part "seconds". Each other part is defined by the
+beginnings of its tests' names. Tests with other beginnings are in the last part. `.ci/run` runs the
+part "ci": the part "seconds" and a fixed selection from the other parts.
+
+To choose the tests of `tests/seconds.txt` anew, empty the file and run:
+
+    make test ARGS="--junitxml=out/times.xml"
+    python -m tools.slow_parts out/times.xml
 """
 
+import argparse
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
 from typing import Any
+from xml.etree import ElementTree
 
 PARTS: tuple[tuple[str, ...], ...] = (
     ("tests/geometry/test_claims.py::test_of_200_runs",),
@@ -27,20 +39,58 @@ CI = (
     "tests/scripts/test_faults.py::test_kills_at_random_moments_change_nothing[train]",
     "tests/scripts/test_paired_runs.py::test_an_interrupted_run_ends_with_the_same_bits",
 )
-NAMES = ("ci", *(str(number) for number in range(1, len(PARTS) + 1)))
+NAMES = ("ci", "seconds", *(str(number) for number in range(1, len(PARTS) + 1)))
+LIST = Path(__file__).parents[1] / "tests" / "seconds.txt"
+LISTED = frozenset(LIST.read_text(encoding="utf-8").split())
+SECONDS = 0.6
+
+
+def takes_seconds(test: str) -> bool:
+    """Whether the function of the test with this node id is in `tests/seconds.txt`."""
+    return test.partition("[")[0] in LISTED
 
 
 def is_in(part: str, test: str) -> bool:
-    """Whether the test with this node id belongs to a part."""
-    return test.startswith(CI) if part == "ci" else str(part_of(test)) == part
+    """Whether the slow test with this node id belongs to a part."""
+    if part == "ci":
+        return takes_seconds(test) or test.startswith(CI)
+    return part_of(test) == part
 
 
-def part_of(test: str) -> int:
-    """The number of the part that contains a slow test."""
+def part_of(test: str) -> str:
+    """The name of the part, other than "ci", that contains a slow test."""
+    if takes_seconds(test):
+        return "seconds"
     named = (number for number, names in enumerate(PARTS, 1) if test.startswith(names))
-    return next(named, len(PARTS))
+    return str(next(named, len(PARTS)))
 
 
 def select(items: list[Any], part: str | None) -> list[Any]:
     """The collected tests that belong to a part; all tests if `part` is None."""
     return [item for item in items if part is None or is_in(part, item.nodeid)]
+
+
+def slowest(report: Path) -> list[str]:
+    """The test functions of a JUnit report whose tests take more than `SECONDS` on average.
+
+    Doctests are left out.
+    """
+    times = defaultdict(list)
+    for case in ElementTree.parse(report).iter("testcase"):
+        file, name = case.attrib["classname"].replace(".", "/"), case.attrib["name"]
+        if file.startswith("tests/"):
+            times[f"{file}.py::{name.partition('[')[0]}"].append(float(case.attrib["time"]))
+    return sorted(name for name, of_name in times.items() if mean(of_name) > SECONDS)
+
+
+def main() -> None:
+    what = f"Write to tests/seconds.txt the functions whose tests take over {SECONDS} s on average."
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("report", type=Path, help="a JUnit report of pytest")
+    names = slowest(parser.parse_args().report)
+    LIST.write_text("\n".join(names) + "\n", encoding="utf-8")
+    print(f"{LIST.name} has {len(names)} names")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,8 @@
 """The parts of `make test-slow` have every slow test once, and `.ci/run` runs some of them."""
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tools.slow_parts import CI, NAMES, PARTS, is_in, select
+from tools.slow_parts import CI, LISTED, NAMES, PARTS, is_in, select, slowest
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,15 +30,41 @@ def functions() -> dict[str, str]:
 
 
 def test_every_test_is_in_one_part():
-    numbered = [name for name in NAMES if name != "ci"]
-    assert len(numbered) == len(PARTS)
-    times = Counter(test for test in functions() for part in numbered if is_in(part, test))
+    parts = [name for name in NAMES if name != "ci"]
+    assert len(parts) == len(PARTS) + 1
+    times = Counter(test for test in functions() for part in parts if is_in(part, test))
     assert times == dict.fromkeys(functions(), 1)
 
 
 @pytest.mark.parametrize("name", [name for names in (*PARTS, CI) for name in names])
 def test_what_a_part_names_exists(name):
     assert any(test.startswith(name.split("[")[0]) for test in functions())
+
+
+def test_each_test_that_takes_seconds_exists_and_is_in_ci():
+    assert set(functions()) >= LISTED
+    assert all(is_in("ci", test) and is_in("seconds", f"{test}[1]") for test in LISTED)
+
+
+def test_functions_with_long_tests_are_read_from_a_report(tmp_path):
+    cases = (
+        ("tests.a.test_b", "test_long[1]", 0.4),
+        ("tests.a.test_b", "test_long[2]", 0.9),
+        ("tests.a.test_b", "test_short[1]", 0.9),
+        ("tests.a.test_b", "test_short[2]", 0.2),
+        ("pruning.order", "pruning.order", 3.0),
+    )
+    lines = (f'<testcase classname="{f}" name="{n}" time="{t}"/>' for f, n, t in cases)
+    (tmp_path / "times.xml").write_text(f"<testsuite>{''.join(lines)}</testsuite>")
+    assert slowest(tmp_path / "times.xml") == ["tests/a/test_b.py::test_long"]
+
+
+def test_a_test_of_the_list_is_slow():
+    name = min(LISTED)
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    for mark, count in (("slow", 1), ("not slow", 0)):
+        ran = subprocess.run([*command, "-m", mark, name], capture_output=True, text=True, cwd=ROOT)
+        assert bool(ran.stdout.count(name)) == count, ran.stdout
 
 
 def test_ci_runs_slow_tests():
