@@ -81,11 +81,12 @@ def test_a_list_plants_each_mistake_where_its_text_is_and_says_which_text_is_gon
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_lists_of_mistakes_are_of_their_package_and_change_something(name):
+def test_lists_of_mistakes_are_of_their_package_and_can_be_planted(name):
     for mistake in tomllib.loads((ROOT / "tools/mistakes" / f"{name}.toml").read_text())["mistake"]:
         assert mistake["path"].startswith(f"{name}/")
         assert mistake["kind"] in ("options", "second", "neutral", "other")
         assert mistake["before"] != mistake["after"]
+        assert (ROOT / mistake["path"]).read_text(encoding="utf-8").count(mistake["before"]) == 1
 
 
 def test_outcomes_that_a_file_holds_are_not_planted_again(tmp_path):

@@ -41,7 +41,8 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise InputError(f"{text} must hold one row of whole numbers; got {found.dtype}")
     if found.size and not 0 <= found.min() <= found.max() < vocabulary:
-        raise InputError(f"tokens must lie in 0..{vocabulary - 1}; {text.name} has {found.max()}")
+        wrong = found.min() if found.min() < 0 else found.max()
+        raise InputError(f"tokens must lie in 0..{vocabulary - 1}; {text.name} has {wrong}")
     return found.astype(np.int32)
 
 
