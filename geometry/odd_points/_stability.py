@@ -74,10 +74,10 @@ def odd_stability(
 
     The result is None if no odd state exists. The function applies the map for 40 n layers to a
     batch in which one sample is n − 1 times as long as the other samples. Newton's method then
-    finds the fixed point. If the norms of the samples differ by less than 1 % after the 40 n
-    layers, there is no odd state. For ReLU, the state is `odd_state`. Before the activation, the
-    preactivations are scaled to the root mean square `std`. The option `kinks` is as in
-    `kernel_map`.
+    finds the fixed point. If Newton's method does not converge, or the norms of the samples differ
+    by less than 1 % at the fixed point, there is no odd state. For ReLU, the state is `odd_state`.
+    Before the activation, the preactivations are scaled to the root mean square `std`. The option
+    `kinks` is as in `kernel_map`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.

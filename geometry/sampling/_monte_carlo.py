@@ -151,7 +151,7 @@ def _central_moments(
 def _round_ends(keys: int) -> Iterator[int]:
     """The numbers of keys after which standard errors are checked, equal for all batch sizes.
 
-    Each number of keys is a quarter larger than the previous number.
+    Each number is a quarter larger than the previous number; the last number is `keys`.
     """
     end = 1000
     while end < keys:

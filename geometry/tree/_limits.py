@@ -83,10 +83,9 @@ def limit_ratio(x: Float[Array, " n"], *, depth: int = 10_000) -> Float[Array, "
 
     The ratio is ‖xₙ − xₙ₋₁‖² / ‖x₂ − x₁‖² for sorted samples. As the depth grows, r tends to a
     limit in (0, ∞). If the limit is below 1, the smallest sample becomes the longest. If the limit
-    is above 1, the largest sample becomes the longest. Both ends become longer than the cluster if
-    the limit is in [1/(n − 1)², (n − 1)²]. If samples coincide, r may be 0 or ∞. If r would be 0/0,
-    the result is 1, which is the ratio of a symmetric batch. The gradient is zero where r is 1 or
-    ∞.
+    is above 1, the largest sample becomes the longest. Both ends become longer than the cluster. If
+    samples coincide, r may be 0 or ∞. If r would be 0/0, the result is 1, which is the ratio of a
+    symmetric batch. The gradient is zero where r is 1 or ∞.
 
     Raises:
       ValueError: There are fewer than 3 samples, or `depth` is below 1.

@@ -200,9 +200,10 @@ def emd_sliced(
     The samples are projected on random directions. The W₁ of every projection is a lower bound of
     the exact W₁. The field `largest` is the largest of these bounds. For d features, the mean
     divided by `mean_projection(d)` is also a lower bound, up to the standard error. If `y` is a
-    translation of `x`, the mean divided by `mean_projection(d)` equals W₁. `emd_sliced` works under
-    `jit`, `vmap` and `grad`. If the distances of all projections are equal, the gradient of the
-    standard error is zero. With a single projection, the standard error is NaN.
+    translation of `x`, the mean divided by `mean_projection(d)` equals W₁ up to the standard error.
+    `emd_sliced` works under `jit`, `vmap` and `grad`. If the distances of all projections are
+    equal, the gradient of the standard error is zero. With a single projection, the standard error
+    is NaN.
 
     Args:
       key: The random key for the directions.

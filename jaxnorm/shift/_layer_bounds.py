@@ -80,7 +80,7 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
     of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ²
     and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. If the
     variance is large, distances from the bias approach M. If the variance tends to 0, the slope
-    approaches L. With one feature every output is the bias: M = L = 0.
+    approaches L. With one feature and eps above 0, M = L = 0, because every output is the bias.
 
     Args:
       scale: The factor γ of each feature.

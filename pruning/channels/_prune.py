@@ -46,7 +46,7 @@ CURES = {
     "output": "give the evaluation, which returns no channels",
     "random_bits": "give the evaluation, without dropout",
     "shard_map": (
-        "give the function without shard_map, and round_to=the devices of a mesh axis; "
+        "give the function without shard_map, and round_to=the number of devices of a mesh axis; "
         "its smaller parameters run under shard_map"
     ),
 }

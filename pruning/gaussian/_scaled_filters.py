@@ -47,8 +47,8 @@ def fit_filter_model(
     minus the variance for filters of one scale, and is at least 0. The effective dimension is the
     inverse of the mean squared cosine of two filters. To first order, this is (tr S)²/tr S² for
     filters of covariance S. The effective dimension lies between 1 and the number of weights of a
-    filter. A zero filter has no scale, so the result is NaN if a filter is zero. If the spread is
-    0, its gradient is 0.
+    filter. A zero filter has no scale, so the result has no meaning if a filter is zero. If the
+    spread is 0, its gradient is 0.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective

@@ -195,7 +195,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
     1)/(ν²(ν + 2)) over n(n − 1)/2. The z-scores `diagonal` and `off_diagonal` therefore have mean 0
     and variance 1 for any n and dims. For U = tr (C/c² − I)²/n, (νU − n − 1)/2 is N(0, 1) for many
     filters and dims (Ledoit and Wolf 2002). For orthogonal filters, the z-score `off_diagonal` is
-    far below 0. A constant filter has no correlations, so the result is NaN.
+    far below 0. If a filter is constant, it has no correlations, and `off_diagonal` is NaN.
 
     Raises:
       ValueError: There are fewer than two filters or three dims.
