@@ -21,7 +21,7 @@ KEYWORDS = {
     *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
-# functions that return orders or counts, whose dtype is not the dtype of the input
+# functions that return orders, masks, overlaps or correlations of ranks
 DTYPE_CHANGES = {
     pruning.order,
     pruning.ranking.lowest,

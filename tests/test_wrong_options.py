@@ -43,7 +43,7 @@ def said(use):
 
 
 def options(kind):
-    """All pairs of a function and one of its options with the annotation `kind`."""
+    """All pairs of a function and one of its options with the annotation `kind`, except `axis`."""
     return [
         pytest.param(f, name, id=f"{f.__name__}-{name}")
         for f in FUNCTIONS

@@ -1,4 +1,4 @@
-"""The claims of three papers: recorded verdicts, statistical decisions, and noticed errors."""
+"""All claims: recorded verdicts, statistical decisions, and noticed errors."""
 
 # pyright: reportArgumentType=false
 

@@ -273,7 +273,7 @@ def test_fields_of_a_truncated_series_by_hand():
 
 
 def test_a_step_has_as_many_terms_as_are_asked_for():
-    """E eᵘ eᵛ = √(eᵃ eᵇ) Σ gᵏ/k! is truncated to three terms, except on the diagonal."""
+    """The series of E eᵘ eᵛ in the covariance g has three terms, except on the diagonal."""
     g = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.0], [0.0, 0.0, 0.0]])
     rounded = g - 1e-18 * np.diag([0, 0, 1])  # a zero after the rounding of recentering
     found = jax.jit(lambda g: activation_step(g, jnp.exp, terms=3))(rounded)
@@ -291,7 +291,7 @@ def test_smooth_kernels_are_their_power_series(terms):
 
 
 def test_a_step_has_the_kinks_of_both_samples():
-    """Samples u and v of other norms have other kinks. For v given u, the mean is exact."""
+    """Samples u and v of different norms have different kinks. The mean over v given u is exact."""
     a, b, c = 1.0, 0.09, 0.2
     mean, std = c / a, math.sqrt(b - c**2 / a)
 
@@ -355,7 +355,7 @@ def test_norms_of_gram_matrices_are_those_of_batches(key):
 
 @pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
 def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
-    """In expectation, the first of three layers is exact; later layers differ by c/width."""
+    """In expectation, the first of three layers is exact; later layers differ by about c/width."""
     g = jnp.array([[1.0, 0.4], [0.4, 1.5]])
     infinite = g
     for _ in range(3):

@@ -314,7 +314,7 @@ def test_impossible_arguments(key):
 @pytest.mark.parametrize("scale", [1e10, 1e15, 1e18])
 @pytest.mark.parametrize("devices", [1, 3])
 def test_powers_that_overflow_are_not_computed(scale, devices, key):
-    """The mean and its error need only second powers, which are 10³⁶ here and fit float32."""
+    """The mean and its error need only second powers, which are at most 10³⁷ and fit float32."""
 
     def draw(key):
         return jnp.float32(scale) * jax.random.normal(key, (2,), "float32")

@@ -197,7 +197,10 @@ def test_deviations_of_pairs_grow_by_the_slope_of_the_kernel():
 
 
 def test_the_spread_is_that_of_the_kinks_as_the_cluster_meets_them():
-    """The reference sums E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)), σ = std/√(n − 1), k = √(2π)/(6π)."""
+    """The reference sums E f′² (1 − 1/g)/(2 k Σ J² φ(t/σ)), σ = std/√(n − 1), k = √(2π)/(6π).
+
+    Here, g is the growth, J the jump of f′ at the kink t, and φ the normal density.
+    """
     n, std = 40, 2.0
     x = np.linspace(-9, 9, 2_000_001)
     density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi) * (x[1] - x[0])

@@ -186,8 +186,8 @@ def test_theorem_3_the_tail_holds_of_random_rows(key):
 
 
 def test_opposite_cells_break_one_relation_alike():
-    # By hand: y = (1, 1) and a = (1, −1). A new neuron breaks the relation unless the neuron is
-    # active for no sample.
+    # By hand: the outputs are (1, 1), and the relation is (1, −1). A new neuron breaks the relation
+    # unless the neuron is active for no sample.
     x = jnp.eye(2)
     found = full_rank_probability(x, jnp.ones((1, 2)))
     np.testing.assert_allclose(found, 1 - cell_volumes_2d(x)[0], rtol=1e-12)

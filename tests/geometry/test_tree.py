@@ -158,7 +158,7 @@ def test_merging_decays_at_the_rate_of_its_split():
     def part(tree, i, j):
         return float(tree.squared_distances[i, j] / tree.gram[0, 0])
 
-    for i, p in ((1, 2), (2, 3)):  # x[i] and x[i + 1] are part after p samples
+    for i, p in ((1, 2), (2, 3)):  # p samples lie below the gap from x[i] to x[i + 1]
         rate = (p**2 + (8 - p) ** 2) / 8**2 / ((1 + 7**2) / 8**2)
         np.testing.assert_allclose(part(late, i, i + 1) / part(early, i, i + 1), rate, rtol=1e-6)
 

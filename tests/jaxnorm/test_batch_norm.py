@@ -150,7 +150,7 @@ def test_one_pixel_is_algorithm_1_on_normalized_vectors():
 
 
 def test_the_mean_of_line_9_is_channels_over_pixels():
-    # With alpha 1, outputs are multiplied by 1/√s, where the mean of s over samples is c/P.
+    # With alpha 1, outputs are multiplied by 1/√s. Over samples, the mean of s is channels/pixels.
     x = jnp.asarray(case((8, 4, 4, 3))[0])
     plain, _ = batch_norm(x, eps=0.0)
     unitized, _ = unitized_batch_norm(x, jnp.ones(3), eps=0.0)
@@ -277,7 +277,7 @@ def test_a_vector_at_a_pole_of_eq_9_has_finite_outputs_and_gradients(shape):
     x = jnp.array([1.5, 1.0, 0.5, 0.5], "float32").reshape(shape)
     given = BatchStatistics(*arrays(np.zeros(4), np.full(4, 0.75), 1.0, dtype="float32"))
 
-    def layer(x, alpha):  # x̂ has norm 2, so for alpha = -1 the divisor is -2 + 1 + 1 = 0
+    def layer(x, alpha):  # √(‖x̂‖² + ε) = 2: for alpha −1, the divisor is −2 + 1 + 1
         return unitized_batch_norm(x, alpha, statistics=given, eps=0.25, factor=bounded)[0]
 
     y, gradients = with_gradients(layer)(x, jnp.full(4, -1.0, "float32"))
@@ -643,7 +643,7 @@ def test_a_sample_at_the_mean_has_no_negative_square(key):
 
 
 def options_of(function):
-    """Values of every option except axes and masks; an option without a value here fails."""
+    """A value of each option, except axes, groups, masks and statistics."""
     values = {
         "eps": [0.3],
         "recentering": [False],

@@ -86,7 +86,7 @@ def pre_act(block: Any, x: Any, stride: int, same: bool, sizes: tuple[int, ...])
 
 
 def residual(block: Any, x: Any, strides: tuple[int, ...]) -> Any:
-    """A block of normalized convolutions; its shortcut is a normalized convolution or none."""
+    """A block of normalized convolutions. A shortcut without a kernel adds channels of zeros."""
     h = x
     for k, stride in enumerate(strides):
         h = normalized(

@@ -234,7 +234,7 @@ def test_both_forms_of_a_convolution_are_one(stride, key):
 
 
 def test_both_critics_see_minibatches_of_their_own(key, monkeypatch):
-    """Every key of a minibatch is used once, so the two critics share no key."""
+    """The two critics are trained with different keys, and not with the caller's key."""
     used = []
     module = sys.modules[emd_lower_bound.__module__]
     train = module.train

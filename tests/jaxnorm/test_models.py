@@ -48,7 +48,7 @@ def shapes(build):
 
 
 def filled(build, kernel):
-    """The network with the kernels `kernel(shape)`, because initializers take seconds."""
+    """The network with kernels `kernel(shape)`, ones as scales and variances, and all else zero."""
     fill = {"kernel": kernel, "scale": np.ones, "var": np.ones}
     model = shapes(build)
     for path, variable in nnx.iter_graph(model):

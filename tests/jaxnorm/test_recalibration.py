@@ -121,7 +121,7 @@ def test_options_of_the_plan_are_those_of_the_layers():
 
 
 def test_the_random_keys_of_a_model_go_on_from_batch_to_batch():
-    """Two equal batches get different dropout masks."""
+    """Equal batches get different dropout masks."""
 
     class Network(nnx.Module):
         def __init__(self):

@@ -42,7 +42,7 @@ ALPHAS = {
 
 @cache
 def pairs(dims):
-    """Pairs of samples of five kinds, at scales from 0.01 to 100; 1,000 pairs for all `dims`."""
+    """`PAIRS` pairs of samples of five kinds, at scales from 0.01 to 100, and their distances."""
     rng = np.random.default_rng(dims)
     shape = (N, dims)
 

@@ -109,7 +109,7 @@ def select_heads(scores, ratio=0.5, **options):
 
 
 def built(name):
-    """A model with random arrays, including statistics."""
+    """A model with random arrays, including statistics, and its inputs."""
     build, inputs = MODELS[name]
     model = build(nnx.Rngs(0))
     drawn = lambda p: jnp.asarray(RNG.uniform(0.5, 1, p.shape), p.dtype)  # noqa: E731

@@ -17,7 +17,7 @@ RNG = np.random.default_rng(0)
 
 
 def drawn(groups, seed=0):
-    """Random masks, with at least one kept channel in each group and one removed channel."""
+    """Random masks. Each group keeps a channel, and the first group loses its last channel."""
     rng = np.random.default_rng(seed)
     keep = [rng.random(group.size) >= 0.5 for group in groups]
     for vector in keep:

@@ -151,7 +151,7 @@ def recurrent(p, x, width=None):
 
 
 def gated(p, x):
-    """A GRU with one kernel for all gates."""
+    """A GRU whose gates are slices of two products."""
 
     def step(h, x):
         r, z, n = jnp.split(x @ p["x"] + p["n"], 3, -1)
@@ -163,7 +163,7 @@ def gated(p, x):
 
 
 def long_short(p, x, loop=over_time):
-    """An LSTM whose gates are slices of one product."""
+    """An LSTM whose gates are slices of one array."""
 
     def step(carry, x):
         c, h = carry

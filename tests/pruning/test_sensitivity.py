@@ -1,4 +1,4 @@
-"""Sensitivity removes channels from one group at a time, and measures the smaller network."""
+"""Sensitivity masks channels of one group at a time, and measures the network."""
 
 import jax
 import jax.numpy as jnp

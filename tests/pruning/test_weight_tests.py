@@ -68,7 +68,7 @@ def test_stds_of_gaussian_filters_spread_as_they_should(layers):
 
 
 def at_the_boundary(key, layers, n, dims, margin):
-    """Layers in which the relative spread of the σⱼ is `margin`."""
+    """Layers in which the filters' standard deviations have the relative spread `margin`."""
     own = 1 / (2 * dims - 2)  # squared relative spread of Gaussian filters
     keys = jax.random.split(key)
     scale = 1 + (margin**2 - own) ** 0.5 * jax.random.normal(keys[0], (layers, n, 1))
@@ -152,7 +152,7 @@ def test_one_filter_or_one_dim_has_no_spread(shape):
 
 
 def test_stds_of_filters_with_means_of_three_are_numpys_and_their_spread_by_hand():
-    """Filters have different means, different variances of at least 5, and different lengths."""
+    """Filters have different means, and different variances of at least 5."""
     rng = np.random.default_rng(4)
     filters = rng.normal(3, 5**0.5, size=(7, 11)) * np.linspace(1, 3, 7)[:, None]
     filters += np.arange(7)[:, None]

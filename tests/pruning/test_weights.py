@@ -190,7 +190,7 @@ def test_keras_files(tmp_path):
 
 
 def attacks(marker):
-    """Pickles that try to run code, in both of PyTorch's formats and as plain pickles."""
+    """Malicious and malformed pickles, in PyTorch's formats and as plain pickles."""
     command = f"touch {marker}"
     calls = [
         Call(Name("os", "system"), command),
@@ -229,7 +229,7 @@ def attacks(marker):
 
 
 def lies():
-    """Files that declare wrong sizes."""
+    """Files that declare wrong sizes, expand to much more data, or have no valid format."""
     for i, shape in enumerate([(2**40, 2, 3, 3), (5, 2, 3, 300), (-5, 2, 3, 3), (0, 2, 3, 3)]):
         tree = {"conv1.weight": tensor(WEIGHT, "0", shape=shape)}
         yield f"shape-{i}.pt", zipped(tree)
@@ -366,7 +366,7 @@ def test_a_file_without_convolutions_says_what_it_holds():
 
 
 def test_msgpack_has_texts_lists_and_maps_of_every_length_and_nothing_behind_them(tmp_path):
-    """Strings from 32 characters, and lists and maps from 16 items, have other first bytes."""
+    """Strings of 32 characters, and lists and maps of 16 items, need longer headers."""
     for length in (15, 16, 31, 32, 256):
         tree: Any = {"x" * length: KERNEL, "steps": [-1.5] * length}
         tree |= {str(i): i - 40 for i in range(length - 4)}

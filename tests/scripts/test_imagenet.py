@@ -167,7 +167,7 @@ def test_an_epoch_has_no_image_twice(records):
     drawn = []
     for x, y in read_batches(records, 3):
         for crop, label in zip(x, y, strict=True):
-            assert crop.mean((0, 1)).argmax() == label  # each made-up image has one colour
+            assert crop.mean((0, 1)).argmax() == label  # the label's colour is the brightest
         drawn += list(y)
     counts = np.bincount(drawn, minlength=CLASSES)
     assert counts.sum() == 24

@@ -216,7 +216,7 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
 
 
 def channel_copies(weights):
-    """The last four channels of the stream are copies of the first, and logits do not read them."""
+    """The last four channels of the stream copy the first four, and logits do not read them."""
     for name, array in weights.items():
         if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
             axis = int("embed" in name)

@@ -388,7 +388,7 @@ def test_random_units_depend_on_the_seed_and_differ_between_layers(tmp_path):
 def test_the_ridge_is_the_one_with_the_least_error_on_held_out_sequences():
     """NumPy's least squares with additional rows gives the expected fit, for several noises.
 
-    In some case, each ridge is chosen.
+    Each of the three ridges is the best in some case.
     """
     rng, chosen = np.random.default_rng(4), set()
     for noise in (0.0, 0.5, 1.0, 3.0):

@@ -192,7 +192,7 @@ def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
 
 
 def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_path, monkeypatch):
-    """Networks have two dense layers, and the accuracy is the number of remaining channels."""
+    """Networks have two dense layers. The accuracy is 1/10 of the remaining channels."""
 
     def trained_networks(images, recipe, epochs, seeds, run, stages):
         asked.append((recipe, epochs, seeds, run))

@@ -28,7 +28,7 @@ def bent(x, by):
 
 
 def made_up(monkeypatch):
-    """A network is (w, r), with outputs exp((w + r) x); in batches, x is increased by its mean.
+    """A network (w, r) has the outputs exp((w + r) x), or exp(w (x + m)) in batches of mean m.
 
     With statistics of the whole set, r is 0. After further batches, r is five times as large.
     """
@@ -140,7 +140,7 @@ def test_outputs_in_another_order_of_batches_stand_in_the_order_of_the_images(mo
 
 
 def test_further_batches_are_whole_and_see_each_image_at_most_once(monkeypatch):
-    """The network has one layer, whose running mean has momentum 0.9."""
+    """The first layer is compared. Its running statistics have momentum 0.9."""
     monkeypatch.setattr(shift, "FLOOR_BATCHES", 2)
     rng = np.random.default_rng(1)
     x = rng.normal(3, 2, (30, 4, 4, 1)).astype(np.float32)

@@ -148,7 +148,7 @@ def test_evaluating_alone_prints_the_accuracies_and_trains_nothing(run, capsys, 
 
 
 def test_evaluating_alone_needs_no_option_of_the_training(run, capsys, tmp_path):
-    """Neither the number of epochs, nor the optimizer, nor the run that gave the first weights."""
+    """The options name neither epochs, nor optimizer, nor the run that gave the first weights."""
     out = tmp_path / "further"
     given = train.Options(seeds=2, devices=1, init_from=run, out=out)
     train.main(replace(RECIPE, optimizer="adamw", drops=(), learning_rate=1e-3), given)

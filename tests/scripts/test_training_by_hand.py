@@ -102,7 +102,7 @@ def run_by_hand(recipe, images, state, orders, rates):
     return w, statistics, np.reshape(losses, (-1, steps)).mean(1)
 
 
-RATES = {  # the rates of six steps, by hand; they drop at the starts of epochs 2 and 3
+RATES = {  # the rates of six steps, by hand; an epoch has two steps
     "drops": [0.2, 0.2, 0.05, 0.05, 0.0125, 0.0125],
     "cosine": [0.0, 0.1, *(0.1 * (1 + np.cos(np.pi * np.arange(4) / 4)))],
     "linear": [0.0, 0.1, 0.2, 0.15, 0.1, 0.05],

@@ -146,7 +146,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
 
 
 def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epoch(monkeypatch):
-    """Outputs have 2 × 1 × 1 images and 2 channels. Distances are from the previous epoch."""
+    """Outputs are two images of one pixel and two channels. Distances are between epochs."""
     outputs = {
         "untrained": [[0.0, 1.0], [2.0, 1.0]],
         "first": [[1.0, 4.0], [3.0, 0.0]],

@@ -38,10 +38,10 @@ class Bucket(MemoryFileSystem):
         return name
 
     def makedirs(self, path, exist_ok=False):
-        """Nothing: a bucket has no folders."""
+        """Do nothing, because a bucket has no folders."""
 
     def mkdir(self, path, create_parents=True, **_):
-        """Nothing: a bucket has no folders."""
+        """Do nothing, because a bucket has no folders."""
 
 
 class Handler(BaseHTTPRequestHandler):

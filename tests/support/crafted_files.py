@@ -245,7 +245,7 @@ def partial_chunks(file):
 
 
 def compressed(file):
-    """A dataset whose single compressed chunk of 36 bytes expands to 256 MiB."""
+    """A dataset whose single chunk should have 36 bytes, but expands to 256 MiB."""
     dataset = file.create_dataset("a", (3, 3, 1), "f4", chunks=(3, 3, 1), compression="gzip")
     packer = zlib.compressobj(1)
     stream = b"".join(packer.compress(bytes(2**20)) for _ in range(2**8)) + packer.flush()

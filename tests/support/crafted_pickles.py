@@ -1,4 +1,4 @@
-"""Pickles that would make a reader hang or fill its memory. Most have less than a kilobyte."""
+"""Pickles that would make a reader hang or fill its memory."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""The layers with running statistics in NumPy and float64, one group and one sample at a time.
+"""The layers in NumPy and float64, one group and one sample at a time.
 
 The functions, the NNX layers and the Linen layers are each compared with this reference, so they
 need not be compared with each other. No value hides a mistake: running means are between −4 and 3,

@@ -82,7 +82,7 @@ def conv_relu(rng, shape, *, width=6, size=3):
 
 
 def conv_norm(rng, shape, *, width=6, size=3, stride=1, act=jax.nn.relu):
-    """Convolution and batch norm."""
+    """Convolution, batch norm and an activation."""
     h, w, c = shape
     params = {"w": kernel(rng, size, size, c, width), "n": norm(rng, width)}
 
@@ -273,7 +273,7 @@ def scanned(rng, shape, *, inside=4, layers=2):
 
 
 def shared(rng, shape, *, width=6):
-    """One layer that is used twice, between two other layers."""
+    """A layer that is used twice, after a linear layer."""
     c = shape[-1]
     params = {
         "in": kernel(rng, c, width),

@@ -66,8 +66,8 @@ class Outcome(NamedTuple):
 def random_network(seed: int) -> RandomNetwork:
     """A random network of up to three stages and a head.
 
-    The stages are images, tokens and vectors, or only the last of them. Each stage has one to three
-    blocks.
+    The stages are images, tokens and vectors, or only the last one or two of them. Each stage has
+    one to three blocks.
     """
     rng = np.random.default_rng(seed)
     stages = list(STAGES)[rng.integers(len(STAGES)) :]
@@ -129,7 +129,7 @@ def outcome(network: RandomNetwork, seed: int, *, resize: bool = False) -> Outco
     """The outcome of removing 40 % of the network's channels, drawn at random.
 
     With `resize`, channels that a norm reads are also removed. If a change of the masked network's
-    parameters by rounding would cause an error of the same size, the outcome is "rounding".
+    parameters by rounding would cause an error at least as large, the outcome is "rounding".
     """
     try:
         found = _outcome(network, seed, resize)
@@ -211,7 +211,7 @@ def drawn_keep(groups: Any, seed: int) -> list[np.ndarray]:
 
 
 def difference(found: Any, expected: Any) -> float:
-    """The largest error of an element, relative to the largest element of its array."""
+    """The largest error of an element, relative to its array's largest element or 0.001."""
 
     def of_array(a: Any, b: Any) -> float:
         error = np.abs(np.asarray(a) - np.asarray(b)).max() / max(1e-3, np.abs(b).max())

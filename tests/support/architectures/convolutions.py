@@ -118,7 +118,7 @@ def excited(x, width, gate):
 
 
 def inverted(x, width, expansion, stride=1, act=nn.relu6, gate=None):
-    """The inverted residual block of MobileNetV2, with squeeze-and-excitation if `gate` is true."""
+    """MobileNetV2's inverted residual block, with squeeze-and-excitation if `gate` is given."""
     inner = x.shape[-1] * expansion
     y = conv_norm(x, inner, 1, act=act)
     y = conv_norm(y, inner, 3, stride, inner, act)

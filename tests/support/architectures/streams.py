@@ -164,7 +164,7 @@ class Decoding(nn.Module):
 
 
 def decoding(dtype: Any) -> Architecture:
-    """A decoder whose cache is an array of `params`, so that the cache is also pruned."""
+    """A decoder whose cache is a part of `params`, so that the cache is also pruned."""
     found = of_linen(Decoding(), dtype, words())
     cache = jax.tree.map(
         lambda leaf: np.int32(2) if leaf.ndim == 0 else leaf, found.params["cache"]
@@ -218,7 +218,7 @@ def state_space(dtype: Any) -> Architecture:
 
 
 def normalized(norm: Any) -> Make:
-    """Blocks with another norm, given as a function `norm(x)` inside a Linen module."""
+    """Blocks with the norm `norm()(x)`, which is made inside a Linen module."""
 
     def body(module, x):
         x = embedded(module, x)

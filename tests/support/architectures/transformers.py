@@ -128,7 +128,7 @@ def encoder_decoder(module, x, y):
 
 
 def experts(module, x):
-    """A switch layer, Fedus et al. (2022), in which all experts are computed."""
+    """A layer of experts like that of Fedus et al. (2022), but each token uses all experts."""
     x = embedded(module, x)
     shares = nn.softmax(nn.Dense(3)(x), -1)
     up = module.param("up", nn.initializers.lecun_normal(), (3, WIDTH, 12))

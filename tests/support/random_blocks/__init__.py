@@ -39,7 +39,7 @@ def drawn_sizes(rng: np.random.Generator, shape: tuple[int, ...]) -> dict[str, i
 
 
 def drawn_arrays(rng: np.random.Generator, arrays: str, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Random arrays, scaled like initial kernels. Some scalars are Python numbers."""
+    """Random arrays, scaled like initial kernels. Scalars and positive arrays are in [0.5, 1.5]."""
     params: dict[str, Any] = {}
     for name, _, letters in (item.partition(":") for item in arrays.split()):
         shape = tuple(sizes[letter] for letter in letters if letter != "s")

@@ -54,7 +54,7 @@ def three(p, x):
 
 
 def dense_by_groups(p, x):
-    """A dense layer for each pair of consecutive channels."""
+    """A dense layer that is applied to each pair of consecutive channels."""
     grouped = x.reshape(*x.shape[:-1], -1, 2)
     return (grouped @ p["w"]).reshape(x.shape)
 

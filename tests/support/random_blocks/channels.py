@@ -131,7 +131,7 @@ LIMITS = {
 
 
 def gate_of_sums(limit, p, x):
-    """A gate that depends on the sum over all channels, without a kernel."""
+    """A gate that depends on the sum over all output channels of a dense layer."""
     return x * tanh(limit(x @ p["w"]).sum(-1, keepdims=True))
 
 

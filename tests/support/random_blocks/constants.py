@@ -38,7 +38,7 @@ def in_halves(rows: int, channels: int) -> jax.Array:
 
 
 def in_a_loop(rows: int, channels: int) -> jax.Array:
-    """A table of the states of a scan, which begins with zeros and adds a row at each step."""
+    """A table of the outputs of a scan, whose state begins with zeros."""
     rows_of_sines = jnp.asarray(sines(rows, channels))
     return lax.scan(lambda h, row: (h / 2 + row, h + row), jnp.zeros(channels), rows_of_sines)[1]
 

@@ -15,7 +15,7 @@ def middle(x: Any) -> tuple[int, ...]:
 
 
 def attended(p, x):
-    """A weighted mean over positions, with learned weights."""
+    """A mean over positions, weighted by a softmax of x w."""
     x = x.reshape(len(x), -1, x.shape[-1])
     return jnp.einsum("bt,btc->bc", jax.nn.softmax(x @ p["w"], -1), x)
 

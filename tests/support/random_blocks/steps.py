@@ -11,7 +11,7 @@ tanh = jnp.tanh
 
 
 def dropped(x, shape=None, rate=0.5):
-    """Dropout as in Flax, with another key for each shape."""
+    """Dropout as in Flax, with a key that depends on the shape."""
     key = jax.random.key(sum(x.shape))
     mask = jnp.broadcast_to(jax.random.bernoulli(key, 1 - rate, shape or x.shape), x.shape)
     return lax.select(mask, x / (1 - rate), jnp.zeros_like(x))
