@@ -1,4 +1,4 @@
-"""All claims: recorded verdicts, statistical decisions, and noticed errors."""
+"""The claims of three papers: recorded verdicts, statistical decisions, and noticed errors."""
 
 # pyright: reportArgumentType=false
 
