@@ -7,7 +7,9 @@ The tests of `tests/seconds.txt` are the part "seconds". Each other part is defi
 beginnings of its tests' names. Tests with other beginnings are in the last part. `.ci/run` runs the
 part "ci": the part "seconds" and a fixed selection from the other parts.
 
-To choose the tests of `tests/seconds.txt` anew, empty the file and run:
+To choose the tests of `tests/seconds.txt` anew, empty the file, and run these commands until no
+name is added. Several runs are needed, because a fixture of several tests is made by the first of
+them.
 
     make test ARGS="--junitxml=out/times.xml"
     python -m tools.slow_parts out/times.xml
@@ -71,23 +73,22 @@ def select(items: list[Any], part: str | None) -> list[Any]:
 
 
 def slowest(report: Path) -> list[str]:
-    """The test functions of a JUnit report whose tests take more than `SECONDS` on average.
+    """The functions of a JUnit report whose tests take more than `SECONDS` on average.
 
-    Doctests are left out.
+    The examples of a docstring are a test of the function that they document.
     """
     times = defaultdict(list)
     for case in ElementTree.parse(report).iter("testcase"):
         file, name = case.attrib["classname"].replace(".", "/"), case.attrib["name"]
-        if file.startswith("tests/"):
-            times[f"{file}.py::{name.partition('[')[0]}"].append(float(case.attrib["time"]))
+        times[f"{file}.py::{name.partition('[')[0]}"].append(float(case.attrib["time"]))
     return sorted(name for name, of_name in times.items() if mean(of_name) > SECONDS)
 
 
 def main() -> None:
-    what = f"Write to tests/seconds.txt the functions whose tests take over {SECONDS} s on average."
+    what = f"Add to tests/seconds.txt the functions whose tests take over {SECONDS} s on average."
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("report", type=Path, help="a JUnit report of pytest")
-    names = slowest(parser.parse_args().report)
+    names = sorted(LISTED.union(slowest(parser.parse_args().report)))
     LIST.write_text("\n".join(names) + "\n", encoding="utf-8")
     print(f"{LIST.name} has {len(names)} names")
 
