@@ -2,10 +2,10 @@
 # # Prune a language model
 #
 # This notebook trains a small language model of bytes for about a minute on the sources of
-# Python's standard library. Then the notebook removes units until 75 % and 50 % of the
-# parameters remain, and repairs kernels by least squares. The page on language models shows
-# the results of a longer training. Run the notebook in a checkout of the repository, because
-# it calls commands of the repository.
+# Python's standard library. Then the notebook removes units until at most 75 % and 50 % of
+# the parameters remain, and repairs kernels by least squares. The page on language models
+# shows the results of a longer training. Run the notebook in a checkout of the repository,
+# because it calls commands of the repository.
 
 # %%
 import json
