@@ -82,7 +82,7 @@ def test_gelu_collapses_its_cluster_and_tanh_has_no_odd_state():
 
 
 def test_a_slope_below_zero_changes_the_growth_as_by_hand():
-    """For leaky ReLU of slope s, g = n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
+    """With slope s, the growth is n² (1 + s²)/((1 + s²)((n − 1)² + 1) + 4 s (n − 1))."""
     n, s = 10, 0.1
     growth = n**2 * (1 + s**2) / ((1 + s**2) * ((n - 1) ** 2 + 1) + 4 * s * (n - 1))
     cubic = (1 - s) ** 2 / (1 + s**2) / (3 * np.pi)

@@ -29,7 +29,7 @@ def test_taylor_is_the_squared_change_to_first_order(name):
 
     @jax.jit
     def change(params, group_mask, x):
-        """The directional derivative of the loss from the filters towards zero."""
+        """The derivative of the loss along the weights of the masked filters."""
         tangent = jax.tree.map(lambda w, m: w * (1 - m), params, group_mask)
         return jax.jvp(lambda p: loss(p, x), (params,), (tangent,))[1]
 

@@ -1,4 +1,4 @@
-"""Prunes models of flax.nnx to models, and functions of all frameworks."""
+"""Tests `pruning.nnx.prune` for NNX models, and `pruning.prune` for all frameworks."""
 
 import re
 from functools import partial

@@ -71,7 +71,7 @@ def test_there_is_no_mlp_for_imagenet(built):
 
 
 def norms(**recipe) -> Any:
-    """The first normalization of a recipe's network for 8 channels, and its constructor."""
+    """The normalization layer of a recipe, for 8 channels."""
     return networks._norm(Recipe(**recipe), {})(8, rngs=nnx.Rngs(0))
 
 

@@ -70,7 +70,7 @@ def train_results():
 
 
 def committed(name):
-    """The results in docs/results of a command."""
+    """The results of a command that are stored in docs/results."""
     return json.loads((SCRIPTS.parent / "docs/results" / name / "results.json").read_text())
 
 

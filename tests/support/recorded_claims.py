@@ -1,4 +1,4 @@
-"""Compares the findings of checks with the recorded findings of the same random key."""
+"""Compares the findings of checks with the recorded findings."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The table of accuracies by layer."""
+"""The table of accuracies by normalization layer."""
 
 from tools.accuracy_table import lines
 
