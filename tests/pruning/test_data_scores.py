@@ -174,7 +174,7 @@ def test_what_cannot_be_scored_is_refused():
 
 
 def test_scores_are_averaged_over_batches():
-    """The score is the mean of Wanda's scores of the batches. No batch raises an error."""
+    """The score is the mean of Wanda's scores of the batches. An empty list raises an error."""
     apply, params, x = prunable.model("vgg")
     groups = pruning.coupled_channels(apply, params, x)
 

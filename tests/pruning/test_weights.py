@@ -366,7 +366,7 @@ def test_a_file_without_convolutions_says_what_it_holds():
 
 
 def test_msgpack_has_texts_lists_and_maps_of_every_length_and_nothing_behind_them(tmp_path):
-    """Strings of 32 characters, and lists and maps of 16 items, need longer headers."""
+    """Strings from 32 characters, and lists and maps from 16 items, need longer headers."""
     for length in (15, 16, 31, 32, 256):
         tree: Any = {"x" * length: KERNEL, "steps": [-1.5] * length}
         tree |= {str(i): i - 40 for i in range(length - 4)}

@@ -245,7 +245,7 @@ def test_held_out_texts_are_no_texts_of_the_training():
 
 
 def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key):
-    """Its `pixels` is the number of channels. At alpha 9, clipped to 1, lengths are equal."""
+    """The option `pixels` is the number of channels. At alpha 9, clipped to 1, lengths agree."""
     x = 3 + 2 * jax.random.normal(key, (6, 2, 4, 5), jnp.float32)
     for per_pixel, axes, pixels in ((True, (3,), 1), (False, (1, 2, 3), 8)):
         layer = atlas.norms(per_pixel=per_pixel)["unitized, bounded"](5, rngs=nnx.Rngs(0))

@@ -33,7 +33,7 @@ from tests.support.recorded import assert_as_recorded
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """Use JAX's settings of the command."""
+    """Use the settings of JAX that the command has."""
 
 
 def model_of(folder, family="qwen3", change=lambda weights: weights, **sizes: Any):

@@ -17,7 +17,7 @@ TOKENS = 11
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """Use JAX's settings of the command."""
+    """Use the settings of JAX that the command has."""
 
 
 @pytest.mark.parametrize("seed", range(2))

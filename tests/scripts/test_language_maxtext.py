@@ -32,7 +32,7 @@ OF_QWEN3 = [f"decoder-layers-self_attention-{x}_norm-scale" for x in ("key", "qu
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """Use JAX's settings of the command."""
+    """Use the settings of JAX that the command has."""
 
 
 def written(tmp_path, family, **changes):

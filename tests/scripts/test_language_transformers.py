@@ -23,7 +23,7 @@ CONFIGS = 50
 
 @pytest.fixture(autouse=True)
 def float32(users_jax):
-    """Use JAX's settings of the command."""
+    """Use the settings of JAX that the command has."""
 
 
 def theirs(folder, sequence, removed=()):

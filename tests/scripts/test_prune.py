@@ -258,7 +258,7 @@ def test_the_page_shows_the_layers_one_at_a_time_if_they_were_measured():
 
 @pytest.fixture
 def made_up_run(monkeypatch):
-    """A fake run with ten random images, and the list of arguments of its functions."""
+    """A fake run with random images, and the list of arguments of its functions."""
     asked: list[dict[str, Any]] = []
 
     def measure(images, recipe, plan, **options):

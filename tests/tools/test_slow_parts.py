@@ -24,7 +24,7 @@ class Item(NamedTuple):
 
 @cache
 def functions() -> dict[str, str]:
-    """The text of every test function, by its node id."""
+    """The marks of every test function, by its node id."""
     found = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
