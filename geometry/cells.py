@@ -96,7 +96,7 @@ def cell_volumes_3d(x: Float[Array, "n 3"]) -> Float[Array, " cells"]:
 
     The cells are in the lexicographic order of the samples on which they are active. The cells are
     polygons on the sphere with the corners ±xᵢ × xⱼ. The area of a polygon is the sum of its angles
-    minus the sum of the angles of a flat polygon. Samples must be in general
+    minus the sum of the angles of a flat polygon with as many corners. Samples must be in general
     position: no two are collinear, and no three lie in a plane through 0. If samples are not in
     general position, all volumes are NaN. Volumes are also NaN if a corner is so close to a plane
     that rounding decides on which side the corner lies. The absolute error of a volume is a few
@@ -153,12 +153,12 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
 def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) -> SampledCells:
     """Volumes of cells in any number of dimensions, estimated by random neurons.
 
-    The estimate of a volume is the share of `samples` Gaussian neurons that lie in the cell. The
-    estimates of volumes are unbiased, but `gamma` is biased. The smallest cells are most often
-    without a neuron, so `gamma` is too large unless each cell has many neurons. `number_of_cells`
-    returns the number of cells. `gamma` is never below 1/(2 samples). If all cells have neurons,
-    `gamma` is slightly too small, because it is the minimum of noisy estimates. Under `jit`, the
-    volumes of samples with a NaN are NaN.
+    The estimate of a volume is half of the share of `samples` Gaussian neurons that lie in the cell
+    or in the opposite cell. The estimates of volumes are unbiased, but `gamma` is biased. The
+    smallest cells are most often without a neuron, so `gamma` is too large unless each cell has
+    many neurons. `number_of_cells` returns the number of cells. `gamma` is never below 1/(2
+    samples). If all cells have neurons, `gamma` is slightly too small, because it is the minimum of
+    noisy estimates. Under `jit`, the volumes of samples with a NaN are NaN.
 
     Raises:
       ValueError: `samples` is below 1.

@@ -99,7 +99,8 @@ def cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array, "*
 
     The formula holds for layers of infinite width. The argument ρ is a number or an array in [−1,
     1]. If ρ is outside [−1, 1] by more than 0.01, the result is NaN. The slope of κ is 0 at −1 and
-    1 at 1. After t layers, angles between samples are about 3π/t.
+    1 at 1. After many layers, angles between samples are about 3π/t, where t is the number of
+    layers.
 
     Example:
       >>> print(cosine_step(jnp.array([-1.0, 0.0, 1.0])).round(4))

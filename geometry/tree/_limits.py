@@ -52,7 +52,7 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
     are neither the smallest nor the largest. Only the two outer gaps of a neuron shrink. Each outer
     gap shrinks at least by the factor (n − 3)/n while the gap is above 2D/(n − 3). Observed depths
-    are at most 0.67 of the bound. There is no bound that depends only on n. If inner samples
+    are at most about 0.7 of the bound. There is no bound that depends only on n. If inner samples
     coincide, the bound is ∞.
 
     Raises:

@@ -28,7 +28,7 @@ def ks_normal(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Test
     The statistic is the `ks_distance` D, and the p-value is from Kolmogorov's limit distribution of
     √n D for n elements. If `scale` is not given, the root mean square of the data is used, as in
     the first test of Huang et al. (2020). Without `scale`, the p-value is slightly conservative: at
-    n = 2000, tests of nominal size 10, 5 and 1% have size 8.6, 4.3 and 0.8%. For an exact p-value,
+    n = 2000, tests of nominal size 10, 5 and 1% have size 8.3, 4.1 and 0.8%. For an exact p-value,
     use `lilliefors`. Without `scale`, data that are all zero give NaN.
 
     Example:
@@ -93,8 +93,9 @@ def ks_equivalence(
     normality up to the margin. If `scale` is not given, the root mean square of `x` is used, and
     data that are all zero give NaN. For n weights with the `ks_distance` D, the p-value p is 2
     exp(−2 n (margin − D)²), or 1 if D exceeds the margin or p would exceed 1. At the confidence
-    level 1 − p, the upper bound of `ks_bound` would equal the margin. For a margin of 0.01, about
-    74,000 weights are needed.
+    level 1 − p, the upper bound of `ks_bound` would equal the margin. For a margin of 0.01 and
+    normal weights of the given scale, about 74,000 weights are needed to get p ≤ 0.05 in 95 % of
+    the cases. With fewer than 18,400 weights, p is never below 0.05.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)
@@ -113,8 +114,8 @@ def lilliefors(
     square, as Huang et al. (2020) assume. For normal data, the distribution of D depends only on n;
     Lilliefors (1967) has a table. Therefore p = (1 + #{D* ≥ D})/(1 + samples) is exact, where D*
     are the distances of random normal samples of the size of `x`. If the mean is estimated,
-    Kolmogorov's p-value is nearly meaningless: tests of nominal size 10, 5 and 1% reject only 0.10,
-    0.015 and 0.00% of Gaussian weights.
+    Kolmogorov's p-value is nearly meaningless: at n = 2000, tests of nominal size 10, 5 and 1%
+    reject only 0.12, 0.015 and 0.00% of Gaussian weights.
 
     Under `vmap` with one key, layers of the same size share their random samples. If all weights
     are equal, or all are zero with `mean_known`, the scale is zero and the result is NaN.

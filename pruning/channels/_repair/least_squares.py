@@ -102,8 +102,8 @@ def least_squares(
         raise ValueError(f"ridge must hold one or more nonnegative numbers; got {tuple(ridge)}")
     if len(ridge) > 1 and len(batches) == 1:
         raise ValueError(
-            "batches must hold at least two batches, because the last batch is used to choose "
-            "ridge; got 1 batch"
+            "batches must hold at least two batches if ridge holds several numbers, because the "
+            "last batches are used to choose among them; got 1 batch"
         )
     solver = partial(ridge_solution, ridge=ridge)
     return _repair("least_squares", apply, params, groups, keep, batches, solver)
