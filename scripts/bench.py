@@ -22,10 +22,8 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from experiments import cli, files
-from experiments.options import LocalPath, at_least, checked
+from experiments.options import Flat, LocalPath, at_least, checked
 from experiments.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ class Options:
 
 
 @checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Compare the times of our functions with other libraries and print a table for each group."""
     groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():

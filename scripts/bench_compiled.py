@@ -23,10 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-import tyro
-
 from experiments import cli, files
-from experiments.options import LocalPath
+from experiments.options import Flat, LocalPath
 
 OUT = Path("docs/results/compiled")
 PLUGINS = {"v5e": "libtpu", "h100": "jax-cuda12-plugin"}
@@ -52,7 +50,7 @@ class Options:
     out: LocalPath | None = None
 
 
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Compile all programs, print a line for each program, and write a page."""
     import jax
 

@@ -25,7 +25,7 @@ import tyro
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.options import AtLeastTwo, LocalPath, Positive, Seeds, Share, checked
+from experiments.options import AtLeastTwo, Flat, LocalPath, Positive, Seeds, Share, checked
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Options:
 
 
 @checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Cut the model in several ways, and write OUT/results.json."""
     with files.in_use(options.out):
         if not options.model.is_dir():

@@ -32,7 +32,7 @@ import tyro
 from experiments import cli, files
 from experiments.cli import InputError
 from experiments.measures.plan import Plan
-from experiments.options import AtLeastTwo, LocalPath, Location, Positive, Seeds, checked
+from experiments.options import AtLeastTwo, Flat, LocalPath, Location, Positive, Seeds, checked
 from experiments.progress import Stages, progress_bar
 from experiments.recipes import Recipe, residual_recipe
 
@@ -73,7 +73,7 @@ class Options:
 
 
 @checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Prune trained networks by each criterion and write OUT/index.html and OUT/results.json."""
     from experiments.data import datasets, loaders
     from experiments.measures import pruned

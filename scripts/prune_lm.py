@@ -27,7 +27,16 @@ import tyro
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.options import Above, AtLeastTwo, LocalPath, Natural, Positive, Share, checked
+from experiments.options import (
+    Above,
+    AtLeastTwo,
+    Flat,
+    LocalPath,
+    Natural,
+    Positive,
+    Share,
+    checked,
+)
 
 Unit = Literal["heads", "intermediate", "hidden", "experts"]
 
@@ -99,7 +108,7 @@ class Options:
 
 
 @checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Write the smaller model, its page and results.json to OUT."""
     amounts = options.amounts
     with files.in_use(options.out):

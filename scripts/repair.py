@@ -26,7 +26,7 @@ import tyro
 
 from experiments import cli, files
 from experiments.cli import InputError
-from experiments.options import BelowOne, LocalPath, Positive, checked
+from experiments.options import BelowOne, Flat, LocalPath, Positive, checked
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Options:
 
 
 @checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Repair networks, and write OUT/EXPERIMENT.json.
 
     If OUT has results of both kinds of networks, write OUT/index.html too.

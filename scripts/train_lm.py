@@ -18,10 +18,8 @@ if __name__ == "__main__":  # the imports below take seconds
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import tyro
-
 from experiments import cli, files
-from experiments.options import Above, LocalPath, Natural, Positive, checked
+from experiments.options import Above, Flat, LocalPath, Natural, Positive, checked
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Options:
 
 
 @checked
-def main(options: tyro.conf.OmitArgPrefixes[Options]) -> None:
+def main(options: Flat[Options]) -> None:
     """Train the model, and write OUT/model and OUT/results.json."""
     with files.in_use(options.out) as check_folder:
         from experiments.language import training_run

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
+import tyro
 from tyro.constructors import PrimitiveConstructorSpec as Spec
 
 from experiments import storage
@@ -18,6 +19,10 @@ from experiments.cli import InputError
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+Options = TypeVar("Options")
+
+Flat = Annotated[Options, tyro.conf.OmitArgPrefixes, tyro.conf.arg(name="")]
+"""A class whose fields are the options of a command, without a prefix."""
 
 
 def number(kind: type, limits: str, holds: Callable[[Any], bool]) -> Spec:

@@ -144,7 +144,8 @@ def test_lines_of_metrics_that_are_lost_come_from_the_checkpoint(damage, one, ha
     view = View()
     assert without_times(train_one(one, run, view)) == without_times(half[1])
     assert without_times(run_folder.read_lines(path)) == without_times(half[1])
-    (line,) = view.lines
+    resumed, line = view.lines
+    assert resumed == "seed 0: resumed after 2 of 3 epochs"
     assert "metrics.jsonl was incomplete; the file is written again from the checkpoint" in line
 
 

@@ -117,9 +117,9 @@ def test_every_seed_is_trained_with_its_name_on_the_bar(images, programs, monkey
         assert network.accuracy(network.tree) == lines[-1]["accuracy"]
         assert len(lines) == 3
     assert bits(found[0].tree) != bits(found[1].tree)
-    second = said.index("training, seed 2 of 2")
+    second = said.index("trained network, seed 2 of 2")
     for i, part in enumerate((said[:second], said[second:])):
-        assert part[0] == f"training, seed {i + 1} of 2"
+        assert part[0] == f"trained network, seed {i + 1} of 2"
         assert part[1:] == sorted(part[1:])
         assert part[-1] == 3 * (i + 1)  # epochs
     assert TrainingView(stages, 5).log == logged.append

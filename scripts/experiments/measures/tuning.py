@@ -39,7 +39,7 @@ def trained_networks(
     programs = Programs.compiled(recipe, images, fine_tune)
     networks = []
     for seed in range(seeds):
-        stages.describe(f"training, seed {seed + 1} of {seeds}")
+        stages.describe(f"trained network, seed {seed + 1} of {seeds}")
         view = TrainingView(stages, programs.trainer.steps)
         with signals.caught() as interrupted:
             state = loop.train(programs.trainer, (seed,), run, view, interrupted).state

@@ -102,6 +102,10 @@ def train(
     with Checkpoints(out / f"checkpoints-{name_of(seeds)}") as checkpoints, ExitStack() as files:
         state, notes = checkpoints.restore((init or trainer.init_state)(seeds), view.log)
         lines = lines_of(notes, len(seeds))
+        if done := len(lines[0]):
+            view.log(
+                f"seed {name_of(seeds)}: resumed after {done} of {trainer.recipe.epochs} epochs"
+            )
         folders = [out / f"seed-{seed}" for seed in seeds]
         logs = [
             files.enter_context(MetricsLog(folder, before, view.log))
