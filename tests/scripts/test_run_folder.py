@@ -51,7 +51,7 @@ def test_the_newest_whole_checkpoint_resumes_and_the_damaged_one_is_renamed(one,
     view = View()
     assert without_times(train_one(one, run, view)) == without_times(half[1])
     assert view.steps[0] == 10
-    (line,) = view.lines
+    line, _ = view.lines
     assert "checkpoint 10 is damaged (" in line
     assert f"manifest.ocdbt differs from the file that was written): renamed to {run}" in line
     assert "10.damaged" in steps(run)

@@ -92,8 +92,7 @@ def test_a_damaged_checkpoint_is_left_out_with_a_line(one, monkeypatch, tmp_path
         path.write_bytes(content)
     view = View()
     assert without_times(train_one(one, tmp_path, view)) == without_times(whole)
-    (line,) = view.lines
-    assert "checkpoint 12 is damaged" in line
+    assert "checkpoint 12 is damaged" in view.lines[0]
     assert view.steps == [12]
 
 
