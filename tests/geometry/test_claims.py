@@ -332,6 +332,9 @@ def test_a_verdict_lists_the_checks_that_contradict_the_record(key):
     verdict = claims.check(replace(claim_of(*checks[::3]), fault="false in a case"), key)
     assert (verdict.text, verdict.as_recorded) == ("false in a case", True)
     assert (verdict.printed_holds, verdict.corrected_holds) == (True, True)
+    false = Computed("false", lambda: 1.0, form="rejected")
+    verdict = claims.check(claim_of(checks[0], false), key)
+    assert (verdict.printed_holds, verdict.as_recorded) == (False, True)
     overread = claims.check(claim_of(Computed("far", lambda: 1.0, form="overread")), key)
     assert (overread.text, overread.printed_holds, overread.corrected_holds) == ("true", None, None)
 

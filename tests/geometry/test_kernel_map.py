@@ -198,6 +198,15 @@ def test_the_stable_fixed_point_is_where_layers_lead():
     np.testing.assert_allclose(found.depth_scale, -1 / np.log(found.slope), rtol=1e-12)
 
 
+def test_the_fixed_point_of_a_cubic_map_by_hand():
+    """κ(ρ) − ρ = 0.8 ρ³ − ρ + 0.2 is (ρ − 1)(0.8 ρ² + 0.8 ρ − 0.2)."""
+    none, one = jnp.zeros(0), jnp.ones(())
+    cubic = KernelMap(jnp.array([0.2, 0, 0, 0.8]), none, none, one, 2.4 * one, 0 * one)
+    root = (2**0.5 - 1) / 2
+    slope = 2.4 * root**2
+    np.testing.assert_allclose(fixed_point(cubic), (root, slope, -1 / math.log(slope)), rtol=1e-12)
+
+
 def test_fixed_points_of_ordered_and_critical_maps():
     v, one = 0.3**2, jnp.ones(())  # κ(ρ) = sinh(vρ)/sinh(v)
     ordered = fixed_point(mixed_map(kernel_map(jnp.sin, std=0.3), bias=0.5))

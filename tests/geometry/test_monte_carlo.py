@@ -10,6 +10,8 @@ import pytest
 
 from geometry import Estimate, monte_carlo
 from geometry.sampling import _streams, monte_carlo_moments
+from geometry.sampling._moments import central_moments
+from geometry.sampling._monte_carlo import _round_ends
 
 
 def uniform_pair(key):
@@ -208,6 +210,20 @@ def test_parameters_reach_the_draw_without_recompilation(key):
     )
     np.testing.assert_allclose(seven.mean, 7 * one.mean, rtol=1e-12)
     assert len(traced) <= 3  # the first call traces for shape and program, the second for shape
+
+
+def test_draws_that_a_mask_leaves_out_have_no_weight():
+    draws = jnp.array([[1.0, 5.0], [3.0, 6.0], [900.0, jnp.inf]])
+    found = central_moments(draws, jnp.array([True, True, False]))
+    np.testing.assert_allclose(found.mean, [2, 5.5])
+    np.testing.assert_allclose(found.second, [1, 0.25])
+    none = central_moments(draws, jnp.zeros(3, bool))
+    assert all((np.asarray(part) == 0).all() for part in none)
+
+
+def test_standard_errors_are_checked_whenever_the_keys_have_grown_by_a_quarter():
+    assert list(_round_ends(2000)) == [1000, 1250, 1562, 1952, 2000]
+    assert list(_round_ends(1000)) == [1000]
 
 
 def test_drawing_stops_at_the_target_stderr_whatever_the_batches(key):

@@ -210,7 +210,7 @@ def test_gradients_reach_the_input(key):
     check_grads(jax.jit(last_angle), (jax.random.normal(key, (4, 3)),), order=1, modes=["rev"])
 
 
-@pytest.mark.parametrize("layers", [(), (0, 1), (2, 1), (1, 4)])
+@pytest.mark.parametrize("layers", [(), (0, 1), (2, 1), (2, 2), (1, 4)])
 def test_layers_that_do_not_ascend_are_refused(layers, key):
     with pytest.raises(ValueError, match=r"ascend and lie in 1\.\.3, the depth; got"):
         random_network(key, jnp.eye(2), depth=3, width=2, layers=layers)
