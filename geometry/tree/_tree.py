@@ -112,7 +112,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Each layer multiplied heights by n. In the division by n**depth, powers of two cancel exactly.
+    # Each layer of the recursion multiplied its results by n, so they are multiplied by n**-depth.
+    # The powers of two in n**-depth are subtracted from exponents, which is exact.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(

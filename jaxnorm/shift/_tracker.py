@@ -21,11 +21,14 @@ Layers = Mapping[str, Float[Array, "n *features"]]
 
 
 class LayerShift(NamedTuple):
-    """The shift of one layer's outputs, in the unit of the outputs."""
+    """The shift of one layer's outputs between two moments of training, in the unit of the outputs.
+
+    The outputs at the two moments are for the same inputs.
+    """
 
     exact: float  # the earth mover distance W₁ of all channels together
     lower: float  # the distance of the means, which is a lower bound
-    upper: float  # the mean distance of an output from the later output, an upper bound
+    upper: float  # the mean distance of the two outputs for an input, an upper bound
     # W₁ between two halves of the later outputs, which are samples of one distribution
     baseline: float
     channels: Float[np.ndarray, " c"]  # the earth mover distance W₁ of each channel

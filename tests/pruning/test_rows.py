@@ -180,7 +180,10 @@ def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
 
 
 def ids_of(eqn: Any) -> tuple[UnionFind, list[ChannelIds], list[ChannelIds]]:
-    """The channel ids of operands and results. Operands that must be nonzero are not masked."""
+    """The channel ids of operands and results.
+
+    The test sets no channel of an operand to zero that must be nonzero, because `zero` is None.
+    """
     sets = UnionFind()
     sets.equations = (eqn,)
     numbers = [float(v.val) if np.ndim(getattr(v, "val", [])) == 0 else None for v in eqn.invars]

@@ -120,8 +120,9 @@ class UnionFind:
         self.reasons = np.full(2, -1)  # for each pinned id, the number of its reason in `pinned`
         # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
-        # The ids of each free axis of a loop's state. The key consists of the equations around the
-        # loop, the number of the state and the axis.
+        # For each free axis of a loop's first state, the ids that the axis gets when the loop is
+        # evaluated. The key has the `id`s of the equations around the loop, the number of the state
+        # and the axis. The equations are stored too, so that no `id` is used again.
         self.states: dict[tuple[int, ...], tuple[tuple[Equation, ...], Vector]] = {}
         # the `id` of each reshape whose result has channels along its longest axis
         self.long_folds: set[int] = set()

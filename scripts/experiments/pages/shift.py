@@ -99,7 +99,7 @@ def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
 
 
 def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
-    """The mean distance of `NEAR` epochs from `epoch` on, divided by that of the epochs before."""
+    """The mean distance over `NEAR` epochs from `epoch` on, divided by that over `NEAR` before."""
 
     def ratio(run: dict) -> float:
         found = distance(run, kind)
