@@ -50,9 +50,10 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    Both bounds are attained: 2M if every output moves to the opposite point of the ball, and L W if
-    inputs move where the slope of the layer is largest. If the mean of the outputs equals the bias
-    at both moments, √2 M is also a bound.
+    The product L W is 0 if L or W is 0, even if the other is infinite. Both bounds are attained: 2M
+    if every output moves to the opposite point of the ball, and L W if inputs move where the slope
+    of the layer is largest. If the mean of the outputs equals the bias at both moments, √2 M is
+    also a bound.
 
     Args:
       bounds: The bounds of the layer, which must not change between the two moments of training.
@@ -70,7 +71,7 @@ def certified_upper_bound(
         check_fits(distance, "distance")
     else:
         check_floating(distance, "distance")
-    return jnp.minimum(2 * bounds.radius, bounds.lipschitz * distance)
+    return jnp.minimum(2 * bounds.radius, _product(bounds.lipschitz, distance))
 
 
 def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBounds:
@@ -80,7 +81,7 @@ def layer_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerB
     of Σ γᵢ² uᵢ² over unit vectors u with Σ uᵢ = 0. The number s² lies between the two largest γ²
     and is a zero of Σ 1/(γᵢ² − s²). If the two largest γ² are equal, s² is their value. If the
     variance is large, distances from the bias approach M. If the variance tends to 0, the slope
-    approaches L. With one feature and eps above 0, M = L = 0, because every output is the bias.
+    approaches L. With one feature, M = L = 0, because every output is the bias.
 
     Args:
       scale: The factor γ of each feature.
@@ -186,7 +187,13 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
 def _normalized(s: Float[Array, ""], scale: Float[Array, " d"], eps: float) -> LayerBounds:
     eps = check_eps(eps)
-    return LayerBounds(scale.size**0.5 * s, s * (eps**-0.5 if eps else math.inf))
+    return LayerBounds(scale.size**0.5 * s, _product(s, eps**-0.5 if eps else math.inf))
+
+
+def _product(a: Float[Array, ""], b: int | float | Float[Array, ""]) -> Float[Array, ""]:
+    """The product a b, which is 0 if one factor is 0 and the other is infinite."""
+    undefined = ((a == 0) & jnp.isinf(b)) | (jnp.isinf(a) & (b == 0))
+    return jnp.where(undefined, 0, jnp.where(undefined, 0, a) * jnp.where(undefined, 0, b))
 
 
 def _pointwise(alpha: Alpha, scale: Float[Array, " d"], slope: float) -> LayerBounds:

@@ -47,8 +47,8 @@ def fit_filter_model(
     minus the variance for filters of one scale, and is at least 0. The effective dimension is the
     inverse of the mean squared cosine of two filters. To first order, this is (tr S)²/tr S² for
     filters of covariance S. The effective dimension lies between 1 and the number of weights of a
-    filter. A zero filter has no scale, so the result has no meaning if a filter is zero. If the
-    spread is 0, its gradient is 0.
+    filter. If a filter is zero, which has no scale, the fitted numbers are NaN. If the spread is 0,
+    its gradient is 0.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -73,12 +73,12 @@ def fit_filter_model(
             f"the number of filters must be at least 2, because one filter has no spread; got {n}"
         )
     sizes = norm(v)
-    units = v / jnp.where(sizes > 0, sizes, 1)
+    units = v / jnp.where(sizes > 0, sizes, jnp.nan)
     shape = fit_generalized_gaussian(units * dims**0.5).shape
     squares = jnp.square(matmul(units, units.T))
     others = jnp.sum(squares, where=~jnp.eye(n, dtype=bool)) / (n * (n - 1))
     effective = 1 / jnp.clip(others, 1 / dims, 1) if correlated else jnp.full_like(shape, dims)
-    logs = jnp.log(jnp.where(sizes > 0, sizes, jnp.finfo(v.dtype).tiny))
+    logs = jnp.log(sizes)
     noise = _noises(shape, dims, effective)[1]
     spread = safe_sqrt(jnp.maximum(jnp.var(logs, ddof=1) - noise, 0))
     return FilterModel(shape, spread, effective)

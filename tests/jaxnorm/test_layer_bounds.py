@@ -79,6 +79,16 @@ def test_edges():
     np.testing.assert_allclose(half, 8 / math.sqrt(math.pi))
 
 
+def test_a_bound_of_zero_times_infinity_is_zero():
+    constant, steep = (shift.LayerBounds(*map(jnp.float64, b)) for b in ((1, 0), (1, math.inf)))
+    assert shift.certified_upper_bound(constant) == 0  # equal outputs for all inputs
+    assert shift.certified_upper_bound(steep, 0.0) == 0  # equal distributions of inputs
+    assert shift.certified_upper_bound(steep, 1e-9) == 2
+    assert shift.layer_norm_bounds(jnp.ones(1), eps=0.0) == (0, 0)
+    slope = jax.grad(lambda b: shift.certified_upper_bound(steep._replace(lipschitz=b), 0.5))
+    assert slope(0.0) == 0.5
+
+
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="scale must be a vector"):
         shift.rms_norm_bounds(jnp.ones(0))

@@ -193,3 +193,9 @@ def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(corre
     np.testing.assert_allclose(fits[1].spread ** 2 - fits[0].spread ** 2, expected, rtol=1e-9)
     if not correlated:  # here dims exceeds the number of filters
         assert float(fits[0].effective_dims) == 40
+
+
+def test_a_filter_of_zeros_has_no_scale_to_fit():
+    x = np.random.default_rng(5).normal(size=(5, 8))
+    x[2] = 0
+    assert np.isnan(jax.jit(fit_filter_model)(jnp.asarray(x))).all()

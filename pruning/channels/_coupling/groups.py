@@ -105,9 +105,9 @@ def parameters_of(params: Tree, groups: Sequence[ChannelGroup]) -> Parameters:
     parameters = describe(params)
     for group in groups:
         if not isinstance(group, ChannelGroup):
-            raise TypeError(
-                f"groups must be a result of coupled_channels; got {type(groups).__name__}"
-            )
+            wrong = type(group).__name__ if isinstance(groups, list | tuple) else None
+            got = f"a list of {wrong}" if wrong else type(groups).__name__
+            raise TypeError(f"groups must be a result of coupled_channels; got {got}")
         if group.parameters != parameters:
             expected, found = (set(zip(*p, strict=True)) for p in (group.parameters, parameters))
             path, shape = min(expected ^ found, default=("the order", "of arrays"))
