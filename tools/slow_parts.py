@@ -44,7 +44,7 @@ CI = (
 NAMES = ("ci", "seconds", *(str(number) for number in range(1, len(PARTS) + 1)))
 LIST = Path(__file__).parents[1] / "tests" / "seconds.txt"
 LISTED = frozenset(LIST.read_text(encoding="utf-8").split())
-SECONDS = 0.6
+SECONDS = 0.8
 
 
 def takes_seconds(test: str) -> bool:

@@ -6,6 +6,7 @@ from hypothesis import given, settings, strategies as st
 from jax.test_util import check_grads
 
 import geometry
+from geometry import _angles
 from tests.support.gradients import several_keys
 from tests.support.numpy_programs import evaluated
 
@@ -123,3 +124,10 @@ def test_half_precision_is_computed_in_single(f, key):
     x = jax.random.normal(key, (6, 40), jnp.bfloat16)
     single = f(x.astype(jnp.float32))
     np.testing.assert_array_equal(f(x), single.astype(jnp.bfloat16))
+
+
+def test_a_sample_larger_than_a_block_is_a_block_of_its_own(monkeypatch):
+    monkeypatch.setattr(_angles, "_CPU_BLOCK", 8)
+    x = np.arange(12.0).reshape(3, 4) ** 2
+    expected = np.linalg.norm(x[:, None] - x[None], axis=2)
+    np.testing.assert_allclose(_angles.distances(jnp.asarray(x)), expected, rtol=1e-14)

@@ -56,7 +56,7 @@ def test_each_test_that_takes_seconds_exists_and_is_in_ci():
 
 def test_functions_with_long_tests_are_read_from_a_report(tmp_path):
     cases = (
-        ("tests.a.test_b", "test_long[1]", 0.4),
+        ("tests.a.test_b", "test_long[1]", 0.75),
         ("tests.a.test_b", "test_long[2]", 0.9),
         ("tests.a.test_b", "test_short[1]", 0.9),
         ("tests.a.test_b", "test_short[2]", 0.2),
