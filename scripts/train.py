@@ -46,7 +46,8 @@ class Options:
         On a CPU, XLA ignores this option.
       microbatches: The number of parts in which a step is computed, with statistics of the whole
         batch. More parts need less memory and more time.
-      evaluations: Evaluations on ImageNet at the end: crops (42, at five scales) and whole images.
+      evaluations: Evaluations on ImageNet after training: crops (42 of each image, at five scales)
+        or whole (whole images).
       workers: The number of processes that read and crop ImageNet; by default one for each core.
       coordinator: HOST:PORT of process 0 in a run of several; auto on TPU pods and under Slurm.
       processes: The number of processes; auto finds this number.

@@ -143,7 +143,7 @@ def sizes(modules: list[Module]) -> Iterator[str]:
 
 
 def reaches(modules: list[Module]) -> Iterator[str]:
-    """A fault for every function in `MAX_REACH` that uses too many definitions."""
+    """A fault for every function in `MAX_REACH` that reaches more definitions than it may."""
     for name, limit in MAX_REACH.items():
         count = len(reach(name, modules))
         if count > limit:

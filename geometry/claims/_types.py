@@ -81,7 +81,7 @@ class Sampled:
       within: The allowed deviation of the moment, such as the next term if the prediction is of
         first order.
       against: A wrong number that the check should be able to reject, by default 1.1 times
-        `predicted`. If `predicted` is 0, give `against`; otherwise the power of the check is NaN.
+        `predicted`. If `predicted` is 0 and `against` is not given, the power of the check is NaN.
       form: The form of the statement that is checked, printed or corrected; see `Form`.
     """
 

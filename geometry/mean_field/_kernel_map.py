@@ -319,7 +319,7 @@ def expand(
     terms: int | None,
     nodes: int | None = None,
 ) -> Expansion:
-    """Hermite coefficients by Gauss-Legendre quadrature, with `nodes` nodes in each interval."""
+    """Hermite coefficients of φ(std x), by quadrature with `nodes` nodes on each smooth piece."""
     terms = _checked(activation, kinks, terms)
     dtype, tiny = std.dtype, float(jnp.finfo(std.dtype).tiny)
     scale = jnp.maximum(std, tiny**0.5)

@@ -152,9 +152,9 @@ def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _linear_program(x: np.ndarray, i: int) -> tuple[np.ndarray, float]:
-    """The direction w in [−1, 1]ᵏ with the largest margin minⱼ w (xᵢ − xⱼ).
+    """The direction w with the largest margin minⱼ w (xᵢ − xⱼ), as a unit vector, and its margin.
 
-    The linear program has a solution, because w = 0 is feasible.
+    The margin is maximized over w in [−1, 1]ᵏ. If no margin is positive, w and the margin are 0.
     """
     # imported here, because importing SciPy takes longer than all other imports of the package
     import scipy.optimize

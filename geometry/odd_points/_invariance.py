@@ -34,8 +34,8 @@ class NextLayer(NamedTuple):
     Attributes:
       radius: The distance R = ‖x₁ − ν‖ before the layer, where ν is the mean of the other samples.
       gain: The factor α = n²/((n − 1)² R²) in the variance of the weights.
-      gram: The expected Gram matrix of the images of the n samples and, as the last row and column,
-        of the image of ν.
+      gram: The expected Gram matrix after the layer. The last row and column are for ν, the others
+        for the n samples.
     """
 
     radius: Float[Array, ""]

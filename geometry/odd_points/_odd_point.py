@@ -16,7 +16,7 @@ class OddPoint(NamedTuple):
     Attributes:
       index: The index of the longest sample; the first index if several samples are equally long.
       norm_ratio: The norm of the longest sample divided by the mean norm of the other samples. In
-        the invariant representation, the norm ratio is n − 1.
+        an `invariant_representation` of n samples, the norm ratio is n − 1.
       second_ratio: The second largest norm divided by the largest norm.
       angle: The mean angle between the longest sample and the other samples, in radians.
       spread: The mean angle between two of the other samples, in radians.

@@ -137,10 +137,9 @@ def cluster_spread(
     A layer multiplies a small squared angle θ² by g (1 − 2 c θ/κ′), where κ′ and c are the
     coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU, g is
     `cluster_growth`. The spread, κ′ (1 − 1/g)/(2 c), is the angle that a layer does not change. For
-    ReLU and large n the spread is 3π/n. If g ≤ 1,
-    the cluster collapses to a point, and the result is 0. If g > 1 and c is 0 or too small, the
-    spread grows beyond small angles, and the result is None. The options are the same as for
-    `odd_stability`.
+    ReLU and large n, the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result
+    is 0. If g > 1 and c is 0 or too small, the spread grows beyond small angles, and the result is
+    None. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.

@@ -34,8 +34,9 @@ def rows_needed(
     """The number of Gaussian neurons that are drawn until n samples have rank n, and the rank.
 
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
-    false, the rank is always below n. A new neuron increases the rank only if more than about 64 n
-    ε of its length is independent of the earlier neurons, where ε is the rounding unit.
+    false, the rank is always below n. A new neuron increases the rank only if the part of its n
+    activities that is orthogonal to those of earlier neurons exceeds about 64 n ε of their length,
+    where ε is the rounding unit.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.
@@ -107,15 +108,15 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
 def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) -> Float[Array, ""]:
     """The probability that one more Gaussian neuron gives n samples in the plane rank n: Lemma 2.
 
-    The r given neurons must have rank n − 1 on the first n − 1 samples, and rank n − 1 on all
-    samples. Then there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ.
-    A neuron breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is
-    active, is nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of
-    a cell (`gamma_2d`). The reason is the following. If two cells differ in one sample with aⱼ ≠ 0,
-    the neurons of at least one of them break the relation. The neurons of the opposite cell break
-    the relation too. Lemma 2 prints γ instead of 2γ. If the condition number of the
-    representations is near the inverse of the rounding unit, rounding decides which neurons break
-    the relation. Under `jit`, the result is NaN if samples are not finite.
+    The r given neurons must give rank n − 1 to the first n − 1 samples, and to all samples. Then
+    there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
+    breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
+    nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of a cell
+    (`gamma_2d`). The reason is the following. If two cells differ in one sample with aⱼ ≠ 0, the
+    neurons of at least one of them break the relation. The neurons of the opposite cell break the
+    relation too. Lemma 2 prints γ instead of 2γ. If the condition number of the representations is
+    near the inverse of the rounding unit, rounding decides which neurons break the relation. Under
+    `jit`, the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.

@@ -38,8 +38,8 @@ class Sampler(NamedTuple):
       draw: A function of a key and of the parameters.
       parameters: Trees of arrays that are passed to `draw` after the key.
       batch_size: The number of draws that a device holds at a time.
-      draws_per_key: The number of draws from one key, on the leading axis; None if the result is
-        one draw without such an axis.
+      draws_per_key: The size of the leading axis of `draw`'s result, if one key gives several
+        draws; None if the result is one draw.
       devices: The devices that share the keys; None for `default_devices`, or for the devices of a
         traced caller.
       highest: The highest power whose moments are computed, 2 or 4. Higher moments are zero, so

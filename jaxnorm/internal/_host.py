@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 def host_only(
     instead: str = "",
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
-    """A decorator: the function then raises `TypeError` for traced arguments.
+    """A decorator that makes a function raise `TypeError` for traced arguments.
 
     Args:
       instead: The end of the error message, which says what to use under `jit`.

@@ -49,7 +49,7 @@ def emd_critic(
         pixel. Row i of `x_train` and row i of `y_train` come from the same input.
       y_train: Outputs for the same inputs as `x_train`, before or after a change of the weights.
       x_test: Samples that are not used in training.
-      y_test: Outputs for the inputs of `x_test`, like `y_train`.
+      y_test: Outputs for the same inputs as `x_test`, at the same moment as `y_train`.
       steps: The number T of training steps.
       batch_size: The number of samples of x, and of y, in one step.
       clip: The largest absolute value of a parameter.

@@ -119,7 +119,7 @@ def rms_norm_bounds(scale: Float[Array, " d"], *, eps: float = 1e-6) -> LayerBou
 
 
 def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
-    """The bounds of `dyt`, γ tanh(α x): M = ‖γ‖ and L = max|α γ|.
+    """The bounds of `dyt`, γ tanh(α x) + bias: M = ‖γ‖ and L = max|α γ|.
 
     If every |α x| is large, distances from the bias approach M. At x = 0, the slope is L. Features
     with α = 0 do not count in M.

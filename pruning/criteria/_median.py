@@ -199,8 +199,8 @@ def _tolerance(h: Float[Array, "filters _"]) -> float:
 def _slope(x: Point, h: Filters) -> Float[Array, ""]:
     """The length of the smallest subgradient of Σ ‖x − hⱼ‖ at x, which is zero only at the minimum.
 
-    The unit vectors to filters at x itself are zero in the sum of the gradient. If k filters are at
-    x, the smallest subgradient is shorter than this sum by up to k.
+    In the sum of the unit vectors from the filters to x, filters at x itself count as zero. If k
+    filters are at x, the smallest subgradient is k shorter than this sum, or zero.
     """
     directions, _, at_x = _directions(x, h)
     return jnp.maximum(lengths(directions.sum(0)) - at_x, 0)
@@ -238,7 +238,7 @@ def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
 
 
 def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Whether all filters lie on one line, and the numbers of the two filters in its middle."""
+    """Whether all filters lie on a line through 0, and the indices of its two middle filters."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)

@@ -41,7 +41,7 @@ def chi_moment(std: Parameter, dims: Parameter, order: Parameter) -> Float[Array
     two moments loses one digit for every factor of ten in dims.
 
     Raises:
-      ValueError: The number `std` or `dims` is negative. Negative elements of an array give NaN
+      ValueError: `std` or `dims` is a negative number. Negative elements of an array give NaN
         instead.
 
     Example:

@@ -92,10 +92,9 @@ def ks_equivalence(
     The hypothesis that the test can reject is sup |F − Φ| ≥ margin. A small p-value supports
     normality up to the margin. If `scale` is not given, the root mean square of `x` is used, and
     data that are all zero give NaN. For n weights with the `ks_distance` D, the p-value p is 2
-    exp(−2 n (margin − D)²), or 1 if D exceeds the margin or p would exceed 1. At the confidence
-    level 1 − p, the upper bound of `ks_bound` would equal the margin. For a margin of 0.01 and
-    normal weights of the given scale, about 74,000 weights are needed to get p ≤ 0.05 in 95 % of
-    the cases. With fewer than 18,400 weights, p is never below 0.05.
+    exp(−2 n (margin − D)²), or 1 if D exceeds the margin or p would exceed 1. For a margin of 0.01
+    and normal weights of the given scale, about 74,000 weights are needed to get p ≤ 0.05 in 95 %
+    of the cases. With fewer than 18,400 weights, p is never below 0.05.
     """
     statistic = ks_distance(x, scale=scale)
     short = jnp.maximum(scalar(margin, "margin", statistic.dtype) - statistic, 0)

@@ -234,7 +234,7 @@ def covariance_report(filters: Float[Array, "filters dims"]) -> Covariance:
 
 
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
-    """The tail probability of Student's t. freedom/(freedom + t²) has a Beta distribution."""
+    """P(T > `t`) for Student's T, because freedom/(freedom + T²) has a Beta distribution."""
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2
     return jnp.where(t <= 0, 1 - tail, tail)

@@ -86,7 +86,7 @@ def check(options: Any) -> None:
     Nested dataclasses are checked too.
 
     Raises:
-      InputError: The message names the option.
+      InputError: A value is wrong; the message names the option.
     """
     for name, hint in get_type_hints(type(options), include_extras=True).items():
         _check_value(name, hint, getattr(options, name))

@@ -270,8 +270,8 @@ def check_model(model: str, *, streamed: bool) -> None:
     """Refuse a model whose name has an unknown family or a depth that the family does not have.
 
     Raises:
-      InputError: No family has this name, or the family has no network of this depth, or none of at
-        most `MAX_DEPTH` layers.
+      InputError: The family is unknown or has no network of this depth, or the depth exceeds
+        `MAX_DEPTH`.
     """
     dense, deep = () if streamed else DENSE, ("preact", "resnet", "vgg")
     family, depth = family_and_depth(model)

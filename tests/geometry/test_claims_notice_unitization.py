@@ -76,7 +76,7 @@ def mean_for_least(bound):
 
 
 def without_two(bound):
-    """Subtract 2 from the bound if an alpha is 0."""
+    """Subtract 2 from the bound if alpha is a vector whose smallest element is 0."""
 
     def wrong(alpha, *args):
         at_zero = (jnp.min(jnp.asarray(alpha)) == 0) & (jnp.ndim(alpha) > 0)

@@ -80,7 +80,7 @@ def mean_of_hard_tanh(mpmath, mean, std):
     ],
 )
 def test_functions_with_kinks_agree_with_mpmath(cosine, activation, kinks, value, inner):
-    """One integral is exact; mpmath computes the other integral to 30 digits, between the kinks."""
+    """The integral over v is exact (`inner`), and mpmath integrates over u to 30 digits."""
     mpmath = pytest.importorskip("mpmath")
     with mpmath.workdps(30):
         rho = mpmath.mpf(cosine)

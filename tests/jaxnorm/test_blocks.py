@@ -53,7 +53,7 @@ def normalized(norm: Any, x: Any) -> Any:
 
 
 def convolved(conv, x, *, stride=1, same=False):
-    """A convolution centered on every stride-th pixel from the first on, or with "SAME" padding."""
+    """A convolution centered on pixels 0, stride, 2 stride, …, or with "SAME" padding."""
     kernel = array(conv.kernel)
     size, (height, width) = kernel.shape[0], x.shape[1:3]
     rows, columns = -(-height // stride), -(-width // stride)

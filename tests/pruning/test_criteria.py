@@ -337,7 +337,7 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
-    """The gap is at least the share of the sum of distances that the median saves."""
+    """The gap is at least 1 − (sum of distances to the filters at the median) / (this sum at x)."""
     rng = np.random.default_rng(seed)
     filters = rng.normal(3, 1, (5, 2)) * rng.lognormal(0, 2, (5, 1))
     x = filters[0] + rng.normal(0, 0.5, 2)

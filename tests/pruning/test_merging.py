@@ -1,4 +1,4 @@
-"""Channels merged without data: equal channels without loss, and statistics as by hand."""
+"""Equal channels are merged without loss, and merged statistics equal those computed by hand."""
 
 import itertools
 import re
@@ -605,7 +605,7 @@ def test_filters_are_means_weighted_by_what_scales_their_outputs_alone(name):
 
 
 def test_heads_and_their_widths_are_merged_at_once():
-    """The scale and its signs belong to heads, and not to the widths of heads."""
+    """The scale `s` has one number for each head, so it is merged along heads only."""
 
     def apply(p, x):
         y = jnp.einsum("bc,chd->bhd", x, p["w"]) * p["s"][None, :, None]

@@ -342,7 +342,7 @@ def test_networks_that_take_their_widths_pass(name, kept):
 
 
 def test_a_network_may_hold_keys_and_not_a_number():
-    """`take` returns NaN for rows outside the array, as in `flax.linen.Embed`."""
+    """The program has a key, a NaN, and `take`, which gives NaN for rows outside the array."""
     key, nothing = jax.random.key(0), np.full((1, 3), np.nan)
 
     def apply(p, i):
@@ -574,7 +574,7 @@ def test_what_is_rematerialized_stays_so_by_the_same_policy():
 
 
 def test_of_several_states_each_may_be_whole_or_small():
-    """Each of two states may have the whole or the small width. Removed channels are zero."""
+    """The resized function accepts each of two states at the whole width or at the small width."""
 
     def step(p, state, memory, x):
         h = jnp.tanh(x @ p["a"] + state["h"])

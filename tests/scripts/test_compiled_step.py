@@ -35,7 +35,7 @@ ENTRY %main (x: f32[60], y: f32[40]) -> (f32[60], f32[40]) {
 
 
 class Compiled:
-    """A lowered and compiled program with made-up cost."""
+    """A stand-in for a lowered program and for the compiled program, with made-up costs."""
 
     def __init__(self, flops: float | None = 2e9, error: Exception | None = None):
         self.flops, self.error = flops, error

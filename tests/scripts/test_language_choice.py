@@ -543,7 +543,7 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
 
 
 def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):
-    """The repair fits later layers to the stream of the whole model, with the removed layer."""
+    """Later layers are fitted to the stream of the whole model, which has the removed layer."""
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 48}
     model = model_of(tmp_path / "model", "qwen2", **sizes)
     numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)

@@ -9,11 +9,11 @@ from typing import Any
 
 
 def all_pairs(factors: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows with one value of each factor. Any two values of two factors occur together in a row.
+    """Rows with one value of each factor. Each pair of values of two factors occurs in some row.
 
     The algorithm is greedy. A row begins with a pair of values that no earlier row has. Each other
     factor gets the value that adds the most such pairs. Ten factors with two or three values need
-    about 15 rows, instead of 10⁴.
+    about 15 rows; all combinations would be thousands.
     """
     names = list(factors)
     left = {

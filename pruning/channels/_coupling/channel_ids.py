@@ -348,9 +348,10 @@ class UnionFind:
         """The requirement that `value` is zero at the channels `ids`, or uniform if never zero.
 
         Uniform means that the elements are equal along the channels. If `weight` is true, `value`
-        is a weight whose axis with these ids is summed by a product. A weight may be made of
-        several parameters, such as their sum. The ids of these parameters are united. At the first
-        product with the weight, no ids of activations are united with the ids of the weight yet.
+        is a weight whose axis with these ids is summed by a product. A weight may be computed from
+        several parameters, for example as their sum, which unites the ids of these parameters. At
+        the first product with the weight, no ids of activations are united with the ids of the
+        weight yet.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

@@ -245,7 +245,7 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
 
     Two channels are in one group if they have the same number of indices on each axis, agree in
     `normed`, and are masked on the same axes. Channels that belong only to unused parameters are in
-    no group, because the model may use their width.
+    no group, because the model may still read the shapes of these parameters.
     """
     _, _, sets, parameters, arguments, axes, live = channels
     every, zeroed = sets.roots(), _zero_requirements(sets)

@@ -1,1 +1,1 @@
-"""Reads and evaluates traced programs: calls, lines of the model, and products with kernels."""
+"""Reads and evaluates traced programs: calls, lines of the model's code, products with kernels."""

@@ -53,8 +53,8 @@ def check_program(
 
     Raises:
       ValueError: `apply` does not take its widths from `params`, or computes another function at
-        the smaller widths. The message names the first different equation and the line of the
-        model.
+        the smaller widths. The message names the first different equation and its line in the
+        model's code.
     """
     try:
         small, _ = trace(apply, params, *inputs)

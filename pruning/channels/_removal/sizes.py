@@ -58,7 +58,7 @@ class Sizes:
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands of an equation, after constants that vary along channels are cut."""
+        """The operands of an equation; constants are cut along channels if it is elementwise."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)

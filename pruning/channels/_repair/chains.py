@@ -85,7 +85,7 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an operand, extended by an equation, or None if the equation cannot follow."""
+    """The chain of an equation's operand, extended by the equation; None if it cannot be a link."""
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None

@@ -127,8 +127,8 @@ def _values(ascending: Float[np.ndarray, " n"], normalize: bool) -> Values:
 class Step(NamedTuple):
     """A step that makes a group narrower.
 
-    `rate` is the loss of the step divided by its saving, by which steps are ordered. `number` is
-    the number of the step among the steps of its group. `widths` and `price` are the widths of all
+    `rate`, by which steps are ordered, is the loss of the step divided by the price that it saves.
+    `number` counts the earlier steps of the group. `widths` and `price` are the widths of all
     groups and the price after the step.
     """
 

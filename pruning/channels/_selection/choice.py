@@ -49,7 +49,7 @@ def channel_scores(
         `jnp.max`.
 
     Raises:
-      TypeError: A kernel has an integer dtype, or arrays have no values.
+      TypeError: A kernel has an integer dtype, or `params` has shapes instead of arrays.
       ValueError: Groups were read from another tree.
 
     Example:

@@ -87,12 +87,12 @@ def swap_channels(
 ) -> list[Bool[np.ndarray, " _"]]:
     """Swap kept and removed channels until no swap lowers the error of the next layers.
 
-    The error of the next layers is defined as in `reconstruction_scores`. In each group, the
-    function tries each kept channel in turn, and swaps it with the removed channel that lowers the
-    error most. If no swap lowers the error, the kept channel remains. The number of kept channels
-    does not change. `swap_channels` is the local search of OSSCAR, Meng et al. (2024), in which
-    each swap exchanges one pair of channels. The search can start from the channels that any
-    criterion chose.
+    The error is that of the kernels that read the group, after they are fitted by least squares;
+    see E in `reconstruction_scores`. In each group, the function tries each kept channel in turn,
+    and swaps it with the removed channel that lowers the error most. If no swap lowers the error,
+    the kept channel remains. The number of kept channels does not change. `swap_channels` is the
+    local search of OSSCAR, Meng et al. (2024), in which each swap exchanges one pair of channels.
+    The search can start from the channels that any criterion chose.
 
     To use `swap_channels` with `prune`, pass `refine=partial(swap_channels, batches=batches)`.
     `prune` calls `refine` after `select`.

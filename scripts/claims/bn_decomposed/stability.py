@@ -54,7 +54,7 @@ def expected_norm() -> float:
 
 
 def norm_of_a_wider_layer() -> float:
-    """The mean norm of `expected_norm` for a layer with one more neuron."""
+    """`expected_norm` with one more neuron: a wrong number, which the checks must reject."""
     return geometry.mean_field.expected_norm_factor(WIDTH + 1)
 
 

@@ -121,7 +121,7 @@ def _() -> Values:
 
 
 def _delta_method_errors(dims: tuple[int, ...]) -> np.ndarray:
-    """The relative errors of Lemma 1 for l1/l2 and l2/l1 of Gaussian filters."""
+    """The relative errors of Lemma 1's variances of l1/l2 and of l2/l1, for each size in `dims`."""
     approximate = np.array([(math.pi / 2 - 1) / n - norm_cv2(n) for n in dims])
     exact = np.array([pruning.l1_l2_ratio_variance(n) for n in dims])
     return approximate[:, None] / exact - 1

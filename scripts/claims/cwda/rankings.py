@@ -44,9 +44,9 @@ def _shared(layer: str) -> list[int]:
 
 
 def _normal_overlap(rho: float, ratio: float) -> float:
-    """The overlap of the lowest draws of two variables: the share that both variables rank lowest.
+    """The share of the draws with the lowest x that are also among the draws with the lowest y.
 
-    The variables are normal and correlated, and `ratio` is the share of draws that are called
+    x and y are normal with correlation `rho`, and `ratio` is the share of draws that are called
     lowest.
     """
     z = scipy.stats.norm.ppf(ratio)
@@ -59,7 +59,7 @@ def _normal_overlap(rho: float, ratio: float) -> float:
 
 
 def first_shared(layer: dict[str, Any]) -> int:
-    """The number of filters that are among the first eight of both l1 and l2."""
+    """The number of filters that are among the eight lowest both by l1 and by l2."""
     return len({*layer["first"]["l1"]} & {*layer["first"]["l2"]})
 
 

@@ -106,7 +106,7 @@ def joint() -> list[Pair]:
 
 
 def full_size() -> tuple[float, float]:
-    """The seconds of `emd` in a new Linux process, and the gigabytes by which peak memory grows."""
+    """The seconds of `emd` at `LARGE`, and the growth of memory in GB, in a new Linux process."""
     program = f"""
 import time
 from pathlib import Path

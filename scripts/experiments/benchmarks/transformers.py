@@ -1,4 +1,4 @@
-"""Times of published transformers with half of their heads and widths, and of the whole networks.
+"""Times of published transformers, whole and with half of their heads and widths.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
 in a scan over layers. `resized` runs the half networks, so that constants such as 1/√width remain

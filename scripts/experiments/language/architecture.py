@@ -291,7 +291,7 @@ def rotary(config: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
-    """Rotary angles for position 1, Su et al. (2021), with two ways to scale them.
+    """Rotary angles for position 1, Su et al. (2021), scaled as `rope_type` says.
 
     Raises:
       InputError: The angles are scaled in another way, or only a part of a head is rotated.

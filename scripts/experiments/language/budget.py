@@ -98,7 +98,7 @@ def check_units(model: Architecture, wanted: Wanted) -> None:
     """Refuse a budget if it could remove no kind of unit.
 
     Raises:
-      InputError: A model of this family cannot have fewer of these units.
+      InputError: A smaller model of this family cannot have fewer units of any kind in `wanted`.
     """
     if not set(wanted.units) & set(model.traits.units):
         raise InputError(

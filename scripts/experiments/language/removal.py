@@ -103,7 +103,7 @@ def whole(model: Architecture) -> Selection:
 
 
 def check_names(model: Architecture, tensors: Sources) -> None:
-    """Refuse a folder whose tensors are not exactly the tensors of this architecture.
+    """Refuse a folder whose tensors do not fit this architecture.
 
     Raises:
       InputError: A tensor is unknown or missing, or its shape differs from the shape in

@@ -1,4 +1,4 @@
-"""Fits the kernels of the smaller decoder to its own activations by least squares.
+"""Fits the kernels of the smaller decoder to the outputs of the whole decoder by least squares.
 
 The whole and the smaller decoder read the same text. Layer by layer, a kernel W of the smaller
 decoder minimizes Σ ‖W x̃ − y‖² + λ ‖W − W₀‖². In the sum, x̃ is the input of the kernel after the

@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def batch(n: int, name: str) -> dict[str, Any]:
-    """The odd state and the symmetric state of n samples."""
+    """The odd and the symmetric state of n samples and their stability, for activation `name`."""
     function, kinks = ACTIVATIONS[name]
     odd = odd_points.odd_stability(n, function, kinks)
     walk = odd_points.spread_distribution(n, WIDTH, function, kinks)

@@ -58,12 +58,13 @@ Kernel = Callable[[Number, Number, Number], Moment]  # a function of two varianc
 
 
 def certificate(name: str, n: int, state: OddState) -> Certificate | None:
-    """The certificate of the odd state near `state`.
+    """The certificate of the odd state near `state`, for an activation of the module's two kinds.
 
-    The result is None for activations and clusters that are not covered.
+    The result is None for any other activation, and for a smooth activation if the spread of the
+    cluster is at least 1e-6.
 
     Args:
-      name: Name of an activation, in `SLOPES` or `smooth_functions`.
+      name: Name of an activation; the two kinds are `SLOPES` and `smooth_functions`.
       n: Number of samples of the batch.
       state: The state that `odd_stability` finds in double precision.
     """
@@ -85,7 +86,7 @@ def certificate(name: str, n: int, state: OddState) -> Certificate | None:
 
 
 def _solve(n: int, state: OddState, kernel: Kernel) -> list[Number]:
-    """The four entries at the fixed point.
+    """The four entries of the Gram matrix at the fixed point of `layer`.
 
     Entries are divided by the variance of the samples in the cluster.
     """
@@ -104,9 +105,10 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     """The four entries after a layer, and the matrices by which deviations grow in the layer.
 
     The first matrix maps deviations of the four entries. These deviations leave the n − 1 samples
-    of the cluster exchangeable. The second matrix maps deviations x cᵢ of the variances, y cᵢ of
-    the covariances with the odd sample, and w (cᵢ + cⱼ) of the other covariances, where Σ cᵢ = 0.
-    The last row and column of the second matrix are for deviations of pairs only.
+    of the cluster exchangeable. The second matrix maps the numbers x, y and w of deviations that
+    differ between the samples i of the cluster, where Σ cᵢ = 0: x cᵢ of the variance of i, y cᵢ of
+    the covariance of i with the odd sample, and w (cᵢ + cⱼ) of the covariance of i and j. Its last
+    row and column are for deviations of the covariances of i and j whose sum over j is 0.
     """
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # the means of the rows of the Gram matrix
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n

@@ -228,7 +228,7 @@ def run(
 
 
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
-    """The start of a run, with the measurements of an earlier run of the same settings."""
+    """The results at the start: those of the run `before`, if its settings are the same."""
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
     results = {

@@ -19,7 +19,7 @@ class Highlight(NamedTuple):
     figure: str
 
     def is_about(self, paper: str, name: str) -> bool:
-        """Whether the finding is about the claim with this name."""
+        """Whether the finding is about the claim `name` of `paper`."""
         return paper == self.paper and f"{name},".startswith(f"{self.claim},")
 
 

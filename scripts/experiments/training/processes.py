@@ -99,7 +99,7 @@ def is_main_process() -> bool:
 def any_process(*flags: bool) -> tuple[bool, ...]:
     """For each flag, whether any process has set it.
 
-    The result is the same in all processes, because all processes must end at the same step.
+    All processes get the same result, so that they end at the same step.
     """
     if jax.process_count() == 1:
         return flags

@@ -38,7 +38,7 @@ def attention_by_depth(p, x):
 
 
 def attention_with_biases(p, x):
-    """Attention with biases that are reshaped to heads, as in Flax."""
+    """Attention with a bias of the queries that is reshaped to heads, as in Flax."""
     q, k, v = heads(x, p["q"], p["k"], p["v"])
     q = q + p["b"].reshape(1, 1, 2, -1)
     seen = jnp.einsum("bhqk,bkhd->bqhd", shares(q, k, 0.5), v)
