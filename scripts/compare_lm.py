@@ -35,7 +35,7 @@ class Options:
     Attributes:
       model: The folder of a model whose tokens are bytes.
       keep: The shares of the parameters that remain.
-      seeds: The number of draws of the text and of the random choice.
+      seeds: The number of repetitions, each with other text and another random choice of units.
       sequences: The number of text pieces used to score units and to repair kernels.
       length: The number of bytes in a piece.
       held_out: The number of held-out pieces on which the perplexity is measured.

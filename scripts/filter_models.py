@@ -40,7 +40,8 @@ def main(
 
     Args:
       paths: The files of weights, one for each network.
-      prune: The folders of results of scripts/prune.py whose accuracies are also compared.
+      prune: The folders of results of scripts/prune.py whose accuracies are also explained by
+        overlaps.
       out: The folder for the page and its results.
     """
     from experiments.measures import filter_models

@@ -82,7 +82,7 @@ class Sampled:
         first order.
       against: A wrong number that the check should be able to reject, by default 1.1 times
         `predicted`. If `predicted` is 0 and `against` is not given, the power of the check is NaN.
-      form: The form of the statement that is checked, printed or corrected; see `Form`.
+      form: The form of the statement that the check is about; see `Form`.
     """
 
     what: str
@@ -123,7 +123,7 @@ class Computed:
         `predicted` by more than `tolerance`.
       predicted: The number with which the values are compared.
       tolerance: The allowed error from rounding, or from the fit of an exponent.
-      form: The form of the statement that is checked, printed or corrected; see `Form`.
+      form: The form of the statement that the check is about; see `Form`.
     """
 
     what: str
@@ -191,7 +191,7 @@ class Claim:
       paper: Short title of the paper.
       name: The printed name with the number of the equation or theorem; unique within the paper.
       statement: The statement in one line.
-      checks: The checks, computed or sampled.
+      checks: The checks, each a `Computed` or a `Sampled`.
       covers: The numbers of the definitions and proof steps that belong to the claim.
       printed: The statement as the paper prints it, with its place and its hypotheses.
       corrected: The corrected form, as text; empty if the printed form is right.

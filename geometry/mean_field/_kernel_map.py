@@ -129,8 +129,8 @@ def kernel_map(
     Daniely et al. (2016). For ReLU, κ is `cosine_step`. κ is convex on [0, 1], because no
     coefficient is negative. With RMS norm or layer norm of the preactivations, `std` is the scale
     of the norm. Without a norm, `std` is √v for the variance v that the layers keep. This v is the
-    fixed point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square` depends
-    on v.
+    fixed point of v ↦ weight_variance · `mean_square` + bias_variance, where `mean_square`, a field
+    of the result, depends on v.
 
     If φ is 0 everywhere, the result is NaN.
 

@@ -18,7 +18,7 @@ def drawn(**shapes):
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_constants_of_two_layers_are_folded_at_once(abstract):
-    """The constant of a channel in the second layer depends only on the channel's own bias."""
+    """The constant of a removed channel of the second layer depends only on its own bias."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"][None])

@@ -291,7 +291,7 @@ def shared(rng, shape, *, width=6):
 
 
 def flat_head(rng, shape, *, hidden=6):
-    """A feature map that is flattened for dense layers."""
+    """A network that flattens its input for two dense layers."""
     params = {
         "w1": kernel(rng, int(np.prod(shape)), hidden),
         "b1": rng.normal(size=hidden),

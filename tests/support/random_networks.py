@@ -193,7 +193,7 @@ def rounding_error(network: RandomNetwork) -> float:
 
 
 def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
-    """The gradient of a weighted sum of the outputs of `apply`, with different weights."""
+    """The gradient of the sum of all outputs of `apply`, each times another number."""
 
     def total(params: Any, x: Any) -> Any:
         outputs = jax.tree.leaves(apply(params, x))

@@ -68,7 +68,7 @@ def masked(
     model: Architecture,
     selection: Selection,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The model before pruning with zeros at removed units, and without the removed layers.
+    """The model before pruning, but with zeros at removed units and without the removed layers.
 
     Removed experts are not set to zero, but get no tokens.
     """

@@ -213,7 +213,7 @@ class Inputs:
         self.network.interpret(arrays, lambda x: x, step)
 
     def blocks(self, group: ChannelGroup, paths: Sequence[str], ridge: float) -> list["Block"]:
-        """A block for each matrix product with a kernel that reads the group."""
+        """A block for each kernel that reads the group, or for each feature group of the kernel."""
         blocks = []
         for p in group.positions:
             if p.incoming and (leaf := paths.index(p.path)) in self.kernels:

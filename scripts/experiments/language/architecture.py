@@ -198,10 +198,10 @@ def mixture(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_plain(config: Mapping[str, Any]) -> None:
-    """Refuse options of which the code supports only one value.
+    """Refuse a configuration with an option that the code does not support.
 
     Raises:
-      InputError: An option has another value, for example because the weights are quantized.
+      InputError: An option is not supported, for example because the weights are quantized.
     """
     if "quantization_config" in config:
         raise InputError("the weights must not be quantized; config.json has quantization_config")

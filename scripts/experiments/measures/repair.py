@@ -103,7 +103,8 @@ def p_value(cells: Cells) -> float | None:
 def margin(cells: Cells) -> float | None:
     """The smallest margin within which all pairs of criteria are equivalent.
 
-    Two criteria are equivalent if two one-sided tests of their paired difference reject at 5 %.
+    Two criteria are equivalent within a margin if two one-sided t tests at 5 % show that the mean
+    of their paired differences lies within ± the margin.
     """
     pairs = list(itertools.combinations(values_of_criteria(cells), 2))
     if not pairs or not all(np.isfinite(mean_of(a - b).stderr) for a, b in pairs):
