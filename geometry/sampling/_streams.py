@@ -151,7 +151,7 @@ def default_devices() -> list[Any]:
 
     The CPU devices of a process share its cores, so several of them are not faster. Several can
     even wait for each other for ever, if each of them calls LAPACK in a loop and the process has no
-    more cores than devices (JAX 0.10.2).
+    more cores than devices (JAX 0.10.2 and 0.12.0).
     """
     devices = jax.devices()
     if devices[0].platform != "cpu":
