@@ -63,7 +63,7 @@ class Options:
 def main(options: Flat[Options]) -> None:
     """Repair networks, and write OUT/EXPERIMENT.json.
 
-    If OUT has results of both kinds of networks, write OUT/index.html too.
+    If OUT has results of digits and of resnet20, write OUT/index.html too.
     """
     given = options.weights, options.data_dir
     if options.experiment != "digits" and None in given:

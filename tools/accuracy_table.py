@@ -31,7 +31,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
-    """The mean difference over pairs with equal seeds, its standard error and a t interval.
+    """The mean difference to batch norm at equal seeds, its standard error and a t interval.
 
     For batch norm itself, the text of the difference is empty.
     """

@@ -48,10 +48,10 @@ def sharp_moment_upper_bound(
 ) -> Float[Array, ""]:
     """The root mean square distance of independent samples: √(S + S' + D²).
 
-    S, S' and D are the same as for `moment_upper_bound`. No smaller upper bound follows from means
-    and variances alone. The bound has the unit of the outputs. The bound equals the distance, for
-    example, if one distribution is on two points ±a and the other on two points ±b, with a and b
-    perpendicular and all probabilities ½.
+    Here S and S' are the sums of the variances of the two distributions, and D is the distance of
+    their means. No smaller upper bound follows from means and variances alone. The bound has the
+    unit of the outputs. The bound equals the distance, for example, if one distribution is on two
+    points ±a and the other on two points ±b, with a and b perpendicular and all probabilities ½.
 
     Example:
       >>> zero, one = jnp.zeros(3), jnp.ones(3)

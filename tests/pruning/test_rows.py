@@ -182,7 +182,8 @@ def random_operands(eqn: Any, name: str, seed: int) -> list[Any]:
 def ids_of(eqn: Any) -> tuple[UnionFind, list[ChannelIds], list[ChannelIds]]:
     """The channel ids of operands and results.
 
-    The test sets no channel of an operand to zero that must be nonzero, because `zero` is None.
+    If an operand must be nonzero, its `zero` is None, and the test sets none of its channels to
+    zero.
     """
     sets = UnionFind()
     sets.equations = (eqn,)

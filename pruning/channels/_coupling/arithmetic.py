@@ -55,7 +55,7 @@ def all_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -
 
 
 def first_of(eqn: Equation, sets: UnionFind, values: Values, result: ChannelIds) -> Zero:
-    """The result is zero if the first operand is zero, as for a quotient."""
+    """The parameters that make the first operand and so the result zero, as for a quotient."""
     return sets.zero_at(values[0], result.axes)
 
 

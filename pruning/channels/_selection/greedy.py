@@ -327,7 +327,8 @@ class Block:
 class Missing(NamedTuple):
     """Matrices from which the effect of adding a removed channel to a block is computed.
 
-    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R, with A and R as below.
+    If a channel is added, the error times Σ ‖y‖² decreases by tr Rᵀ A⁻¹ R, with A and R as below, G
+    and W₀ as in `Block`, and the block's kernel W.
 
     Attributes:
       channels: The removed channels that the block reads.

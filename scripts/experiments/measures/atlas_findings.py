@@ -69,13 +69,13 @@ def correlation(
     shift: Callable[[Mapping[str, Any]], float],
     outcome: Callable[[Mapping[str, Any]], float],
 ) -> dict[str, Any]:
-    """Pearson's correlation between normalizers and within normalizers.
+    """Pearson's correlation of log shift and log outcome, between and within normalizers.
 
     Each correlation has a bootstrap interval. The correlation between normalizers is computed from
-    deviations from the comparison's mean. Its bootstrap resamples normalizers. For the correlation
-    within normalizers, the mean of each normalizer on a task is also subtracted. Its bootstrap
-    resamples pairs of a normalizer and a task. The correlation within normalizers is None if every
-    task has only one seed.
+    deviations from the mean of each comparison. Its bootstrap resamples normalizers. For the
+    correlation within normalizers, the mean of each normalizer on a task is also subtracted. Its
+    bootstrap resamples pairs of a normalizer and a task. The correlation within normalizers is None
+    if every task has only one seed.
     """
     x, y = (
         np.log([[measure(run) for run in runs] for runs in whole]) for measure in (shift, outcome)

@@ -143,7 +143,7 @@ def measure(
 
     Args:
       images: The training images of all networks.
-      depths: The numbers of hidden layers between equal widths.
+      depths: The numbers `hl`; a network has `hl` + 1 hidden layers.
       steps: Number of training steps.
       runs: Number of networks for each start and depth.
       path: A file for finished networks; an interrupted run resumes after the networks in this

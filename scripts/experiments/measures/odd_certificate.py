@@ -50,7 +50,7 @@ class Moment(NamedTuple):
 
     @property
     def by_common(self) -> Number:
-        """The derivative by the common variance of u and v, if u = v."""
+        """The derivative of `value` by the variance of u, if v equals u."""
         return self.by_first + self.by_second + self.by_both
 
 
@@ -165,9 +165,9 @@ def piecewise_linear(slope: Number) -> Kernel:
 def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> Kernel:
     """The kernel of a smooth function, only for correlations of 1 and −1.
 
-    The integral is computed by the trapezoidal rule, whose error decreases exponentially as the
-    step becomes smaller. With the step of the code, the error is below 1e-50 if the function of the
-    standardized variable is analytic up to 0.5 from the real line.
+    Each mean is an integral over one variable. The error of the trapezoidal rule decreases
+    exponentially as the step becomes smaller. With the step of the code, the error is below 1e-50
+    if the function of the standardized variable is analytic up to 0.5 from the real line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]
     weights = [mpmath.npdf(x) / 40 for x in nodes]

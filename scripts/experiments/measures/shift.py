@@ -333,7 +333,7 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance since the last epoch, with its floor if given, or its bounds."""
+    """For each layer, the distance of an epoch and its floor, or else its bounds and baseline."""
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}
         if layer["floor"] is None
