@@ -144,6 +144,19 @@ def test_limits_and_floors_are_those_of_the_committed_page(committed):
         assert tuple(row["shape"]) == compiled_block.SHAPE
 
 
+def test_limits_of_a_gpu_are_its_own():
+    found = [
+        limits("h100", name, shape, "bfloat16", "training")
+        for name, shape in (
+            ("BatchNorm", (256, 112, 112, 64)),
+            ("unitized, Eq. 9", (256, 112, 112, 64)),
+            ("unitized, Eq. 9", (8192, 4096)),
+            ("unitized, Eq. 9", (256, 1024)),
+        )
+    ]
+    assert found == [(0.9, 0.1), (0.95, 0.1), (1.45, 1.0), (1.7, 1.0)]
+
+
 def test_small_vectors_of_batch_norm_have_no_limit():
     assert limits("v5e", "BatchNorm", (256, 1024), "float32", "training") == (None, None)
     assert limits("v5e", "unitized, Eq. 9", (4, 4), "float32", "training") == (None, None)
