@@ -221,3 +221,8 @@ def test_checked_numbers_are_floats_and_arrays_stay_arrays():
         one = jnp.array(3.0)
         assert check(one, "b") is one
         assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1  # traced: not checked
+
+
+@pytest.mark.parametrize(("axis", "axes"), [(0, (0,)), (-1, (2,)), ((0, -1), (0, 2)), ([-2], (1,))])
+def test_axes_are_counted_from_the_front(axis, axes):
+    assert internal.axis_tuple(jnp.zeros((2, 3, 4)), axis) == axes
