@@ -55,10 +55,10 @@ def recentred_angle(n: int | float) -> float:
 def cluster_growth(n: int) -> float:
     """The growth per layer of the squared spread of a small cluster: n² / (n² − 2n + 2).
 
-    The spread is relative to the odd sample. In the invariant representation, the cluster is a
-    point. Because the growth exceeds 1, the invariant representation is unstable, although Theorem
-    14 of Nachum et al. suggests that the representation is stable. Theorem 13 multiplies He's
-    variance of the weights by the same number n² / (n² − 2n + 2).
+    The spread is measured in units of the norm of the odd sample. In the invariant representation,
+    the cluster is a point. Because the growth exceeds 1, the invariant representation is unstable,
+    although Theorem 14 of Nachum et al. suggests that the representation is stable. Theorem 13
+    multiplies He's variance of the weights by the same number n² / (n² − 2n + 2).
 
     Raises:
       ValueError: n is not an integer, or is below 2.
@@ -139,10 +139,11 @@ def escape_ratio(n: int) -> float:
 
 @host_only()
 def escape_step(norm_ratio: float) -> float:
-    """The norm ratio of one sample to all others after a layer, n = ∞: √(s² + (s − 1)²/(π − 1)).
+    """The norm ratio of one of infinitely many samples after a layer: √(s² + (s − 1)²/(π − 1)).
 
-    Here s is `norm_ratio`, the norm ratio before the layer. A norm ratio above 1 grows, in later
-    layers by a factor of √1.467 per layer. A norm ratio below 1 returns to 1.
+    Here s is `norm_ratio`, the norm of the sample before the layer divided by the norm of all
+    others. A norm ratio above 1 grows, in later layers by a factor of √1.467 per layer. A norm
+    ratio below 1 returns to 1.
 
     Raises:
       ValueError: `norm_ratio` is negative or not finite.

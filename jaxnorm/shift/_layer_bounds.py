@@ -137,7 +137,7 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 
 
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
-    """The bounds of `derf`, γ erf(α x + s): M = ‖γ‖ and L = (2/√π) max|α γ|, for every s.
+    """The bounds of `derf`, γ erf(α x + s) + bias: M = ‖γ‖, L = (2/√π) max|α γ|, for every s.
 
     If every |α x| is large, distances from the bias approach M. At α x = −s, the slope is L.
 

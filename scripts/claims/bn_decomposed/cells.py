@@ -99,7 +99,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """The value 1 − P/γ, where P is the probability that one more neuron gives full rank."""
+    """1 − P/γ: P is the probability that one more neuron gives full rank, γ is the smallest cell."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)

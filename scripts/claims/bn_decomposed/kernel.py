@@ -77,7 +77,7 @@ EQUATION_111.mean("of two samples", lambda: kernel_of_the_batch(False), KERNEL, 
 
 
 def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The difference x·y − K(x, y), divided by ‖x‖ ‖y‖, at σ² = 2/d."""
+    """The difference x·y − K(x, y), divided by ‖x‖ ‖y‖, with K the `arccosine_kernel`."""
     pairs = np.stack([x, y], 1)
     g = pairs @ pairs.swapaxes(1, 2)
     kernel = np.asarray(jax.jit(jax.vmap(geometry.arccosine_kernel))(jnp.asarray(g)))

@@ -1,4 +1,7 @@
-"""Theorem 3 and Corollary 4: how many random neurons give a batch full rank."""
+"""Theorem 3 and Corollary 4: how many random neurons give a batch full rank.
+
+γ is the smallest probability of a cell.
+"""
 
 import math
 from functools import partial

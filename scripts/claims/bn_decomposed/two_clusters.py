@@ -185,7 +185,7 @@ def _() -> Values:
 
 
 def _beside_equation_56(key: Array) -> tuple[float, float, float]:
-    """The cosine between an inner sample and x₁, the sum S₂, and the denominator of the cosine."""
+    """The cosine between an inner sample and x₁, its numerator by Eq. 53, and its denominator."""
     g, s1, s2 = _unbalanced_gram(key)
     below = math.sqrt((s1 + s2) * ((POINTS - 1) ** 2 * s1 + s2))
     return float(g[1, 0] / math.sqrt(g[1, 1] * g[0, 0])), s2, below

@@ -111,7 +111,7 @@ EQUATION_32.mean("E A = 4c⁴k", 4.0 * K, LEMMA_3, "a")
 
 
 def mean_ratio(k: int) -> float:
-    """The mean E A/B at c = 1: 4R²/(k − 1) = 2(E‖x‖)²/(k − 1)."""
+    """The mean E A/B at c = 1: 2(E‖x‖)²/(k − 1)."""
     return 2 * chi_mean(k) ** 2 / (k - 1)
 
 

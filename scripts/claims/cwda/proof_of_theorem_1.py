@@ -171,7 +171,7 @@ def _() -> Values:
 
 
 def _gamma_ratios() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers x, R²/x − 1/2 and x/2 − R² − 1/4."""
+    """The numbers x, R²/x − 1/2 and x/2 − R² − 1/4, where R = Γ((x + 1)/2)/Γ(x/2)."""
     x = np.array([20.0, 80, 320, 1280])
     h = np.asarray(pruning.gaussian.chi_variance(1.0, jnp.asarray(x))) / 2
     return x, (x / 2 - h) / x - 0.5, h - 0.25

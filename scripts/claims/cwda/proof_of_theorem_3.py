@@ -104,7 +104,7 @@ CHAIN_VECTORS, CHAIN_DIMS = 50, 10
 
 
 def theorem_3_chain(key: Key[Array, ""]) -> Statistics:
-    """The ratios Σr/Σr², n/Σr, Σr²/Σr and Σr/n for n norms r at c = 1, each divided by √k."""
+    """The ratios Σr/Σr², n/Σr, Σr²/Σr and Σr/n, where r are n norms at c = 1 over √k."""
     norms = jnp.linalg.norm(normal(key, 200, CHAIN_VECTORS, CHAIN_DIMS), axis=2) / CHAIN_DIMS**0.5
     s1, s2 = norms.sum(1), jnp.square(norms).sum(1)
     return {
@@ -127,12 +127,12 @@ def _f2_over_f1() -> float:
 
 
 def _q() -> float:
-    """The ratio E r²/(E r)² = k/(2R²)."""
+    """The ratio q = E r²/(E r)² for the norm r of a filter."""
     return 1 + norm_cv2(CHAIN_DIMS)
 
 
 def first_order() -> float:
-    """The squared coefficient of variation (q − 1)/n of Σr."""
+    """The squared coefficient of variation (q − 1)/n of the sum of n norms."""
     return norm_cv2(CHAIN_DIMS) / CHAIN_VECTORS
 
 

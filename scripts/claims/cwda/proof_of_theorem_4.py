@@ -71,7 +71,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def _second_case(key: Array) -> tuple[np.ndarray, ...]:
-    """Points P, G and v for k = 3 and n = 7, and points p with (p − G)·(P − G) = 0."""
+    """A point P, four points v with centroid G, and points p with (p − G)·(P − G) = 0."""
     rng = generator(key)
     v, p = rng.normal(size=(4, 7)), rng.normal(size=7)
     centroid = v.mean(0)
