@@ -294,7 +294,7 @@ def test_a_line_of_a_library_is_told_where_there_is_no_other():
 
 
 def test_unitized_norms_keep_their_channels():
-    """These layers divide by a norm over channels, which would change if channels were removed."""
+    """Unitized layers divide by a norm over channels, which would change with fewer channels."""
     norm = jaxnorm.nnx.UnitizedBatchNorm
     model = models.MLP(inputs=4, widths=(5,), classes=2, norm=norm, rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))

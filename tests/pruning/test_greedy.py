@@ -228,7 +228,7 @@ def test_bad_arguments_are_refused(message):
 
 @pytest.mark.parametrize("batches", [1, 3])
 def test_channels_that_are_always_zero_change_no_score_of_the_others(batches):
-    """Such channels do not change the penalty, a share of the mean square of the other inputs."""
+    """The penalty is a multiple of the mean square over the inputs that are not always zero."""
     rng = np.random.default_rng(9)
     params = {"a": rng.normal(size=(3, 5)), "b": rng.normal(size=(5, 2)), "c": np.zeros(2)}
     dead = [1, 6]

@@ -63,7 +63,7 @@ with cli.ending(), Checkpoints(Path(folder)) as checkpoints:
 
 @may_mount_only
 def test_a_command_that_cannot_save_ends_at_once(tmp_path):
-    """Otherwise, the command would wait ten minutes for Orbax's threads."""
+    """The command does not wait ten minutes for Orbax's threads."""
     (tmp_path / "run").mkdir()
     found = subprocess.run(
         ["unshare", "--mount", sys.executable, "-c", SAVE, tmp_path / "run"],

@@ -73,7 +73,7 @@ def train_steps(trainer: Trainer, seeds: tuple[int, ...]) -> Callable[[], Any]:
 
 
 def bare(images: Images) -> Callable[[], Any]:
-    """Only the compiled step: one batch in memory, without data loading, crops or a loop."""
+    """A run of only the compiled step: one batch in memory, without data loading or crops."""
     batch = images._replace(
         x_train=images.x_train[: RECIPE.batch_size], y_train=images.y_train[: RECIPE.batch_size]
     )
