@@ -76,7 +76,9 @@ class Result(NamedTuple):
 
     @property
     def interpreter(self) -> str:
-        """This interpreter; for compiled results, one with the plugins for TPU and GPU."""
+        """The path of this interpreter; for compiled results, of one with the plugins for TPU and
+        GPU.
+        """
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 
     def needs(self, inputs: dict[str, str]) -> str | None:

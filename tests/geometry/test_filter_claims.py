@@ -127,7 +127,7 @@ class TestLemma3:
         assert self.z_score_of_variance(a / b, printed) > 5
 
     def test_no_ratio_depends_on_the_unit(self):
-        """The mean of A/B of Lemma 3 is slightly above 2 c² for k = 30, for small and for large c."""
+        """For k = 30, the mean of Lemma 3's A/B is slightly above 2 c² for small and large c."""
         small, large = (np.divide(*self.draw(c, 30)) / c**2 for c in (0.01, 10.0))
         np.testing.assert_allclose(small, large, rtol=1e-9)
         assert 2 < small.mean() < 2.1
