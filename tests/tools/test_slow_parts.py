@@ -2,10 +2,9 @@
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 class Item(NamedTuple):
     nodeid: str
-    marks: Sequence[str] = ()
+    marks: Any = ()
 
     def add_marker(self, name):
         self.marks.append(name)
