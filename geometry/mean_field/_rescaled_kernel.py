@@ -92,9 +92,10 @@ def rms_cosine_step(cosine: int | float | Float[Array, "*shape"]) -> Float[Array
 
     For the cosine ρ, the mean of a neuron over the batch is m = √(ρ/(1 − ρ)) ξ, with a standard
     normal ξ. The cosine after the layer is N/D with N = E[(m Φ(m) + φ(m))² / (m² + 1)] and D =
-    E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)]. The angle between orthogonal samples is 71.44° after one
-    layer, 63.64° after two layers, and 59.05° after five layers. The gradient at 0 is zero. A
-    negative cosine counts as 0. A cosine of at least 1, or below −1.01, gives NaN.
+    E[((m² + 1) Φ(m) + m φ(m)) / (m² + 1)], where φ is the normal density and Φ its integral. The
+    angle between orthogonal samples is 71.44° after one layer, 63.64° after two layers, and 59.05°
+    after five layers. The gradient at 0 is zero. A negative cosine counts as 0. A cosine of at
+    least 1, or below −1.01, gives NaN.
 
     Example:
       >>> print(jnp.degrees(jnp.arccos(rms_cosine_step(jnp.zeros(())))).round(2))

@@ -37,7 +37,7 @@ def test_unrelated_scores_have_small_ratio_variances():
 
 
 def test_a_smaller_ratio_variance_may_come_with_a_smaller_correlation(key):
-    """Gaussian filters: l1 and l2 have the smaller ratio variance, Fermat and GM equal rankings."""
+    """For Gaussian filters, l1/l2 varies less than Fermat/GM, but Fermat and GM rank more alike."""
     layers = jax.random.normal(key, (40, 64, 576))
     scores = {
         name: np.asarray(jax.jit(jax.vmap(score))(layers))

@@ -99,7 +99,7 @@ def test_functions_with_kinks_agree_with_mpmath(cosine, activation, kinks, value
     ("activation", "name"), [(jnp.tanh, "tanh"), (partial(jax.nn.gelu, approximate=False), "gelu")]
 )
 def test_smooth_functions_agree_with_mpmath(activation, name):
-    """By the trapezoidal rule in two dimensions, whose error is exp(−2π · 1.5/0.3) < 1e-13."""
+    """The trapezoidal rule in two dimensions has the error exp(−2π · 1.5/0.3) < 1e-13."""
     mpmath = pytest.importorskip("mpmath")
     value = {"tanh": mpmath.tanh, "gelu": lambda x: x * mpmath.ncdf(x)}[name]
     nodes = [mpmath.mpf(k) * 3 / 10 for k in range(-28, 29)]
