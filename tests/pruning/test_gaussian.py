@@ -319,6 +319,7 @@ def test_the_objective_of_theorem_2_grows_from_its_minimum():
     assert slope[0] == 0
     assert jnp.all(slope[1:] > 0)
     assert jnp.isnan(expected_distance(jnp.array(100.0), 1.0, 27))
+    assert jnp.isnan(expected_distance(0.0, jnp.array([0.0, 2.0, -1.0]), 27)).tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -258,3 +258,11 @@ def test_statistics_about_a_known_and_an_estimated_mean_are_scipys(test, mean_kn
         expected = -40 - np.sum((2 * np.arange(40) + 1) * logs) / 40
     found = jitted(test)(key, jnp.asarray(x), mean_known=mean_known, samples=19)
     np.testing.assert_allclose(found.statistic, expected, rtol=1e-9)
+
+
+def test_the_p_value_of_equivalence_has_two_tails():
+    """At the quantiles of the normal distribution, the distance is half of 1/n."""
+    n, margin = 100, 0.2
+    x = scipy.stats.norm.ppf((np.arange(n) + 0.5) / n)
+    p_value = ks_equivalence(jnp.asarray(x), margin=margin, scale=1.0).p_value
+    np.testing.assert_allclose(p_value, 2 * np.exp(-2 * n * (margin - 0.5 / n) ** 2), rtol=1e-9)

@@ -6,6 +6,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from claims import ALL
 from experiments.pages import (
@@ -87,6 +88,19 @@ def test_every_finding_has_a_figure(page):
     assert page.read_text(encoding="utf-8").count('<li id="finding-') == len(HIGHLIGHTS)
     for figure in theorem_plots.FIGURES.values():
         assert not figure.reference or figure.reference in figure.numbers()
+
+
+def test_the_reference_is_dashed_and_axes_may_be_logarithmic(monkeypatch):
+    numbers = {"n": [1.0, 10.0], "found": [2.0, 20.0], "printed": [3.0, 30.0]}
+    for logarithmic in ("", "x", "y", "xy"):
+        axes = Figure().subplots()
+        figure = theorem_plots.Figure(dict, "", "", logarithmic=logarithmic, reference="printed")
+        monkeypatch.setattr(theorem_plots, "FIGURES", {"own": figure})
+        monkeypatch.setattr(theorem_plots, "draw", lambda paint, axes=axes, **_: paint(axes))
+        theorem_plots.plot("own", numbers)
+        scales = axes.get_xscale(), axes.get_yscale()
+        assert scales == tuple("log" if k in logarithmic else "linear" for k in "xy")
+        assert [line.get_linestyle() for line in axes.lines] == ["-", "--"]
 
 
 def test_a_number_says_which_part_of_it_is_on_which_card(page):
