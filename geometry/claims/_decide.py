@@ -45,7 +45,14 @@ def check(claim: Claim, key: Key[Array, ""], *, precision: float = 1.0) -> Verdi
 
     The options are the same as for `check_all`. With the same key, `check_all` measures the same
     numbers.
+
+    Raises:
+      TypeError: `claim` is not a claim.
     """
+    if not isinstance(claim, Claim):
+        raise TypeError(
+            f"claim must be a `Claim`; got {type(claim).__name__}: for several claims use check_all"
+        )
     return check_all((claim,), key, precision=precision)[0]
 
 
@@ -87,7 +94,8 @@ def measure(
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
-      ValueError: A claim has neither a check nor a reason. `precision` is not in (0, 2]: with
+      ValueError: A claim has neither a check nor a reason, or only one of a fault and a check of a
+        rejected form. The function of a check returns no number. `precision` is not in (0, 2]: with
         larger values, checks may miss a wrong number. There are both several threads and several
         devices, or as many `threads` as a CPU has threads of XLA: programs could then wait for each
         other.
@@ -194,13 +202,24 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 
 
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """The claims as a tuple; raise unless each claim has a check or a reason."""
+    """The claims as a tuple; raise unless each claim has a check or a reason.
+
+    A fault without a check of the wrong form, or such a check without a fault, would make a verdict
+    that no check supports.
+    """
     claims = _list_of_claims(claims)
     if empty := [claim.name for claim in claims if not claim.checks and not claim.reason]:
         raise ValueError(
             f"a claim must have a check, such as one that claim.mean adds, or a reason why it has "
             f"none; {empty[0]} has neither"
         )
+    for claim in filter(lambda claim: claim.checks, claims):
+        rejects = any(part.form == "rejected" for part in claim.checks)
+        if rejects != (claim.fault is not None):
+            raise ValueError(
+                "a claim must have both a fault and a check with form='rejected', or neither; "
+                f"{claim.name} has {'no fault' if rejects else 'no such check'}"
+            )
     return claims
 
 
@@ -265,7 +284,10 @@ def _numbers(found: Any) -> np.ndarray:
     kinds = {np.asarray(part).dtype.kind for part in parts}
     if not kinds or not kinds <= set("biufV"):  # NumPy's kind of bfloat16 is V
         raise TypeError(f"the function of a check must return real numbers; got {found!r}")
-    return np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
+    numbers = np.concatenate([np.ravel(np.asarray(part, np.float64)) for part in parts])
+    if not numbers.size:
+        raise ValueError("the function of a check must return at least one number; got none")
+    return numbers
 
 
 @cache
