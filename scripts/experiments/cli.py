@@ -50,6 +50,7 @@ NEEDS = {
     errno.EPERM: "one that this user may use",
     errno.ENOTDIR: "below folders, not below a file",
     errno.EISDIR: "a file",
+    errno.EEXIST: "a folder, not a file",
     errno.ENOENT: "there",
     errno.EIO: "on a disk that works",
 }

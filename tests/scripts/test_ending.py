@@ -37,6 +37,11 @@ from experiments import cli, signals
             2,
             "error: out/x must be one that this user may use; Permission denied",
         ),
+        (
+            FileExistsError(errno.EEXIST, "File exists", "out/x"),
+            2,
+            "error: out/x must be a folder, not a file; File exists",
+        ),
         (OSError("odd"), 2, "error: a file of the run must be usable; odd"),
         (MemoryError(), 2, "error: there must be enough memory for this command; it ran out\n"),
     ],
