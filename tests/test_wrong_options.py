@@ -363,7 +363,35 @@ RAW = {
     "measured must be the result of measure": lambda: claims.decide([claim(lambda: 0.0)], {}),
     "claims must be a list of `Claim`": lambda: claims.about(None, "Theorem 1"),
     "threads must be at least 1": lambda: claims.measure([claim(lambda: 0.0)], KEY, threads=0),
+    "loss must be a function": lambda: channels.taylor_scores(X, [], loss="mse", batches=[X]),
+    "score must be a function": lambda: channels.mean_scores(X, [], score="l1", batches=[X]),
+    "measure must be a function": lambda: channels.sensitivity(X, [], measure="accuracy"),
+    "ratios must be a list, such as [0.5]; got 0.5": lambda: channels.sensitivity(
+        X, [], measure=jnp.max, ratios=0.5
+    ),
+    "batch_sizes must be an int": lambda: pruning.cost(jnp.dot, X, X.T, batch_sizes=["8"]),
+    "inputs must hold one batch": lambda: pruning.nnx.prune(
+        MLP(inputs=4, widths=(3,), classes=2, rngs=rngs()), budget=0.5
+    ),
+    "layers must hold the name of at least one": lambda: jaxnorm.nnx.layer_outputs(
+        MLP(inputs=4, widths=(3,), classes=2, rngs=rngs()), [], X
+    ),
 }
+
+
+@pytest.mark.parametrize(
+    "reader",
+    [
+        pruning.cost,
+        channels.coupled_channels,
+        channels.fixed_channels,
+        channels.fold_batch_norms,
+        lambda *swapped: channels.output_error(*swapped),
+    ],
+)
+def test_parameters_in_place_of_a_function_are_named(reader):
+    text = said(lambda: reader({"a": X.T}, lambda params, x: x @ params["a"], X))
+    assert text == "apply must be a function, such as lambda params, x: ...; got dict"
 
 
 @pytest.mark.parametrize("sentence", RAW)

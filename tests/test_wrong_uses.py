@@ -94,7 +94,9 @@ SENTENCES = {
     "axis must name an axis of x, shape ()": lambda: jaxnorm.linen.BatchNorm(
         use_running_average=False
     ).init(KEY, jnp.ones(())),
-    "got UnitizedBatchNorm": lambda: jaxnorm.nnx.replace_batch_norm(mlp(), unitized(rngs=rngs())),
+    "got a UnitizedBatchNorm object": lambda: jaxnorm.nnx.replace_batch_norm(
+        mlp(), unitized(rngs=rngs())
+    ),
     "bounds must be LayerBounds, such as dyt_bounds": lambda: certified_upper_bound(3.0),
     "kernel must be a KernelMap": lambda: mean_field.fixed_point(jnp.tanh),
     "ratios, such as [0.5], or a budget must be given; got neither": lambda: half(ratios=()),

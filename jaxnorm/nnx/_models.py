@@ -55,8 +55,8 @@ def layer_outputs(
 
     Raises:
       TypeError: `layers` is one string.
-      ValueError: The model has no submodule of a name in `layers`, or does not call the submodule
-        exactly once.
+      ValueError: `layers` is empty. The model has no submodule of a name in `layers`, or does not
+        call the submodule exactly once.
 
     Example:
       >>> import jax.numpy as jnp
@@ -67,6 +67,8 @@ def layer_outputs(
     """
     if isinstance(layers, str):
         raise TypeError(f"layers must be a list of names; got the string {layers!r}")
+    if not layers:
+        raise ValueError("layers must hold the name of at least one submodule; got none")
     check_module(model)
     # a copy, because `nnx.capture` would change the model
     model = nnx.merge(*nnx.split(model), copy=True)

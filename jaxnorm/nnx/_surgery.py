@@ -105,7 +105,7 @@ def _replacement(
 ) -> RunningNorm:
     made = partial(layer).func if callable(layer) else layer
     if made not in (BatchNorm, UnitizedBatchNorm):
-        got = repr(layer) if isinstance(layer, type | str) else type(layer).__name__
+        got = repr(layer) if isinstance(layer, type | str) else f"a {type(layer).__name__} object"
         raise TypeError(
             "layer must be jaxnorm.nnx.BatchNorm, jaxnorm.nnx.UnitizedBatchNorm or a partial of "
             f"one; got {got}"

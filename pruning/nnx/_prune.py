@@ -60,7 +60,7 @@ def prune(
         `evaluation(model)` with `resize=True`.
 
     Raises:
-      TypeError: `pruning.prune` would raise a TypeError, or `resize` was given.
+      TypeError: `pruning.prune` would raise a TypeError, `resize` was given, or `inputs` is empty.
       ValueError: `pruning.prune` would raise a ValueError.
 
     Example:
@@ -76,6 +76,8 @@ def prune(
             "resize must not be given, because a module cannot be resized: use "
             "pruning.prune(*pruning.nnx.evaluation(model), ..., resize=True)"
         )
+    if not inputs:
+        raise TypeError("inputs must hold one batch, as in prune(model, x, budget=0.5); got none")
     graph, _ = _split(model)
     like = "the smaller model{}"
     check_call(recalibrate, "recalibrate", "lambda model: ...", like.format(""), model)

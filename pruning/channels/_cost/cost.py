@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_function, check_on_host, check_whole
 from pruning._arguments import at_least, check_values
 from pruning.channels._coupling.groups import arrays_of
 from pruning.channels._coupling.rules import summed_of_product
@@ -81,7 +81,7 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
         repeated or cut to this size.
 
     Raises:
-      TypeError: `batch_sizes` is a number.
+      TypeError: `apply` is not a function, or `batch_sizes` is not a list of whole numbers.
       ValueError: A batch size is less than 1, or `apply` cannot be traced at these arguments.
 
     Example:
@@ -91,12 +91,14 @@ def cost(apply: Apply, params: Tree, *inputs: Tree, batch_sizes: Sequence[int] =
       >>> print(small.parameters, small.macs, small.size)
       12 12 96
     """
+    check_function(apply, "apply", "lambda params, x: ...")
     if isinstance(batch_sizes, int):
         raise TypeError(f"batch_sizes must be a list, such as [{batch_sizes}]; got {batch_sizes}")
     if batch_sizes:
         check_on_host("a timing of cost", params, inputs, instead="leave batch_sizes empty")
         check_values("a timing of cost", params, inputs)
     for size in batch_sizes:
+        check_whole(batch_sizes=size)
         if size < 1:
             raise ValueError(f"batch_sizes must be at least 1; got {size}")
     leaves = arrays_of(params)

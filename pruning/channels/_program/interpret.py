@@ -6,6 +6,7 @@ from typing import TypeGuard, TypeVar
 from jax.extend.core import Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from jaxnorm.internal import check_function
 from pruning._arguments import quote
 from pruning.channels._program.calls import (
     Apply,
@@ -26,6 +27,7 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
 
     The arguments of the program are the leaves of `params` and then of `inputs`.
     """
+    check_function(apply, "apply", "lambda params, x: ...")
     try:
         return trace(apply, params, *inputs)
     except Exception as error:

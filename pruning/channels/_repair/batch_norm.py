@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_function, check_on_host
 from pruning._arguments import check_values
 from pruning.channels._coupling.groups import describe
 from pruning.channels._coupling.rules import rule_of
@@ -69,6 +69,7 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       with `_shift` at the end. `arrays` has no arrays that `run` does not need.
 
     Raises:
+      TypeError: `apply` is not a function.
       ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` raises a
         ValueError if the program of `apply` at these inputs folds other kernels or needs other
         arrays.
@@ -84,6 +85,7 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
       [0.5 0.5 0.5] [0.5 0.5 0.5]
     """
     check_on_host("fold_batch_norms", params, instead="fold first, and compile the result")
+    check_function(apply, "apply", "lambda params, x: ...")
     check_values("fold_batch_norms", params)
     paths = describe(params).paths
     leaves = list(map(jnp.asarray, jax.tree.leaves(params)))

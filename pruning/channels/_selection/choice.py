@@ -108,6 +108,7 @@ def mean_scores(
       batches: One batch or more.
 
     Raises:
+      TypeError: `score` is not a function.
       ValueError: `batches` is empty.
 
     Example:
@@ -116,6 +117,7 @@ def mean_scores(
       >>> print(mean_scores({}, [], score=of_batch, batches=[1.0, 2.0])[0])
       [1.5 1.5]
     """
+    check_function(score, "score", "lambda params, groups, batch: ...")
     sums: list[Array] | None = None
     count = 0
     for batch in batches:

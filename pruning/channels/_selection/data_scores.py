@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxnorm.internal import check_call
 from pruning._arguments import check_tuple
 from pruning.channels._coupling.groups import ChannelGroup, describe
 from pruning.channels._program.calls import Apply, Equation, Tree, evaluate_equation
@@ -39,6 +40,7 @@ def taylor_scores(
       batches: One batch or more; one gradient is computed for each batch.
 
     Raises:
+      TypeError: `loss` is not a function of two arguments.
       ValueError: `batches` is empty.
 
     Example:
@@ -52,6 +54,7 @@ def taylor_scores(
       >>> print(taylor_scores(params, groups, loss=loss, batches=[np.ones((2, 2))])[0])
       [36.  4.]
     """
+    check_call(loss, "loss", "lambda params, batch: ...", "a tree and a batch", params, None)
     score = partial(channel_scores, criterion=lambda filters: filters.sum(1), reduce=jnp.sum)
 
     @jax.jit

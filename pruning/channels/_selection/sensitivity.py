@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from jaxnorm.internal import check_on_host
+from jaxnorm.internal import check_function, check_on_host
 from pruning.channels._coupling.groups import ChannelGroup
 from pruning.channels._program.calls import Apply, Leaf, Tree
 from pruning.channels._removal.removal import mask_channels
@@ -41,6 +41,7 @@ def sensitivity(
         the lowest scores are masked.
 
     Raises:
+      TypeError: `measure` or `score` is not a function, or `ratios` is a number.
       ValueError: A ratio lies outside (0, 1).
 
     Example:
@@ -54,6 +55,10 @@ def sensitivity(
       [[0.   0.25]]
     """
     check_on_host("sensitivity", params, instead="call sensitivity before compiling")
+    check_function(measure, "measure", "output_error(apply, params, images)")
+    check_function(score, "score", "channel_scores")
+    if isinstance(ratios, int | float):
+        raise TypeError(f"ratios must be a list, such as [0.5]; got {ratios}")
     scores = score(params, groups)
 
     def measured(group: ChannelGroup, own: Array, ratio: int | float) -> float:
@@ -69,11 +74,15 @@ def output_error(apply: Apply, params: Tree, *inputs: Tree) -> Callable[[Tree], 
 
     The change is ‖apply(tree) − apply(params)‖ / ‖apply(params)‖ at `inputs`.
 
+    Raises:
+      TypeError: `apply` is not a function.
+
     Example:
       >>> error = output_error(lambda w, x: w * x, 2.0, np.ones(3))
       >>> print(error(3.0))
       0.5
     """
+    check_function(apply, "apply", "lambda params, x: ...")
     whole = jax.tree.leaves(apply(params, *inputs))
     size = sum(jnp.sum(jnp.square(jnp.abs(y))) for y in whole)
 
