@@ -379,7 +379,7 @@ def _computed_finding(part: Computed, measurement: Measurement) -> Finding:
     excess = values - part.predicted
     if part.relation != "inequality":
         excess = np.abs(excess)
-    # NaN counts as a violation of the inequality
+    # a NaN counts as the largest excess
     worst = int(np.argmax(np.where(np.isnan(excess), np.inf, excess)))
     holds = bool(excess[worst] <= part.tolerance)
     value = float(values[worst])

@@ -54,9 +54,8 @@ def ks_distance(x: Float[Array, "*shape"], *, scale: Scalar | None = None) -> Fl
         positive gives NaN.
     """
     h = floating(x, "x").ravel()
-    # after this division, squares neither underflow nor overflow
     if scale is None:
-        h, _ = in_largest(h)
+        h, _ = in_largest(h)  # so that the sum of squares neither underflows nor overflows
         c = jnp.sqrt(jnp.square(h).mean())
     else:
         c = scalar(scale, "scale", h.dtype)
@@ -163,8 +162,8 @@ def anderson_darling(
         n = x.size
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
-        # The logarithms at p = (i − ½)/n, whose sum is known exactly, are subtracted. Otherwise,
-        # two sums of size n would nearly cancel.
+        # The logarithms of p = (i − ½)/n are subtracted, and their sum is added in float64.
+        # Otherwise, n and a sum of nearly the same size would be subtracted.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)

@@ -219,7 +219,7 @@ def test_fixed_points_of_ordered_and_critical_maps():
     assert critical.depth_scale > 1e9
     none = jnp.zeros(0)
     square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
-    assert fixed_point(square) == (0, 0, 0)  # κ(ρ) = ρ² has no slope at 0
+    assert fixed_point(square) == (0, 0, 0)  # the slope of κ(ρ) = ρ² at 0 is 0
 
 
 def test_the_derivative_of_a_fixed_point_is_that_of_its_equation():

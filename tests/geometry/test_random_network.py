@@ -74,7 +74,7 @@ def test_the_odd_point_and_the_cluster_stay_exactly_opposite(key):
     x = invariant_representation(6, 3)
     net = jax.jit(lambda k, x: random_network(k, x, depth=20, width=30))(key, x)
     g = net.statistics
-    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # x₁·ν = 0, for every weight
+    np.testing.assert_allclose(g[:, 0, 1:], 0, atol=1e-12)  # x₁·xᵢ = 0, for any weights
     np.testing.assert_allclose(g[:, 1, 1], g[:, 1, 2], rtol=1e-9)  # all other samples are equal
 
 
@@ -194,7 +194,7 @@ def test_networks_are_spread_over_devices(key):
 
 def test_scales_beyond_floating_point_are_logarithms(key):
     # At width 3, each layer multiplies squared norms by about exp(−1.1). Without division by the
-    # scale, squared norms would be below 5e-324 after 700 layers.
+    # scale, squared norms would underflow, even in float64, after 700 layers.
     x = jax.random.normal(key, (4, 3), jnp.float32)
     net = jax.jit(lambda k: random_network(k, x, depth=1500, width=3, layers=(1500,)))(key)
     assert net.log_scale[0] < -200

@@ -277,7 +277,7 @@ def test_a_vector_at_a_pole_of_eq_9_has_finite_outputs_and_gradients(shape):
     x = jnp.array([1.5, 1.0, 0.5, 0.5], "float32").reshape(shape)
     given = BatchStatistics(*arrays(np.zeros(4), np.full(4, 0.75), 1.0, dtype="float32"))
 
-    def layer(x, alpha):  # √(‖x̂‖² + ε) = 2: for alpha −1, the divisor is −2 + 1 + 1
+    def layer(x, alpha):  # √(‖x̂‖² + ε) = 2, so the divisor for alpha −1 is −2 + 1 + 1 = 0
         return unitized_batch_norm(x, alpha, statistics=given, eps=0.25, factor=bounded)[0]
 
     y, gradients = with_gradients(layer)(x, jnp.full(4, -1.0, "float32"))

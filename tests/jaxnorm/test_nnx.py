@@ -113,7 +113,7 @@ def test_the_features_may_lie_on_any_axis_but_the_first(name):
 def test_bfloat16_in_is_bfloat16_out_with_statistics_in_float32(name, inference):
     x = jnp.asarray(np.random.default_rng(1).normal(10.3, 0.1, (4096, 8)), jnp.bfloat16)
     layer = getattr(jaxnorm.nnx, name)(8, param_dtype=jnp.bfloat16, momentum=0.0, rngs=nnx.Rngs(0))
-    layer(x)  # a first call, because renormalization uses the running statistics before a batch
+    layer(x)  # a first call, because BatchRenorm uses running statistics of earlier batches
     y = layer(x)
     assert layer.mean[...].dtype == layer.var[...].dtype == jnp.float32
     if inference:

@@ -68,7 +68,7 @@ def test_dyt_and_derf_have_the_slopes_of_their_papers_at_zero():
         far = layer(jnp.array([[1e30, -1e30]], "bfloat16"), 0.5)
         assert far.dtype == jnp.bfloat16
         np.testing.assert_array_equal(np.asarray(far, float), [[1, -1]])
-        x = jnp.linspace(-2, 2, 40).reshape(8, 5)  # rounded once, at the end
+        x = jnp.linspace(-2, 2, 40).reshape(8, 5)  # outputs are rounded to bfloat16 once
         found = layer(x.astype("bfloat16"), 0.3)
         exact = layer(x.astype("bfloat16").astype(float), float(jnp.float32(0.3)))
         np.testing.assert_array_equal(found, exact.astype("float32").astype("bfloat16"))
@@ -119,7 +119,7 @@ def test_the_gradient_of_renormalization_is_that_of_a_batch_norm_times_r(key):
     expected = jax.grad(lambda x: jnp.sum(r * weights * jaxnorm.batch_norm(x)[0]))(x)
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
     fixed = partial(jaxnorm.batch_renorm, running=running, r_max=1.0, d_max=0.0)
-    check_grads(jax.jit(lambda x: fixed(x)[0]), (x,), order=1)  # r and d do not depend on x
+    check_grads(jax.jit(lambda x: fixed(x)[0]), (x,), order=1)  # r = 1 and d = 0, for every x
 
 
 def test_running_statistics_carry_no_gradient():

@@ -112,7 +112,7 @@ def test_uneven_masked_shards_are_one_batch():
     assert_close(found, jitted(jaxnorm.batch_statistics)(x[keep]))
 
 
-@pytest.mark.parametrize("width", [2, 256])  # narrow and wide vectors
+@pytest.mark.parametrize("width", [2, 256])
 def test_gradients_of_masked_vectors_cross_devices(width):
     rng = np.random.default_rng(3)
     x = jnp.asarray(rng.normal(3, 2, (16, width)))

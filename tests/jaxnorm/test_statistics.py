@@ -96,7 +96,7 @@ def _slice_places(shape):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 @pytest.mark.parametrize("shape", [(2, 3), (100, 3), (8192, 4), (32, 200, 2), (4, 224, 224, 3)])
 def test_no_outlier_costs_digits_of_the_variance(shape, dtype, places):
-    # The shift is the mean of m of N samples. If all m are outliers, the error is N/m roundings.
+    # The shift is the mean of m of N samples. If all m are outliers, the error is N/m times eps.
     lost = np.prod(shape[:-1]) / len(_slice_places(shape)) if places == "slice" else 4
     rtol = 4 * lost * float(jnp.finfo(jnp.float32).eps)
     keep = np.random.default_rng(0).random(shape[:-1]) < 0.9
@@ -310,7 +310,7 @@ def test_kurtosis_of_unitized_gaussians_is_that_of_a_sphere(key):
 def test_merging_moments_gives_those_of_the_union(n, m, offset):
     x = np.random.default_rng(n * 7 + m).gamma(2.0, size=(n + m, 3)) + offset
     a, b = moments(jnp.asarray(x[:n])), moments(jnp.asarray(x[n:]))
-    # The skewness of two values is exactly 0, but rounding gives a small number.
+    # The absolute tolerance is for the skewness of two values, which is 0 except for rounding.
     for found, expected in zip(
         merge_moments(a, b, counts=(n, m)), moments(jnp.asarray(x)), strict=True
     ):

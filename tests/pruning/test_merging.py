@@ -143,7 +143,7 @@ def normalized_params(n=12):
 
 
 def test_merged_statistics_are_those_of_the_merged_filters():
-    # Loops compute the merged statistics and filters, whose lengths fit the running variances.
+    # The loop computes the expected filters, whose lengths fit the mean running variances.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     (group,) = pruning.coupled_channels(normalized, params, x)
     keep = [np.arange(12) % 3 == 0]
@@ -218,7 +218,8 @@ def shortcut_of_one_product(params, x):
 
 @pytest.mark.parametrize("shortcut", [shortcut, shortcut_of_one_product])
 def test_outputs_that_are_read_with_and_without_a_norm_keep_their_means(shortcut):
-    # Otherwise, filters with a negative scale would change their sign only in the shortcut.
+    # All scales are negative. If merging moved their signs into the filters, the shortcut, which
+    # reads y without the norm, would change.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     params |= {"scale": -np.abs(params["scale"]), "v": RNG.normal(size=(12, 3))}
     params = {k: v[..., :1].repeat(12, -1) if k not in "uv" else v for k, v in params.items()}

@@ -479,7 +479,7 @@ def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
     np.testing.assert_allclose(found["e"][keep[7]], last, rtol=1e-7)
 
 
-# the axes of the outputs of each product
+# for each product, the axes of the result along which scales differ
 OUTPUTS = {"kernel first": (1,), "pixelwise": (3, 4), "grouped": (3,), "NCHW": (1,), "heads": (3,)}
 
 

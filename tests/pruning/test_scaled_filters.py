@@ -78,7 +78,8 @@ def test_a_fit_finds_what_was_drawn():
         fit = fit_filter_model(jnp.asarray(draw(shape, spread, 400, 288)))
         assert abs(fit.shape / shape - 1) < 0.03
         noise = (kurtosis(shape) + 2) / (4 * 288)
-        error = (2 / 400) ** 0.5 * (spread**2 + noise)  # of a variance of 400 filters
+        # the standard error of the variance of 400 filters
+        error = (2 / 400) ** 0.5 * (spread**2 + noise)
         assert abs(fit.spread**2 - spread**2) < 4 * error
         assert fit.effective_dims > 280
 
@@ -155,7 +156,8 @@ def test_a_correlation_above_one_gives_nan(function):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_parallel_filters_have_one_effective_dimension(dtype):
-    direction = np.random.default_rng(6).normal(size=37)  # 1/cos² is below 1 in float32
+    # for this direction, rounding in float32 makes 1/cos² smaller than 1
+    direction = np.random.default_rng(6).normal(size=37)
     filters = jnp.asarray(np.outer(np.linspace(1, 3, 9), direction), dtype)
     fit = jax.jit(fit_filter_model)(filters)
     np.testing.assert_allclose(fit.effective_dims, 1, rtol=1e-6)

@@ -292,7 +292,7 @@ def test_half_the_work_is_timed_of_any_network(monkeypatch):
         kernels = (leaf for leaf in jax.tree.leaves(parameters(pair.ours)) if leaf.ndim == 4)
         widths = {kernel.shape[-1] for kernel in kernels}
         if "every group" in pair.name:
-            assert widths > {16 - 4, 32 - 9, 64 - 18}  # within blocks, minus ⌊0.29 n⌋
+            assert widths > {16 - 4, 32 - 9, 64 - 18}  # widths n within blocks: n − ⌊0.29 n⌋
         else:
             assert min(widths) >= 12
             assert all(width % 4 == 0 for width in widths) == ("multiples of 4" in pair.name)

@@ -109,7 +109,7 @@ def test_outcomes_that_are_not_recorded_end_with_status_1(few, tmp_path, monkeyp
     ],
 )
 def test_wrong_arguments_are_refused_in_one_sentence(options, sentence, tmp_path):
-    assert len(jax.devices()) == 8  # JAX is already in use, so the CPU cannot be split into 9
+    assert len(jax.devices()) == 8  # JAX is in use, so the CPU cannot be split into 9 devices
     with pytest.raises(InputError, match=sentence):
         check_theorems.main(**({"out": tmp_path} | options))
     assert claim_measures.first_devices(3) == jax.devices()[:3]

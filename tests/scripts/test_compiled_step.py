@@ -92,7 +92,7 @@ def test_a_step_is_bound_by_what_takes_longest(show):
     digits: Any = stand_ins.shapes_of("digits")
     assert data.x_train.shape == digits.x_train.shape
     assert (result["topology"], result["chips"], result["images_per_chip"]) == ("made:3", 3, 4)
-    # 400 of the 450 bytes of results use the buffers of arguments, and count once.
+    # 400 of the 450 bytes of results use buffers of arguments, and count only as arguments.
     assert result["memory"] == {
         "arguments": 500, "temporary": 300, "results": 50, "program": 50, "needed": 900,
         "fits": True,

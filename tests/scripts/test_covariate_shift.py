@@ -79,7 +79,7 @@ def test_the_page_shows_what_was_found(run):
     found, structure = jax.tree.flatten(results["findings"])
     again, same = jax.tree.flatten(json.loads(json.dumps(shift_page.findings(results))))
     assert structure == same
-    for value, expected in zip(found, again, strict=True):  # the file has nine digits
+    for value, expected in zip(found, again, strict=True):  # numbers in the file have nine digits
         assert value == (pytest.approx(expected, 1e-6) if isinstance(value, float) else expected)
 
 

@@ -210,7 +210,7 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
     assert len(dict(cutting.arrays(plan, found, lambda _: None))) == len(model.tensors)
     assert chosen.perplexity is not None
     whole, cut, repaired = chosen.perplexity.value, found["cut"].value, found["repaired"].value
-    # not exact, because the ridge pulls towards the cut kernel
+    # The ridge pulls solutions towards the cut kernel, so the perplexities are not equal.
     assert abs(repaired / whole - 1) < 2e-3
     assert abs(cut / whole - 1) > 10 * abs(repaired / whole - 1)
 
@@ -480,7 +480,7 @@ def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):
     found = budget.choose(
         model.architecture, model.tensors, Wanted(budget=size * 8 // 10, round_to=1)
     )
-    assert found.groups == 5  # 7 and 6 do not divide 40
+    assert found.groups == 5  # the width 40 is no multiple of 7 or 6 heads
 
 
 @pytest.mark.parametrize("text", ["0.5B", "500m", "500_000_000", "5e8"])

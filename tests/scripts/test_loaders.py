@@ -162,7 +162,7 @@ def test_images_are_augmented_where_the_recipe_says(in_memory, mesh, key):
     assert (offsets != loader.draw(jax.random.key(1), 500)[0]).any()
     x = jnp.asarray(images.x_train[:2])
     found = loader.augment(x, jnp.full((2, 2), 4), jnp.array([[True], [False]]))
-    np.testing.assert_array_equal(found, [x[0, :, ::-1], x[1]])  # offset 4 is the middle
+    np.testing.assert_array_equal(found, [x[0, :, ::-1], x[1]])  # offset 4 moves nothing
     plain = loaders.InMemoryLoader(images, Recipe(augment=False), mesh)
     assert plain.draw(key, 5) == ()
     assert plain.augment(x) is x
@@ -175,7 +175,7 @@ def test_crops_are_where_they_were_drawn_and_flips_mirror_columns():
     offsets, flips = jnp.asarray([[4, 4], [3, 6]]), jnp.asarray([[True], [False]])
     found = np.asarray(jax.jit(loaders.crop)(x, offsets, flips))
     x = np.asarray(x)
-    np.testing.assert_array_equal(found[0], x[0, :, ::-1])  # offset 4 is the middle
+    np.testing.assert_array_equal(found[0], x[0, :, ::-1])  # offset 4 moves nothing
     expected = np.zeros((3, 5, 1))
     expected[1:, :3] = x[1, :2, 2:]  # moved one row down and two columns left
     np.testing.assert_array_equal(found[1], expected)

@@ -120,7 +120,7 @@ def test_distances_are_from_one_epoch_to_the_next():
     measure = paired_runs._measure(program, state)
     for state in (4.0, 6.0, 7.0):
         y.append(measure(state))
-    size = np.abs(x).mean((0, 1, 2))  # outputs are scaled, so their order is the same
+    size = np.abs(x).mean((0, 1, 2))  # outputs are multiples of x, so their order is the same
     for found, step, state in zip(y, (3, 2, 1), (4, 6, 7), strict=True):
         np.testing.assert_allclose(found["distances"], step * size, rtol=1e-5)
         np.testing.assert_allclose(found["moments"][0], state * x.mean((0, 1, 2)), rtol=1e-5)

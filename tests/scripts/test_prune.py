@@ -325,7 +325,7 @@ def test_the_networks_of_a_run_and_of_a_file_are_pruned(made_up_run, tmp_path, m
     asked.clear()
     prune.main(Options(file, dataset="cifar10", seeds=7, images=15, out=tmp_path / "file"))
     assert loaded == [("cifar10", None, ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))]
-    (measured,) = asked  # no training folder is prepared
+    (measured,) = asked  # for a file of weights, no run is prepared
     assert (measured["run"], measured["seeds"]) == (file, 1)
     assert measured["recipe"] == replace(residual_recipe("cifar10", 8, 15, 64), model="resnet20")
     assert len(measured["images"].x_train) == 15

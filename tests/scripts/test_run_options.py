@@ -53,8 +53,8 @@ def test_groups_that_do_not_fit_the_devices_are_refused():
         ((64, 64, 3), False, P()),
         ((32, 512), True, P(None, "data")),  # the longest axis
         ((512, 32), True, P("data", None)),
-        ((4098, 64), True, P(None, "data")),  # the longest axis does not divide by four
-        ((2, 4094), True, P()),  # no axis divides
+        ((4098, 64), True, P(None, "data")),  # four does not divide the longest axis
+        ((2, 4094), True, P()),  # four divides no axis
         ((4, 512), True, P()),  # too few elements
     ],
 )
@@ -164,7 +164,7 @@ def test_the_norm_of_the_odd_point_is_beside_the_mean_of_the_others(monkeypatch,
     assert found["index"] == 2
     np.testing.assert_allclose(found["norm_ratio"], [3 / 1.5, 12 / 3], rtol=1e-6)
     assert found["angle_degrees"] == pytest.approx(90)
-    # orthogonal samples are no cluster
+    # samples at 90 degrees are no cluster
     assert found["spread_degrees"] == pytest.approx(90)
     assert not found["is_odd"]
 
@@ -251,7 +251,7 @@ def test_errors_of_models_of_filters_are_means_over_layers_with_their_error():
 
     layers = {
         "a": row(0.5, 0.8, (0.4, 0.6)),
-        "b": row(0.9, 0.8, (0.9, 0.95)),  # at an end of the interval
+        "b": row(0.9, 0.8, (0.9, 0.95)),  # 0.9 is an end of the interval
         "c": row(0.7, 0.2, (0.71, 0.8)),
     }
     found = filter_models._errors(layers, "two")
@@ -271,7 +271,8 @@ def test_the_p_value_of_an_explanation_counts_permutations_of_pairs():
     apart = [found["disjoint"][pair] for pair in ("l1-l2", "l1-gm", "l2-gm")]
     correlation = np.corrcoef(np.tile(apart, 2), rows.ravel())[0, 1]
     assert found["correlation"] == pytest.approx(correlation)
-    # all 36 orders of the pairs in both networks, instead of a thousand random orders
+    # The exact p-value is over all 36 orders of the pairs in both networks, and the found p-value
+    # is over a thousand random orders.
     every = [
         np.corrcoef(np.tile(apart, 2), np.r_[rows[0][list(p)], rows[1][list(q)]])[0, 1]
         for p in itertools.permutations(range(3))

@@ -148,7 +148,7 @@ def test_pairs_are_drawn_as_they_are_named(monkeypatch):
         x, y = map(np.asarray, case.draw(jax.random.key(1), count))
         assert x.shape == y.shape
         if not case.name.startswith("Gaussians"):
-            # The example without a bound: U(5, 10) and U(0, 2.5), which do not overlap.
+            # the only case that is not Gaussian: U(5, 10) and U(0, 2.5)
             assert (float(x.min()) > 5, float(x.max()) < 10) == (True, True)
             assert (float(y.min()) > 0, float(y.max()) < 2.5) == (True, True)
             assert case.distance == 7.5 - 1.25

@@ -154,7 +154,8 @@ def test_the_page_says_what_was_run_and_that_the_floor_is_noise(results):
     assert "the distance with frozen weights" in text
     assert ">nan" not in text
     assert text.count("<table") == 5
-    summary = shift_page._summary(results)  # of the groups with drops only
+    # the summary is only about networks whose learning rate drops
+    summary = shift_page._summary(results)
     assert "rate with drops" in summary
     assert "constant rate" not in summary
 

@@ -294,7 +294,7 @@ def test_images_that_repair_are_eight_equal_parts():
     assert [part.tolist() for (part,) in found] == [list(range(3 * i, 3 * i + 3)) for i in range(8)]
 
 
-@jax.enable_x64(True)  # rounding in float32 changes which channels are removed
+@jax.enable_x64(True)  # in float32, rounding would change which channels are removed
 @jax.numpy_rank_promotion("allow")
 def test_repaired_networks_on_digits_are_as_recorded(monkeypatch):
     """Two small networks are pruned at two ratios by two criteria."""

@@ -95,7 +95,7 @@ def test_a_trained_model_is_compared_and_pruned(tmp_path):
     for row in rows.values():
         assert row["mean"] == pytest.approx(np.mean(row["perplexity"]))
         error = abs(row["perplexity"][0] - row["perplexity"][1]) / 2
-        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # perplexities have nine digits
+        assert row["stderr"] == pytest.approx(error, abs=1e-8)  # nine digits are written
     assert rows["magnitude", "none"]["stderr"] == 0  # magnitude has no randomness
     starts = ("", "least squares, ")
     for text in ("once on the text", "5% of an epoch"):

@@ -196,7 +196,7 @@ def _integer_keys() -> Iterator[tuple[str, bytes]]:
         yield f"{name}-keys", b"}(" + b"".join(long(i) + b"N" for i in keys) + b"u"
         pairs = b"".join(long(i) + b"N\x86" for i in keys[:50_000])
         yield f"{name}-pairs", ORDERED + b"](" + pairs + b"e\x85R"
-        # 7,000 storages with one name, whose sizes collide
+        # 7,000 storages with one name, whose sizes collide as keys of a dictionary
         tensors = [
             text(b"%d" % i) + REBUILD % (size % long(n) + b"q\x00") for i, n in enumerate(keys)
         ]

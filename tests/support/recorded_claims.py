@@ -9,7 +9,7 @@ from geometry.claims import Claim, Computed
 from geometry.claims._findings import Finding
 from tools.results import ROOT
 
-STANDARD_ERRORS = 6.0  # of the difference of two estimates
+STANDARD_ERRORS = 6.0  # the tolerance, in standard errors of the difference of two estimates
 ROUNDING = 1e-3  # the relative tolerance of computed values, many of which are float32
 
 

@@ -14,7 +14,7 @@ def test_differences_are_of_equal_seeds_with_intervals_for_the_whole_table():
     # Differences 2, 1, 3: standard error 1/√3, and 4.3027 for 95 % with two degrees of freedom.
     assert second == "| unitized | 82.00, 85.00, 91.00 | 86.00 | +2.00 ± 0.58 (−0.48 to +4.48) |"
     *_, second, third = lines(found | {"bounded": run(0.79, 0.85, 0.85)})
-    # Two differences: 97.5 % each, 6.2053.
+    # For two differences, each interval is at 97.5 %, with 6.2053 in place of 4.3027.
     assert second.endswith("+2.00 ± 0.58 (−1.58 to +5.58) |")
     assert third.startswith(
         "| unitized by Eq. 9, alpha in [0, 1] | 79.00, 85.00, 85.00 | 83.00 | −1.00"

@@ -106,7 +106,7 @@ def iota(eqn: Equation, sets: UnionFind) -> Results:
 
 def concatenate(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
     axis = eqn.params["dimension"]
-    parts = (v.axes[axis] for v in values)  # a free part is not cut
+    parts = (v.axes[axis] for v in values)  # nothing is removed from a free part
     parts = [fixed(p.size) if is_free(p) else p for p in parts]
     axes = [
         np.concatenate(parts) if k == axis else reduce(sets.union, [v.axes[k] for v in values])

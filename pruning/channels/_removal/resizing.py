@@ -312,7 +312,8 @@ class Resizing:
     def run_rule(self, eqn: Equation, program: Program, values: Sequence[Sized]) -> list[Sized]:
         """The results of the program of a custom derivative rule, evaluated on smaller arrays."""
         with self.sets.inside(eqn):
-            # the evaluation on channel ids alone first unites the ids of the states of loops
+            # An evaluation on channel ids alone must be first: it unites the ids of the states of
+            # loops.
             evaluate(program, self.sets, [v.ids for v in values])
             return self.run(program, values)
 

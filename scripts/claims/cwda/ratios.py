@@ -18,7 +18,7 @@ from pruning.gaussian import RatioVariances
 
 claim = partial(Claim, "CWDA")
 
-RATIO_DIMS = 9  # few dimensions, so that l1/l2 and l2/l1 have different variances
+RATIO_DIMS = 9  # weights of a filter; few, so that l1/l2 and l2/l1 have different variances
 
 
 def l1_mean() -> float:
@@ -152,7 +152,7 @@ def _(key: Key[Array, ""]) -> Values:
     return [0.99 - np.corrcoef(x, y)[0, 1], 0.9 - rho.statistic]
 
 
-NORMAL_LOGS = 50  # number of samples of each criterion
+NORMAL_LOGS = 50  # number of samples of each of the two normal variables
 
 
 def normal_logs(key: Key[Array, ""]) -> Statistics:

@@ -143,7 +143,7 @@ def alike_by_trained_width(found: Any) -> str:
     said = []
     for filters, name in {8: "8 filters", 16: "16 filters", 32: "base", 64: "64 filters"}.items():
         gaussian = float(pruning.expected_spearman(filters, 9.0 * filters, ("l1", "l2")))
-        # excess: the difference from the value for Gaussian filters
+        # excess: the difference of ρ from its value for Gaussian filters
         excess = found["settings"][name]["after"]["spearman"]
         rho, error = gaussian + excess["mean"], excess["stderr"]
         said.append(f"{rho:.3f} ± {error:.3f} with {filters} filters ({gaussian:.3f})")

@@ -39,7 +39,8 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
             "numbers of tokens instead"
         )
     if found.ndim != 1 or found.dtype.kind not in "iu":
-        raise InputError(f"{text} must hold one row of whole numbers; got {found.dtype}")
+        got = f"{found.dtype} of shape {found.shape}"
+        raise InputError(f"{text} must hold one row of whole numbers; got {got}")
     if found.size and not 0 <= found.min() <= found.max() < vocabulary:
         wrong = found.min() if found.min() < 0 else found.max()
         raise InputError(f"tokens must lie in 0..{vocabulary - 1}; {text.name} has {wrong}")

@@ -30,9 +30,9 @@ TESTS = {
     "spherical": "the covariance of the filters is c² I",
     "spearman": "l1 and l2 rank as for Gaussian filters",
 }
-SHOWN = 64  # largest number of filters of the covariance matrix in the figure
-# The programs of this module run only a few times, so compiling takes longer than running. Older
-# loop emitters compile in half the time; JAX 0.12 no longer has them.
+SHOWN = 64  # the figure shows the covariance matrix of at most this number of filters
+# The programs of this module run only a few times, so compiling takes longer than running. XLA's
+# older loop emitters, which JAX 0.12 no longer has, compile in half the time.
 QUICK: dict[str, bool | int] = {"xla_backend_optimization_level": 0}
 if jax.__version_info__ < (0, 12):
     QUICK |= {"xla_cpu_use_fusion_emitters": False}
@@ -260,7 +260,7 @@ def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     }
 
 
-# The function is compiled as a whole, because eager mode would compile every step.
+# The function is compiled as a whole, because eager mode would compile every operation.
 _ks = jax.jit(pruning.ks_normal, compiler_options=QUICK)
 
 

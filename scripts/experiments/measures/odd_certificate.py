@@ -110,7 +110,8 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     the covariance of i with the odd sample, and w (cᵢ + cⱼ) of the covariance of i and j. Its last
     row and column are for deviations of the covariances of i and j whose sum over j is 0.
     """
-    first = mpmath.matrix([[1, n - 1, 0, 0]]) / n  # the means of the rows of the Gram matrix
+    # the means of the rows of the Gram matrix, as linear functions of the four entries
+    first = mpmath.matrix([[1, n - 1, 0, 0]]) / n
     rest = mpmath.matrix([[0, 1, 1, n - 2]]) / n
     mean = (first + (n - 1) * rest) / n
     rows = (mean - 2 * first, mean - first - rest, mean - 2 * rest, mean - 2 * rest)

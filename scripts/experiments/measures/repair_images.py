@@ -38,7 +38,8 @@ from pruning.channels import (
 CHOICES = (*pruning.CRITERIA, "random", "greedy")
 # the repairs that are measured last
 LAST = ("merged, transport", "merged, clusters", "scaled")
-# learning rate (the best of 0.001, 0.003 and 0.01 on other images), and images in a training step
+# the learning rate, which is the best of 0.001, 0.003 and 0.01 on other images, and the number of
+# images in a training step
 RATE, STEP = 0.003, 25
 
 Examples = tuple[np.ndarray, np.ndarray]  # arrays of images and labels

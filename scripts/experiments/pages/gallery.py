@@ -26,8 +26,8 @@ from experiments.pages import (
 )
 
 FOLDER = Path(__file__).parents[3] / "docs" / "results"
-# The function that draws a results.json, by its folder; a folder with several results has one
-# function for all.
+# By folder, the function that draws the page of a results.json. All results in a folder have the
+# same function.
 RENDER: dict[str, Callable[[Any], str]] = {
     "report": reproduce.render,
     "theorems": partial(theorems.render, out=FOLDER / "theorems"),

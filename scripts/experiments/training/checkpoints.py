@@ -31,8 +31,8 @@ from jaxnorm.internal import checkpoints
 Tree = TypeVar("Tree")
 
 LIST = "files.sha256"
-# Orbax logs every save with this logger. The threads of Orbax also log the traceback of a failure
-# that `save` raises.
+# The loggers of Orbax, which logs every save. Its threads also log the traceback of a failure that
+# `save` raises.
 NOISE = ("absl", "asyncio", "concurrent.futures")
 
 

@@ -57,8 +57,8 @@ def init_distributed(
     ctypes.CDLL(None).signal(signal.SIGABRT, _aborted)
 
 
-# By default, a thread of JAX would abort the process, and Python's signal handlers never run in
-# this thread.
+# By default, a thread of JAX would abort the process. Python's signal handlers never run in this
+# thread, so this handler is a C function.
 @ctypes.CFUNCTYPE(None, ctypes.c_int)
 def _aborted(_: int) -> None:
     os.write(2, f"error: {ENDED}; JAX's message is above\n".encode())
