@@ -63,14 +63,18 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
     trainer: Any = SimpleNamespace(total_steps=20, recipe=SimpleNamespace(epochs=5))
     clock: Any = SimpleNamespace(speed=1234.4)
     logs: Any = [SimpleNamespace(lines=[]), SimpleNamespace(lines=[])]
+    first: Any = [SimpleNamespace(lines=[])]
     given = chunk(7, losses=(1.0, 2.5), epoch=1)
     loop.show_progress(trainer, (3, 4), view, logs, clock, given)
     for log, accuracy in zip(logs, (0.5, 0.75), strict=True):
         log.lines += [{"epoch": 1, "accuracy": 0.1}, {"epoch": 2, "accuracy": accuracy}]
     loop.show_progress(trainer, (3, 4), view, logs, clock, given)
+    clock.speed = 0.0  # before a step without compilation
+    loop.show_progress(trainer, (3, 4), view, first, clock, given)
     assert shown == [
         (67, "seed 3-4, epoch 2/5", "loss 1.7500, 1,234 images/s"),
         (67, "seed 3-4, epoch 2/5", "loss 1.7500, accuracy 62.50 % after epoch 2, 1,234 images/s"),
+        (67, "seed 3-4, epoch 2/5", "loss 1.7500"),
     ]
     assert loop.name_of((5,)) == "5"
 

@@ -198,15 +198,17 @@ def name_of(seeds: Seeds) -> str:
 def show_progress(
     trainer: Trainer, seeds: Seeds, view: View, logs: list[MetricsLog], clock: Clock, chunk: Chunk
 ) -> None:
-    """Show the loss, the accuracy of the last epoch, and the speed."""
-    numbers = f"loss {chunk.losses.mean():.4f}, "
+    """Show the loss, the accuracy of the last epoch, and the speed once it is known."""
+    numbers = f"loss {chunk.losses.mean():.4f}"
     if logs[0].lines:
         accuracy = statistics.fmean(log.lines[-1]["accuracy"] for log in logs)
-        numbers += f"accuracy {100 * accuracy:.2f} % after epoch {logs[0].lines[-1]['epoch']}, "
+        numbers += f", accuracy {100 * accuracy:.2f} % after epoch {logs[0].lines[-1]['epoch']}"
+    if clock.speed:
+        numbers += f", {clock.speed:,.0f} images/s"
     view.update(
         seeds[0] * trainer.total_steps + chunk.step,
         f"seed {name_of(seeds)}, epoch {chunk.epoch + 1}/{trainer.recipe.epochs}",
-        f"{numbers}{clock.speed:,.0f} images/s",
+        numbers,
     )
 
 
