@@ -632,8 +632,8 @@ def test_eq_10_obeys_the_corrected_bound(key):
 
 def test_algorithm_2_predicts_the_integral_over_the_angle():
     dims, m = 8 * 8 * 16, 32.0
-    # For a unit vector u and a normal vector X of mean m u, their cosine is (m + z)/√((m + z)² + χ²),
-    # with a normal z, and χ² with dims − 1 degrees of freedom.
+    # For a unit vector u and a normal vector X of mean m u, the cosine is
+    # (m + z)/√((m + z)² + χ²), with a normal z, and χ² with dims − 1 degrees of freedom.
     z, weight = np.polynomial.hermite_e.hermegauss(60)
     chi = np.linspace(24, 40, 2001)
     density = np.exp((dims - 2) * np.log(chi / 32) - (chi**2 - 32**2) / 2)

@@ -104,7 +104,7 @@ def test_false_alarms_are_as_rare_as_stated(shape, fitted):
     keys = jax.random.split(jax.random.key(0), draws)
     p = jax.jit(lambda keys: jax.lax.map(p_value, keys))(keys)
     for nominal in (0.1, 0.05):
-        # An exact p is uniform on the multiples of 1/100, so p ≤ nominal has the probability nominal.
+        # An exact p is uniform on the multiples of 1/100, so P(p ≤ nominal) is nominal.
         found, stderr = float(jnp.mean(p <= nominal)), (nominal / draws) ** 0.5
         print(shape, fitted, nominal, found)
         assert abs(found - nominal) < 4 * stderr
