@@ -214,3 +214,26 @@ def test_a_mesh_axis_of_one_device_splits_nothing():
     x = np.random.default_rng(4).normal(3, 2, (8, params["c"].shape[0]))
     (group,) = coupled_channels(apply, params, x)
     assert group.size == params["c"].shape[1]
+
+
+@pytest.mark.parametrize("over", [jax.lax.psum, jax.lax.pmean, jax.lax.pmax])
+def test_a_sum_over_samples_and_devices_keeps_channels_apart(over):
+    """The primitive reduces the axis of `jax.vmap` and the devices of a mesh axis at once."""
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+
+    def body(p, x):
+        h = jax.vmap(lambda s: over(jnp.exp(s @ p["a"]), ("i", "d")), axis_name="i")(x)
+        return h @ p["b"]
+
+    def apply(p, x):
+        specs = {"in_specs": (P(), P("d")), "out_specs": P("d"), "check_vma": False}
+        return jax.shard_map(body, mesh=mesh, **specs)(p, x)
+
+    params = {"a": PARAMS["a"] / 4, "b": PARAMS["b"][:8]}
+    x = np.random.default_rng(5).normal(0.3, 0.5, (16, 4))
+    (group,) = coupled_channels(apply, params, x)
+    keep = [np.arange(8) % 3 > 0]
+    small, masked = (f(params, [group], keep) for f in (remove_channels, mask_channels))
+    found, expected = apply(small, x), apply(masked, x)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(resized(apply, [group], keep)(small, x), expected, rtol=1e-12)

@@ -112,10 +112,10 @@ def reduce_sum(eqn: Equation, sets: UnionFind, *values: ChannelIds) -> Results:
 def _reduce_axes(
     eqn: Equation, sets: UnionFind, values: Values, summable: Callable[[ChannelIds], bool]
 ) -> Results:
-    results = []
+    results, reduced = [], _positions(eqn)
     for value in values:
-        axes = tuple(axis for k, axis in enumerate(value.axes) if k not in eqn.params["axes"])
-        for axis in (value.axes[k] for k in eqn.params["axes"]):
+        axes = tuple(axis for k, axis in enumerate(value.axes) if k not in reduced)
+        for axis in (value.axes[k] for k in reduced):
             if not summable(value):
                 sets.pin(axis)
                 continue
@@ -124,6 +124,11 @@ def _reduce_axes(
                 sets.report(axis, normed=True)
         results.append(ChannelIds(axes, value.zero))
     return results
+
+
+def _positions(eqn: Equation) -> list[int]:
+    """The axes that an equation reduces, without the names of axes of a mesh."""
+    return [k for k in eqn.params.get("axes", ()) if isinstance(k, int | np.integer)]
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
@@ -147,11 +152,8 @@ def over_devices(
     primitive sums over no channels. If `jax.vmap` binds the axis name of the primitive, the
     primitive becomes a reduction of the batched arrays.
     """
-    batched = [isinstance(axis, int) for axis in eqn.params.get("axes", ())]
-    if batched and all(batched):
+    if _positions(eqn):
         return _reduce_axes(eqn, sets, values, summable)
-    if any(batched):
-        return unknown(eqn, sets, *values)
     return [v._replace(number=None, at_zero=None, nonzero=False) for v in values]
 
 
