@@ -19,7 +19,7 @@ from tools.stream_table import HEADER, rows
 from tools.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
-WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # without a norm over channels
+WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels
 
 
 pytestmark = pytest.mark.usefixtures("promotion")
@@ -216,7 +216,7 @@ def turned(h):
     return jnp.stack(pairs, -1).reshape(h.shape)
 
 
-# Constants that vary along channels, and are cut like the channels.
+# Constants that vary along channels, and lose their elements at removed channels.
 CONSTANTS = {
     "factor": lambda h: h * TABLE[None],
     "under a norm": lambda h: layer_norm(h * TABLE[None]),

@@ -126,7 +126,7 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     np.testing.assert_allclose(np.mean(np.diag(found["covariance"])), 1, atol=1e-4)
     np.testing.assert_allclose(
         found["covariance"], expected / np.diag(expected).mean(), atol=0.06
-    )  # the code subtracts filters' means
+    )  # not exact, because the code subtracts filters' means
     assert np.shape(found["covariance"]) == (3, 3)
 
 

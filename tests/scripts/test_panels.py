@@ -157,8 +157,8 @@ def test_the_table_by_layer_has_a_row_of_each_layer_s_own_mean():
 
 @pytest.mark.parametrize(("ks", "count"), [(0.0130, 0), (0.0137, 1)])
 def test_layers_are_counted_that_depart_from_gaussian_at_5_percent(ks, count):
-    # The critical values of Kolmogorov's test for 10,000 weights are 0.0136 at 5 % and 0.0122 at 10
-    # %.
+    # For 10,000 weights, the critical values of Kolmogorov's test are 0.0136 at 5 % and 0.0122 at
+    # 10 %.
     layer: Any = {"layer": "conv", "ks": ks, "weights": 10_000}
     assert f"{count} of 1 layers lie farther" in criteria_page.histograms_sentence([layer])
 

@@ -230,7 +230,7 @@ def convolution(eqn: Equation, sets: UnionFind, x: ChannelIds, kernel: ChannelId
         _contract(sets, (x, incoming), (kernel, kernel.axes[inputs]))
     elif groups == incoming.size:
         if is_free(incoming):
-            sets.pin(out)  # a constant input with a free axis would not be cut
+            sets.pin(out)  # a constant input with a free axis keeps its size
         out = sets.union(np.repeat(incoming, out.size // groups), out)
     else:
         _contract(sets, (x, incoming), (kernel, np.tile(kernel.axes[inputs], groups)))

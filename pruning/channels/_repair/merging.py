@@ -128,7 +128,7 @@ def _check_sums_and_constants(groups: Sequence[ChannelGroup], channels: TracedCh
                     f"only kernels may sum merged channels; channels of {name(group)} are summed "
                     f"by {required.equations[-1].primitive.name}{at(line_of(required.equations))}"
                 )
-    for group in (group for group in groups if group.normed):  # normed by a constant
+    for group in (group for group in groups if group.normed):  # a constant varies along channels
         places = [(channels.parameters.paths.index(p.path), p.axis) for p in group.positions]
         axes = list(map(channels.axes.index, places))
         found = (pinned for pinned in sets.pinned if pinned.normed)

@@ -19,7 +19,7 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
     """The numbers of the tokens of a text file or of an .npy file.
 
     The tokenizer of the folder splits a text file into tokens. If the tokens of the model are
-    bytes, no tokenizer is needed. An .npy file contains numbers of tokens.
+    bytes, no tokenizer is needed. An .npy file contains token numbers.
 
     Raises:
       InputError: The file or its tokenizer does not exist, an array is not a row of integers, or a
@@ -36,7 +36,7 @@ def read(folder: Path, text: Path, vocabulary: int) -> Int[np.ndarray, " n"]:
     else:
         raise InputError(
             f"{folder} must have a tokenizer.json to read {text.name}; give an .npy file of the "
-            "numbers of tokens instead"
+            "token numbers instead"
         )
     if found.ndim != 1 or found.dtype.kind not in "iu":
         got = f"{found.dtype} of shape {found.shape}"

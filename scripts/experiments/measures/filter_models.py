@@ -27,7 +27,8 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-SIZE = (64, 576)  # numbers of filters and weights of the one layer that stands for Table 4
+# numbers of filters, and of weights of a filter, of the layer that stands for Table 4
+SIZE = (64, 576)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
 
