@@ -140,8 +140,8 @@ def _mean_and_top(x: Float[Array, " n"], slots: Slots) -> tuple[Array, Array]:
     first, last = x[low], x[high - 1]
     inside = (high - low).astype(x.dtype)
     sums = jnp.concatenate([jnp.zeros(1, x.dtype), jnp.cumsum(x)])
-    # If all samples inside are equal, the mean is computed from the gaps alone. The gaps shrink, so
-    # a difference of samples would lose digits.
+    # If all samples inside a neuron are equal, the mean is computed from the gaps alone. The gaps
+    # shrink, so a difference of samples would lose digits.
     spread = jnp.where(last > first, sums[high] - sums[low] - inside * first, 0)
     top = below + (last - first) + above
     return (inside * below + spread + (n - high).astype(x.dtype) * top) / n, top

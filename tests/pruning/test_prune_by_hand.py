@@ -91,7 +91,7 @@ def test_prune_does_its_steps_in_every_pair_of_options(name, tmp_path):
     plan = all_pairs(FACTORS)
     for i, row in enumerate(plan):
         if name != "vgg":
-            row = {**row, "exclude": ()}  # otherwise no group may remain
+            row = {**row, "exclude": ()}  # the exclusion might leave no group
         if name in ("scan", "shared"):
             row = {**row, "repair": False, "refine": False}  # kernels are read more than once
         last = len(row["ratios"]) - 1
