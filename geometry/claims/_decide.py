@@ -94,11 +94,10 @@ def measure(
 
     Raises:
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
-      ValueError: A claim has neither a check nor a reason, or only one of a fault and a check of a
-        rejected form. The function of a check returns no number. `precision` is not in (0, 2]: with
-        larger values, checks may miss a wrong number. There are both several threads and several
-        devices, or as many `threads` as a CPU has threads of XLA: programs could then wait for each
-        other.
+      ValueError: A claim has neither a check nor a reason. The function of a check returns no
+        number. `precision` is not in (0, 2]: with larger values, checks may miss a wrong number.
+        There are both several threads and several devices, or as many `threads` as a CPU has
+        threads of XLA: programs could then wait for each other.
     """
     check_key(key)
     check_numeric(precision, "precision")
@@ -202,24 +201,13 @@ def decide(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> list
 
 
 def _as_claims(claims: Iterable[Claim]) -> tuple[Claim, ...]:
-    """The claims as a tuple; raise unless each claim has a check or a reason.
-
-    A fault without a check of the wrong form, or such a check without a fault, would make a verdict
-    that no check supports.
-    """
+    """The claims as a tuple; raise unless each claim has a check or a reason."""
     claims = _list_of_claims(claims)
     if empty := [claim.name for claim in claims if not claim.checks and not claim.reason]:
         raise ValueError(
             f"a claim must have a check, such as one that claim.mean adds, or a reason why it has "
             f"none; {empty[0]} has neither"
         )
-    for claim in filter(lambda claim: claim.checks, claims):
-        rejects = any(part.form == "rejected" for part in claim.checks)
-        if rejects != (claim.fault is not None):
-            raise ValueError(
-                "a claim must have both a fault and a check with form='rejected', or neither; "
-                f"{claim.name} has {'no fault' if rejects else 'no such check'}"
-            )
     return claims
 
 
@@ -393,12 +381,8 @@ def _verdict(claim: Claim, findings: tuple[Finding, ...]) -> Verdict:
         outcomes = [finding.holds for finding in findings if finding.check.form in forms]
         return all(outcomes) if outcomes else None
 
-    surprises = [finding.check.what for finding in findings if not finding.as_recorded]
-    return Verdict(
-        claim,
-        findings,
-        all_hold("printed", "rejected"),
-        all_hold("corrected"),
-        not surprises,
-        f"not as recorded: {'; '.join(surprises)}" if surprises else claim.standing,
-    )
+    printed_holds = all_hold("printed", "rejected")
+    text = "false" if printed_holds is False and not claim.fault else claim.standing
+    if surprises := [finding.check.what for finding in findings if not finding.as_recorded]:
+        text = f"not as recorded: {'; '.join(surprises)}"
+    return Verdict(claim, findings, printed_holds, all_hold("corrected"), not surprises, text)

@@ -80,7 +80,7 @@ def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
 
 def test_outcomes_that_are_not_recorded_end_with_status_1(few, tmp_path, monkeypatch, capsys):
     gamma = next(claim for claim in few if claim.name == GAMMA)
-    wrong = replace(gamma, fault=None, checks=(replace(gamma.checks[1], predicted=0.11),))
+    wrong = replace(gamma, checks=(replace(gamma.checks[1], predicted=0.11),))
     other = replace(wrong, name="Definition 2")
     monkeypatch.setattr(claim_measures, "ALL", (wrong, *few, other))
     with pytest.raises(SystemExit) as stopped:
