@@ -29,8 +29,11 @@ def tables(found: dict[str, Any], subject: str, titles: str) -> str:
 def machine(found: dict[str, Any], subject: str) -> str:
     """The machine, the date and the link of a file of results."""
     machine, options = found["environment"], found["options"]
+    place = f"{machine['cores']} CPU cores"
+    if machine["device"] != "cpu":
+        place = f"{machine['device']}, in a host with {place}"
     return (
-        f"Machine: {machine['cores']} cores ({machine['device']}), {options['dtype']}, JAX "
+        f"Machine: {place}, {options['dtype']}, JAX "
         f"{machine['jax']}, {found['date'][:10]} ([results](results/bench/{subject}.json))."
     )
 

@@ -33,7 +33,8 @@ class Stability(NamedTuple):
     """A fixed point of a batch, and the growth per layer of deviations of the Gram matrix.
 
     Attributes:
-      state: Norm ratio, angle and spread of the fixed point.
+      state: The fixed point: the norm ratio and the angle of the odd sample and the others, and the
+        spread of the others, as in `OddState`.
       family: The growth of deviations that keep the n − 1 samples exchangeable. Each growth is the
         absolute value of an eigenvalue.
       single: The growth of deviations that make one of the n − 1 samples differ from the other n −

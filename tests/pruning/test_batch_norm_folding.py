@@ -108,7 +108,7 @@ LEFT: dict[str, Callable[[dict, jax.Array], jax.Array]] = {
 def test_what_cannot_be_folded_is_refused_where_it_is_all(left):
     params, x = numbers()
     with pytest.raises(
-        ValueError, match=r"^apply must multiply each channel of a convolution or product"
+        ValueError, match=r"^apply must have a batch norm in evaluation mode directly after"
     ):
         fold_batch_norms(LEFT[left], params, x)
 

@@ -48,7 +48,8 @@ def test_a_share_is_that_of_one_epoch_and_of_all_its_chunks():
         empty: Any = None
         return chunks.Chunk(empty, 0, 0, False, empty, 2, seconds, waiting)
 
-    clock(chunk(8.0, 1.0))  # this chunk compiles: its time counts for the share, not for the speed
+    # This chunk compiles. Its time counts for the share of waiting, but not for the speed.
+    clock(chunk(8.0, 1.0))
     clock(chunk(2.0, 1.0))
     assert clock.end_epoch() == 0.2
     clock(chunk(2.0, 0.0))

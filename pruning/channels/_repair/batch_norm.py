@@ -104,8 +104,8 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     jax.eval_shape(partial(_run, apply, network, params), *inputs)
     if not new:
         raise ValueError(
-            "apply must multiply each channel of a convolution or product by parameters alone, as "
-            "a batch norm in evaluation mode does; this program does not"
+            "apply must have a batch norm in evaluation mode directly after a convolution or a "
+            "product; none was found that can be folded"
         )
     arrays = {paths[i]: leaves[i] for i in sorted(network.used)}
     shifted = _paths([None if i is None else paths[i] for i in kernels], set(arrays))

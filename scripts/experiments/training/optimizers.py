@@ -34,8 +34,8 @@ def check_optimizer(recipe: Recipe) -> None:
     """Refuse an optimizer whose name is unknown.
 
     Raises:
-      InputError: Optax has no optimizer of this name whose only required argument is a learning
-        rate.
+      InputError: The name is neither nesterov nor an optimizer of Optax whose only required
+        argument is a learning rate.
     """
     known = known_optimizers()
     if recipe.optimizer not in ("nesterov", *known):
