@@ -128,7 +128,7 @@ def _reduce_axes(
 
 def _positions(eqn: Equation) -> list[int]:
     """The axes that an equation reduces, without the names of axes of a mesh."""
-    return [k for k in eqn.params.get("axes", ()) if isinstance(k, int | np.integer)]
+    return [int(k) for k in eqn.params.get("axes", ()) if isinstance(k, int | np.integer)]
 
 
 def _is_weight(sets: UnionFind, value: ChannelIds, others: Sequence[Vector]) -> bool:
