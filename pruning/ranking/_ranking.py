@@ -226,7 +226,8 @@ def permutation_p_value(
     """The exact one-sided p-value of the hypothesis that the rankings `a` and `b` are unrelated.
 
     For `samples` random permutations π, the p-value is (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 +
-    samples), so at least 1/(1 + samples). If `alike` returns NaN, the p-value is NaN.
+    samples), so at least 1/(1 + samples). If `alike` returns NaN for `b` or for a permutation, the
+    p-value is NaN.
 
     Args:
       alike: A function of two score vectors that is larger for more similar vectors, such as
@@ -247,7 +248,7 @@ def permutation_p_value(
     drawn = jax.lax.map(draw, jax.random.split(key, samples))
     # Statistics that differ only by rounding count as equal.
     p_value = (1 + jnp.sum(drawn >= observed - 1e-6, dtype=observed.dtype)) / (1 + samples)
-    return jnp.where(jnp.isnan(observed), jnp.nan, p_value)
+    return jnp.where(jnp.isnan(observed) | jnp.isnan(drawn).any(), jnp.nan, p_value)
 
 
 def pruned_count(n: int, ratio: int | float) -> int:

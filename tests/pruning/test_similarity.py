@@ -154,3 +154,14 @@ def test_scores_of_all_criteria_have_one_length(wrong):
         ValueError, match=r"^l1 and .* must be vectors of the same length; got shape"
     ):
         ranking.similarity(one | {"l1": wrong}, ratio=0.5)
+
+
+def test_a_permutation_without_a_similarity_has_no_p_value(key):
+    """The similarity of `b` itself is 1, and of permutations that begin otherwise it is NaN."""
+    b = jnp.arange(5.0)
+
+    def alike(a, b):
+        return jnp.where(b[0] == 0, 1.0, jnp.nan)
+
+    assert jnp.isnan(permutation_p_value(key, b, b, alike=alike, samples=20))
+    assert permutation_p_value(key, b, b, alike=lambda a, b: b[0] * 0 + 1, samples=20) == 1

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("users_jax")
 
 
 def test_every_batch_is_a_step_with_momentum():
-    """The loss is ½ (w − b)² for batches b of 1, 4 and −2; the velocity is v ← 0.9 v + gradient."""
+    """Each batch is a number b. The loss is ½ (w − b)². The velocity is v ← 0.9 v + gradient."""
     batches = jnp.array([1.0, 4.0, -2.0])
     optimizer = optax.sgd(0.1, momentum=0.9)
     w, v = 3.0, 0.0

@@ -96,7 +96,7 @@ def test_the_network_of_a_weight_file_is_pytorch_s(weight_file):
         ({"linear.weight": None}, "its kernels are conv1"),
         ({"layer1.0.conv2.weight": None}, "depth must be 6k"),
         ({"bn1.bias": None}, "bn1.bias"),
-        ({"bn1.bias": np.zeros(7, "float32")}, r"bn1.bias has shape \(7,\) in place of \(16,\)"),
+        ({"bn1.bias": np.zeros(7, "float32")}, r"bn1.bias must have shape \(16,\); it has \(7,\)"),
         ({"linear.bias": np.full(10, np.nan, "float32")}, "linear.bias is not finite"),
     ],
 )

@@ -354,8 +354,8 @@ def _channels(position: Position, use: Kernel, shape: tuple[int, ...]) -> np.nda
     numbers = np.zeros(shape[position.axis], int)
     numbers[position.indices] = np.arange(1, len(position.indices) + 1)[:, None]
     numbers, found = along_axis(numbers, position.axis, len(shape)), np.array(-1)
-    # `use.matrix` arranges the channel numbers bit by bit, because 0 and 1 are exact in every
-    # dtype.
+    # The channel numbers pass through `use.matrix` one bit at a time, because 0 and 1 are exact in
+    # every dtype.
     for bit in range(int(numbers.max()).bit_length()):
         ones = (numbers >> bit) & 1
         matrix = use.matrix(jnp.asarray(np.broadcast_to(ones, shape), jnp.float32))

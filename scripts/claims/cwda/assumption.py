@@ -171,7 +171,7 @@ def _(key: Key[Array, ""]) -> Values:
 
 FIGURE_3 = claim(
     "Figure 3, Table 3",
-    "Histograms of layers look Gaussian, and some 40 settings of training pass the tests",
+    "Histograms of layers look Gaussian, and about 40 settings of training pass the tests",
     why="The Kolmogorov distance of weights to a Gaussian before training is known: 0.0572 for a "
     "uniform initialization, and 0.0167 for a truncated normal initialization.",
     results=(
@@ -181,7 +181,7 @@ FIGURE_3 = claim(
         ),
         Result(
             rejections_of_settings,
-            "some 40 settings; Appendix G, for their results, has no content",
+            "about 40 settings; Appendix G, which should have their results, is empty",
             SETTINGS,
         ),
     ),

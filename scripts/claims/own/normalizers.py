@@ -87,7 +87,7 @@ def parameters(key: Key[Array, ""]) -> tuple[Array, Array, Array, Array]:
 def excesses(key: Key[Array, ""], layer: Layer) -> np.ndarray:
     """The excess of the distance of outputs over min(2M, L W), for many pairs of inputs.
 
-    The samples of a pair are heavy-tailed, or two opposite points.
+    A pair has two samples of a heavy-tailed distribution, or a point and the opposite point.
     """
     x, y = pairs(key)
     outputs = distances_of_outputs(x, y, jax.jit(layer.apply))

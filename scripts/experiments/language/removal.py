@@ -5,8 +5,8 @@ stream has d channels in the whole decoder and k channels in the smaller decoder
 ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and the new ε
 is ε d/k. Three further changes follow from the new ε and the new width. The norms of single heads
 also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales embeddings by the
-square root of the width, so Gemma's embeddings are multiplied by √(d/k). If the embedding is also
-the kernel of the output layer, the last norm is divided by √(d/k).
+square root of the width, so Gemma's embeddings are multiplied by √(d/k). If Gemma's embedding is
+also the kernel of the output layer, the last norm is divided by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

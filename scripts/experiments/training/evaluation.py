@@ -134,7 +134,7 @@ def array_evaluator(
 
 
 class RecordEvaluator:
-    """A function of a network, and of a function that returns the views of an image.
+    """A function of two arguments: a network, and a function that returns the views of an image.
 
     The function returns the shares of test images that are classified correctly. The logits of an
     image are the mean over the views of the image. Views may have any sizes; views of equal size

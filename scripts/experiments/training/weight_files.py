@@ -101,6 +101,6 @@ def _to_hwio(array: np.ndarray) -> np.ndarray:
 def _check(arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) -> None:
     for name, variable in variables.items():
         if (found := arrays[name].shape) != variable.shape:
-            raise ValueError(f"{name} has shape {found} in place of {variable.shape}")
+            raise ValueError(f"{name} must have shape {variable.shape}; it has {found}")
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{name} is not finite")
