@@ -79,9 +79,8 @@ def prune(
     if not inputs:
         raise TypeError("inputs must hold one batch, as in prune(model, x, budget=0.5); got none")
     graph, _ = _split(model)
-    like = "the smaller model{}"
-    check_call(recalibrate, "recalibrate", "lambda model: ...", like.format(""), model)
-    like = like.format(" and the step")
+    check_call(recalibrate, "recalibrate", "lambda model: ...", "the smaller model", model)
+    like = "the smaller model and the step"
     check_call(fine_tune, "fine_tune", "lambda model, step: ...", like, model, 0)
     like = "the step and the smaller model"
     check_call(callback, "callback", "lambda step, model: ...", like, 0, model)

@@ -60,7 +60,7 @@ def _() -> Values:
     return [_geometric_sum(n, 1000) / _bound_of_the_sum(n, 1000) - 1 for n in range(4, 30)]
 
 
-def row_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
+def gram_and_sums(key: Array) -> tuple[np.ndarray, np.ndarray]:
     """The Gram matrix, times n², of the children of random neurons, and the sums A to D.
 
     Each of A to D is the sum of squared heights over the neurons with given sizes of the first and
@@ -107,7 +107,7 @@ EQUATIONS_63_TO_73 = claim(
 
 @EQUATIONS_63_TO_73.equal("Eqs. 63 to 65, 81 and 82, n = 7", tolerance=1e-12)
 def _(key: Key[Array, ""]) -> Values:
-    g, (a, b, c, d) = row_sums(key)
+    g, (a, b, c, d) = gram_and_sums(key)
     n = POINTS
     expected = {
         (3, 3): a + b + 4 * c + 4 * d,
