@@ -88,5 +88,9 @@ def _layer(row: dict[str, Any]) -> tuple[str, str]:
 
 def ratio(row: dict[str, Any]) -> str:
     """The ratio and its quartiles."""
-    low, high = row["quartiles"]
-    return f"{row['ratio']:.2f} ({low:.2f} to {high:.2f})"
+    middle, low, high = map(_share, (row["ratio"], *row["quartiles"]))
+    return f"{middle} ({low} to {high})"
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.095 else f"{value:.2g}"
