@@ -49,7 +49,7 @@ class Options:
       evaluations: Evaluations on ImageNet after training: crops (42 of each image, at five scales)
         or whole (whole images).
       workers: The number of processes that read and crop ImageNet; by default one for each core.
-      coordinator: HOST:PORT of process 0 in a run of several; auto on TPU pods and under Slurm.
+      coordinator: HOST:PORT of process 0, for several processes; auto on TPU pods and under Slurm.
       processes: The number of processes; auto finds this number.
       process: The number of this process, counted from 0; auto finds this number.
       heartbeat: If a process is silent for this number of seconds, all other processes end.

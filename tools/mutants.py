@@ -7,7 +7,7 @@ A mutant is one change, chosen by a seed: another operator, comparison, axis or 
 condition, a dropped guard, exchanged arguments, or a removed call. A list has mistakes that a
 person thought of, as pieces of text and their replacements. The tool plants each mistake in a copy
 of the code. A fork of this process, which has loaded JAX, runs tests in the copy until one test
-fails. First come the tests that run the changed line, as recorded by `make coverage`. Then come the
+fails. First come the tests that ran the changed line in the last `make coverage`. Then come the
 test file with the module's name, the test files that name most of the module's definitions, and the
 module's doctests. The test that failed then also runs on the unchanged code. If the test fails
 there too, the mutant is not counted. The exit status is 0 even if tests do not notice a mistake.

@@ -60,7 +60,7 @@ def scoped(css: str) -> str:
 
 
 def linked(body: str, folder: Path, app: Sphinx) -> str:
-    """The body with links to pages of the site, and to code if `source_repository` is set."""
+    """The body with its links changed to pages of the site, or to code in `source_repository`."""
     forge = app.config.html_theme_options.get("source_repository")
     root = Path(app.srcdir).parent.resolve()
 

@@ -53,10 +53,11 @@ _TERMS, _TERMS_WITH_KINKS = 128, 1024
 class KernelMap:
     """A function κ(ρ): the correlation of two samples after a layer, from the correlation ρ before.
 
-    The argument of κ is a cosine in [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap`
-    is a pytree, so it can be an argument of functions under `jit`, `vmap` and `grad`.
-    `jax.grad(kernel)` is the slope of κ. If φ has kinks, the second derivative of κ at ±1 is
-    infinite, but is computed as a large finite number.
+    The layer has the activation φ and Gaussian preactivations u. The argument of κ is a cosine in
+    [−1, 1], as a number or an array, and κ(1) = 1. A `KernelMap` is a pytree, so it can be an
+    argument of functions under `jit`, `vmap` and `grad`. `jax.grad(kernel)` is the slope of κ. If φ
+    has kinks, the second derivative of κ at ±1 is infinite, but is computed as a large finite
+    number.
 
     Attributes:
       powers: The coefficients of ρᵏ, without the coefficients of the ramps.

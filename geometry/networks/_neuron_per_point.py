@@ -129,10 +129,10 @@ def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each sample, the direction of its largest margin over all other samples, and the margin.
+    """For each sample, a unit vector along which it exceeds all other samples, and its margin.
 
-    The directions are unit vectors. Margins are divided by the largest distance of a sample from
-    the mean.
+    Margins are divided by the largest distance of a sample from the mean. If there is no such
+    vector, the margin is at most `_MIN_MARGIN`.
     """
     n, k = x.shape
     if n == 1:

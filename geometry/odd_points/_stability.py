@@ -74,7 +74,7 @@ def odd_stability(
     """The state of an odd sample and a cluster of all other samples, and its stability.
 
     The result is None if no odd state exists. The function applies the map for 40 n layers to a
-    batch in which one sample is n − 1 times as long as the other samples. Newton's method then
+    batch in which one sample is n − 1.5 times as long as the other samples. Newton's method then
     finds the fixed point. If Newton's method does not converge, or the norms of the samples differ
     by less than 1 % at the fixed point, there is no odd state. For ReLU, the state is `odd_state`.
     Before the activation, the preactivations are scaled to the root mean square `std`. The option
@@ -306,7 +306,8 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
 def _collapsed(
     n: int, activation: Activation, kinks: tuple[float, ...], std: float
 ) -> tuple[float, float, float, float]:
-    """The growth of a vanishing squared spread, and the variances for `spread_distribution`.
+    """The growth of a vanishing squared spread, and Var N, Var D, Cov(N, D) of
+    `spread_distribution`.
 
     After recentering, each sample of a collapsed cluster is −1/(n − 1) times the odd sample.
     """

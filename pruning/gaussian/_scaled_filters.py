@@ -162,10 +162,10 @@ def normal_kendall(correlation: Parameter) -> Float[Array, "..."]:
 
 
 def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array, "..."]:
-    """The expected overlap of the lowest among many draws of two normal variables.
+    """The expected overlap of the lowest draws of two normal variables, for many draws.
 
-    The overlap is of the share `ratio` of lowest draws. For the formula, see `expected_overlap`. If
-    a correlation is outside [−1, 1], the result is NaN.
+    The lowest draws of each variable are a share `ratio` of all draws. For the formula, see
+    `expected_overlap`. If a correlation is outside [−1, 1], the result is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1].

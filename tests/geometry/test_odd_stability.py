@@ -27,7 +27,7 @@ def gram_of(n, state):
 
 
 def radius_of_the_whole_batch(g):
-    """The spectral radius of ReLU's map of symmetric n × n matrices with fixed trace."""
+    """The spectral radius at `g` of the derivative of a layer, on matrices of trace 1."""
     n = len(g)
     rows, columns = np.triu_indices(n)
 

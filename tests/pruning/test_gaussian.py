@@ -251,7 +251,7 @@ def test_expected_spearman_refuses_other_pairs(pair):
 
 @pytest.mark.parametrize("rho", [0.6, -0.6, 0.99, -0.99])
 def test_the_overlap_of_halves_is_that_of_quadrants(rho):
-    """By Sheppard's formula, P(X < 0, Y < 0) = 1/4 + asin(ρ)/2π for the correlation ρ."""
+    """Sheppard: P(X < 0, Y < 0) = 1/4 + asin(ρ)/2π for Gaussian X and Y of correlation ρ."""
     found = overlap_of_noise(1 / rho**2 - 1, ratio=0.5, sign=np.sign(rho))
     np.testing.assert_allclose(found, 0.5 + np.arcsin(rho) / np.pi, rtol=1e-9)
 

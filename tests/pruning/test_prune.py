@@ -112,7 +112,7 @@ def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
     ],
 )
 def test_the_unit_of_a_layer_s_scores_does_not_matter_unless_asked_for(select, seed):
-    """Units matter only without `normalize`. Channels that were removed before do not matter."""
+    """The unit matters only without `normalize`. Channels removed before do not matter."""
     rng = np.random.default_rng(seed)
     some = [rng.exponential(size=n) for n in (7, 12, 16)]
     other = [10.0 ** rng.integers(-3, 4) * vector for vector in some]

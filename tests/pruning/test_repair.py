@@ -485,7 +485,7 @@ OUTPUTS = {"kernel first": (1,), "pixelwise": (3, 4), "grouped": (3,), "NCHW": (
 
 @pytest.mark.parametrize("name", OUTPUTS)
 def test_every_kind_of_product_is_scaled_output_by_output(name):
-    """Each scale is the slope of a regression through zero, of whole outputs on pruned outputs."""
+    """The scale of an output is Σ y ỹ / Σ ỹ², with y before and ỹ after pruning."""
     apply, params, x = followed_by(name)
     x = 3 + 2 * x
     group = next(

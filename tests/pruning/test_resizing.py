@@ -52,7 +52,7 @@ def assert_resized_is_masked(apply, params, *inputs, rtol=1e-10):
 @pytest.mark.parametrize("unroll", [1, 2])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_layers_of_a_scan_run_in_their_order(reverse, unroll):
-    """A scan over layers, of which the residual stream and the layers' own channels are pruned."""
+    """In a scan over layers, the residual stream and the channels inside layers are pruned."""
 
     def layer(h, p):
         h = h + jnp.tanh(h @ p["in"]) @ p["out"]

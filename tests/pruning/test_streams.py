@@ -51,7 +51,7 @@ def test_removed_is_masked_in_float32_compiled(name):
 
 @pytest.mark.slow
 def test_the_page_has_the_table():
-    """The page has these rows, except for line numbers and rounding errors."""
+    """The page has the rows of `rows`, apart from line numbers and rounding errors."""
 
     def plain(row):
         family, alone, whole, parameters, _, stays = row.split(" | ")

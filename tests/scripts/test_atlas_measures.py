@@ -263,7 +263,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
 
 
 def test_a_task_has_its_share_of_the_data(monkeypatch):
-    """Images: the first 36 for training and 2,000 for testing. Texts: a quarter of this number."""
+    """36 images are for training and 2,000 for testing, or a quarter as many texts."""
     x, y = np.arange(2100.0), np.arange(2100)
     seen: list[Any] = []
     images = Images("made", "", 10, x, y, -x, y + 5)

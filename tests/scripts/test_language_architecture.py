@@ -98,7 +98,7 @@ def test_what_a_configuration_leaves_out_has_the_value_of_its_family():
     ],
 )
 def test_positions_turn_by_powers_of_the_base(family, changes, base):
-    """For head width 8 and base b, the four angles are 1, b^(−1/4), b^(−1/2) and b^(−3/4)."""
+    """For head width 8 and base b, the angles per position are 1, b^(−1/4), b^(−1/2), b^(−3/4)."""
     found = parsed(family, head_dim=8, **changes).rates
     for rates in found:
         np.testing.assert_allclose(rates, [1, base**-0.25, base**-0.5, base**-0.75], rtol=1e-12)

@@ -231,7 +231,7 @@ def test_channels_are_standardized_by_their_own_moments_of_the_training_images(
 
 
 def test_training_crops_are_anywhere_in_the_image_and_flips_are_mirrors():
-    """The values of pixels are their positions; rows and columns of crops are independent."""
+    """The values of pixels are their positions. Crops begin at every row and every column."""
     places = np.stack(np.meshgrid(np.arange(9), np.arange(13), indexing="ij"), -1)
     pixels = np.concatenate([places, np.zeros((9, 13, 1))], -1).astype(np.uint8)
     image, rng = Image.fromarray(pixels), np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Crafted files in every format that would need too much time or memory.
+"""Files in every format, made such that a careless reader needs too much time or memory.
 
 Most of these files declare more data than they contain, or are much larger after decompression.
 """

@@ -240,15 +240,12 @@ class UnionFind:
         return fixed(count) if self.settled else np.repeat(self.pin(self.new(1), name=name), count)
 
     def pin_like(self, axes: Sequence[Vector], count: int) -> Vector:
-        """`count` copies of the first id of `axes` with a recorded reason, or of `FIXED`."""
+        """`count` copies of the first id of `axes` with a recorded reason, or else of `FIXED`."""
         ids = np.concatenate([fixed(1), *axes])
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED`, because their indices are not channels.
-
-        For example, the indices are positions in a window.
-        """
+        """Make `ids` part of `FIXED`, because they are not of channels but of window positions."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL

@@ -101,7 +101,8 @@ def swap_channels(
     as for `reconstruction_scores`.
 
     Raises:
-      ValueError: `reconstruction_scores` or `remove_channels` would raise an error.
+      ValueError: `reconstruction_scores` or `remove_channels` would raise an error for these
+        arguments.
 
     Example:
       >>> from pruning import coupled_channels

@@ -65,10 +65,7 @@ def _(key: Key[Array, ""]) -> Cases:
 
 
 def _unstable(x: np.ndarray, depth: int) -> np.ndarray:
-    """The neurons at `depth` with more than three clusters of samples.
-
-    A neuron with at most three clusters is stable.
-    """
+    """The neurons at `depth` that are not stable: they have more than three clusters of samples."""
     rows = x[None]
     for _ in range(depth):
         rows = _children(rows)
@@ -117,11 +114,10 @@ def _() -> Values:
 
 
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
-    """Chains of neurons that keep their clusters of samples, with the sign of each step.
+    """Chains of neurons, each a child of the last with as many clusters, and the sign of each step.
 
-    Many samples share the smallest output of such a neuron, and many share the largest output.
-    Between these two outputs are a few samples with tiny gaps. Therefore at most one child of a
-    neuron keeps all clusters.
+    In the first neuron, many samples share the smallest output, and many share the largest output.
+    Between these two outputs are three samples with tiny gaps.
     """
     for _ in range(40):
         low, high = rng.integers(3, 9, 2)

@@ -77,10 +77,7 @@ THREE_FILTERS = Draws(three_filters, 400_000, batch_size=20_000, draws_per_key=1
 
 
 def layers(key: Key[Array, ""]) -> Statistics:
-    """Rank correlations and spreads of the criteria in a layer, and facts about its filters.
-
-    The facts about the filters are the centers and the covariance.
-    """
+    """Rank correlations and spreads of the criteria, and centers and covariance of the filters."""
     v = normal(key, LAYER_FILTERS, LAYER_DIMS)
     scores = pruning.criteria.scores(v)
     ranks = {

@@ -116,7 +116,7 @@ def mean_ratio(k: int) -> float:
 
 
 def _second_order_mean(covariance: float) -> float:
-    """EA/EB − `covariance`/(EB)² + Var(B) EA/(EB)³, from exact moments at c = 1 and k = 20."""
+    """E A/B to second order, EA/EB − `covariance`/(EB)² + Var(B) EA/(EB)³, at c = 1 and k = 20."""
     mean_a, mean_b = 4.0 * K, 2 * chi_mean(K) ** 2
     variance_b = 4 * (K**2 - chi_mean(K) ** 4)
     return mean_a / mean_b - covariance / mean_b**2 + variance_b * mean_a / mean_b**3

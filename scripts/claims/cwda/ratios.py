@@ -29,7 +29,7 @@ def l1_mean() -> float:
 def norm_ratios(key: Key[Array, ""]) -> Statistics:
     """The ratios l1/l2 and l2/l1 of one filter, and the ratio l1/l2 of two different filters.
 
-    All norms are scaled to mean 1, except in a second ratio l2/l1.
+    All norms are scaled to mean 1, except in the entry "l2_over_l1_unscaled".
     """
     v = normal(key, 500, 2, RATIO_DIMS)
     l1 = jnp.abs(v[:, 0]).sum(1) / l1_mean()

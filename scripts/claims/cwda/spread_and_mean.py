@@ -34,7 +34,7 @@ def std_t_test(filters: Float[Array, "filters dims"], *, margin: float) -> TestR
 def _student_survival(t: Float[Array, ""], freedom: int) -> Float[Array, ""]:
     """The tail probability P(T > t) of Student's t.
 
-    The probability is computed from a function of t² that has a Beta distribution.
+    `freedom` / (`freedom` + T²) has a Beta distribution.
     """
     square = jnp.square(t)
     tail = jax.scipy.special.betainc(freedom / 2, 0.5, freedom / (freedom + square)) / 2

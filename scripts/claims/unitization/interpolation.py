@@ -30,7 +30,8 @@ ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
-    """Costs whose mean is the earth mover distance between Eq. 10 of s₁z and Eq. 10 of s₂z.
+    """Costs whose mean is the earth mover distance of `unitize`(SMALL · z) and `unitize`(LARGE ·
+    z).
 
     The vector z is Gaussian. The transport plan moves samples along their direction. No plan has a
     smaller mean cost, because the norm is 1-Lipschitz and the mean norms differ by the mean cost of

@@ -117,8 +117,8 @@ def ten_crops(image: Image.Image, *, crop: int) -> list[Pixels]:
 def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 1 of Table 3: crops at several scales; 42 crops at the paper's five scales.
 
-    At a scale whose shorter side is as long as the crop's side, the two crops are the center and
-    its mirror image. Every other scale has ten crops.
+    A scale whose shorter side is as long as the crop's side has two crops: the center and its
+    mirror image. Every other scale has ten crops.
     """
     views = []
     for shorter in scales:

@@ -26,7 +26,7 @@ Matrix = Float[np.ndarray, "n n"]
 def projection_scores(
     score: Score, kernel: np.ndarray, square: Vector, width: int
 ) -> Float[np.ndarray, " units"]:
-    """Scores of the units of an output projection (outputs, inputs); each unit has `width` inputs.
+    """Scores of the units of an output projection; each unit is `width` inputs of the `kernel`.
 
     For each input x, `square` is Σ x² over tokens. The score `activation` is the root of the sum of
     `square` over a unit's inputs, and `wanda` is Σ |w| ‖x‖₂, Sun et al. (2024).
@@ -41,9 +41,9 @@ def reconstruction(kernel: np.ndarray, gram: Matrix, width: int, remaining: int)
     """Find the units that remain.
 
     In each round, the units whose removal increases the error least are removed. If the inputs j
-    are removed, the minimum of Σ ‖W x̃ − W x‖² increases by tr(Wⱼ (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ.
-    After the removal, W and H⁻¹ are the matrices of the remaining inputs: ZipLM, Kurtic et al.
-    (2023).
+    are removed, the squared error of the outputs, after a least-squares fit, increases by tr(Wⱼ
+    (H⁻¹)ⱼⱼ⁻¹ Wⱼᵀ), where H = Σ x xᵀ. After the removal, W and H⁻¹ are the matrices of the remaining
+    inputs: ZipLM, Kurtic et al. (2023).
 
     Args:
       kernel: Kernel of an output projection, (outputs, inputs).

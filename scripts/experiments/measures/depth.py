@@ -49,9 +49,9 @@ class Params(NamedTuple):
 def init(key: Array, start: str, inputs: int, hl: int) -> Params:
     """Draw weights and biases.
 
-    PyTorch's default draws weights and biases from U(±1/√fan-in). He et al. draw weights from N(0,
-    2/fan-in) and set biases to zero. Networks with batch norm have the weights of PyTorch's
-    default, and zero biases.
+    With `start` "default", weights and biases are drawn from U(±1/√fan-in), PyTorch's default. With
+    "he", weights are drawn from N(0, 2/fan-in), He et al., and biases are zero. Networks with batch
+    norm have the weights of PyTorch's default, and zero biases.
     """
 
     def layer(key: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:

@@ -140,7 +140,7 @@ def distances(results: dict) -> str:
 
 
 def distance_plots(results: dict) -> list[str]:
-    """The earth mover distance from one epoch to the next, and the learning rate."""
+    """Plots of the earth mover distance from one epoch to the next, and of the learning rate."""
     training = results["training"]
 
     rates = floats(training["learning_rate"])

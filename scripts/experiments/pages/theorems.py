@@ -55,7 +55,7 @@ def overview(claims: list[dict]) -> str:
 
 
 def _found(claim: dict, *forms: str) -> str:
-    """The finding of the first check of one of these forms, or a dash."""
+    """The finding of the first check that has one of `forms`, or a dash."""
     checks = (check for check in claim["checks"] if check["form"] in forms)
     return next((describe_finding(check) for check in checks), "–")
 

@@ -176,7 +176,7 @@ class Trainer:
     def evaluate_views(
         self, state: State, views: tuple[recipes.Evaluation, ...]
     ) -> dict[str, dict[str, float]]:
-        """For streamed data, the fractions of test images that are correctly classified in views.
+        """For each of `views`, the accuracy and the top-5 accuracy on streamed test images.
 
         Raises:
           InputError: A view is given for a data set that is held in memory.
@@ -291,9 +291,10 @@ def _with_sharding(leaf: jax.ShapeDtypeStruct, sharding: NamedSharding) -> jax.S
 
 
 def _state_sharding(mesh: Mesh, shard: bool, leaf: jax.ShapeDtypeStruct) -> NamedSharding:
-    """The sharding of a state.
+    """The sharding of an array of the state.
 
-    The state is replicated or, with `shard`, sharded along the longest axis that divides evenly.
+    With `shard`, a large array is sharded along the longest axis that divides evenly. All other
+    arrays are replicated.
     """
     axes = [k for k, n in enumerate(leaf.shape) if n % mesh.size == 0]
     if not shard or leaf.size < MIN_SHARDED_SIZE or not axes:
