@@ -78,7 +78,7 @@ def pytest_collection_finish():
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item, nextitem):
-    # JAX caches all traced programs, which would take gigabytes. Other files need few of them.
+    # JAX caches all traced programs, which would take gigabytes. The next file needs few of them.
     TRACED.append(item)
     if len(TRACED) >= 400 and (nextitem is None or nextitem.path != item.path):
         TRACED.clear()

@@ -145,8 +145,8 @@ def gamma_3d(x: Float[Array, "n 3"]) -> Float[Array, ""]:
       0.125
     """
     volumes = cell_volumes_3d(x)
-    # An index instead of `min`: if XLA recomputes the volumes with other rounding, no element
-    # equals the minimum, and the derivative of `min` is NaN.
+    # If XLA recomputes the volumes with other rounding, no element equals `volumes.min()`, whose
+    # derivative is then NaN. Therefore the minimum is read by its index.
     return row_at(volumes, jnp.argmin(volumes))
 
 

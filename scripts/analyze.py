@@ -11,7 +11,7 @@ with the weights of a neuron as a filter. The command prints a table with a row 
 OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -10,7 +10,7 @@ with the memory of Flax's compiled program. `--out` writes the numbers and the l
 to a file after every group of programs.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -11,7 +11,7 @@ processes, and writes a page and its results. BatchNorm for v5e at (256, 112, 11
 should take 8.00 times the bytes of its input.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

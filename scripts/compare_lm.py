@@ -12,7 +12,7 @@ bytes for each seed. The seed decides the text and the random choice. The run ta
 hour on one core, and longer if the share of an epoch is larger.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

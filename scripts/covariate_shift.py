@@ -16,7 +16,7 @@ every number. OUT/runs has the finished networks. An interrupted run resumes aft
 network. The command downloads nothing.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -11,7 +11,7 @@ and OUT/results.json has every value. For the ResNet-20, the model of Gaussian f
 Spearman's correlation with an error of 0.068.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -13,7 +13,7 @@ interrupted run resumes after its last activation. The odd state of ReLU and 10 
 ratio 7.41 and spectral radius 0.927.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

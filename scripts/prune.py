@@ -18,7 +18,7 @@ values. OUT/networks has the small networks, which `pruning.load_pruned` reads. 
 resumes from its last checkpoint.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

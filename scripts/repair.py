@@ -7,14 +7,14 @@
 The experiment digits repairs perceptrons and networks of convolutions on the embedded digits
 (OUT/digits.json). The experiment resnet20 repairs a ResNet-20 that was trained on CIFAR-10. Its
 weight file has PyTorch's names. The repair is repeated with several random choices of training
-images, which take 13 minutes of a core each (OUT/resnet20.json). The experiment recalibration
+images, and each repair takes 13 minutes of a core (OUT/resnet20.json). The experiment recalibration
 recomputes the statistics of the unpruned network from images that differ from the training images
 (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both results. A
 perceptron that loses half of its channels and is repaired by least squares has an accuracy of 97 %.
 An interrupted run of resnet20 resumes after its last row.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

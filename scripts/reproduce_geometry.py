@@ -12,7 +12,7 @@ degrees. An interrupted run resumes after the last network of Figure 2. The comm
 nothing.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

@@ -12,7 +12,7 @@ estimates of Algorithm 3 are too small by orders of magnitude. Therefore the tab
 estimate / distance for Algorithm 3.
 """
 
-if __name__ == "__main__":  # the imports below take seconds
+if __name__ == "__main__":  # handles Ctrl-C during the imports
     from experiments import signals
 
     signals.before_imports()

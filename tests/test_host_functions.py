@@ -182,8 +182,7 @@ def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
 
 
 ROWS = jnp.ones((1, 2))
-# By the name of the function in the message: a call in which only one argument is traced, which is
-# not the first.
+# calls with only one traced argument, which is not the first, by the function's name in the message
 ALONE = {
     "a timing of cost": (lambda x: pruning.cost(mlp, PARAMS, x, batch_sizes=(1,)), ROWS),
     "a timing of cost_at": (

@@ -31,7 +31,7 @@ PRIMITIVES = {
     *("div", "dot_general", "gather", "mul", "neg", "pad", "reduce_sum", "reshape", "rsqrt"),
     *("select_n", "slice", "sqrt", "squeeze", "sub", "transpose"),
 }
-MAX_NAMES = 45  # largest number of names at the top of a package
+MAX_NAMES = 45  # largest number of public names in a package's own namespace
 
 # Private words that names must not contain, and the field's word for each.
 DIALECT = {

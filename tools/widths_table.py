@@ -74,7 +74,7 @@ def rows(topology: str) -> list[dict[str, float]]:
     device = compile_only.compile_only_devices(topology)[0]
     placed = partial(compile_only.place, sharding=SingleDeviceSharding(device))
     params, x = placed((shapes(), jax.ShapeDtypeStruct(SHAPE, jnp.bfloat16)))
-    # the first group is between `window` and `expand`, the second between `reduce` and `window`
+    # the second group, which is the outputs of `reduce` and the inputs of `window`
     _, group = pruning.coupled_channels(block, params, x)
     found: list[dict[str, float]] = []
 

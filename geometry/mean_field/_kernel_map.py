@@ -420,7 +420,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
 def _check_shape(activation: Activation, x: Array) -> None:
     """Raise `TypeError` unless `activation` maps a traced array to an array of the same shape."""
     try:
-        made = jax.eval_shape(lambda x: activation(x), x)  # JAX cannot trace a ufunc itself
+        made = jax.eval_shape(lambda x: activation(x), x)  # `eval_shape` accepts no ufunc
     except jax.errors.TracerArrayConversionError as error:
         raise TypeError(
             "activation must be a function of JAX, such as jnp.tanh; got one of NumPy"

@@ -98,7 +98,7 @@ def full_rank_reachable(x: Float[Array, "n d"]) -> Bool[Array, ""]:
     apart = angles(h)
     above = jnp.triu(jnp.ones_like(apart, bool), 1)
     parallel = above & (apart <= tolerance)
-    # If no samples are parallel, each sample has at most one opposite sample.
+    # If no samples are parallel, `opposite` marks one sample of each pair of opposite samples.
     opposite = jnp.any(above & (apart >= math.pi - tolerance), axis=1)
     directions = jnp.where(opposite[:, None], unit_vector(h), 0)
     independent = numerical_rank(directions) == opposite.sum()

@@ -160,7 +160,8 @@ def _slot_children(
     new_low = jnp.where(rises, jnp.maximum(low, _last_so_far(alive & ~rises) + 1), low)
     new_high = jnp.where(falls, jnp.minimum(high, _next(alive & ~falls)), high)
     # If the height of a sample is the mean, rounding decides in which child the sample is positive.
-    # Another rounding may make a gap of this child zero, which would mark the child as dead.
+    # The differences below are rounded in another way and may be zero, which would mark this child
+    # as dead. Therefore each gap is at least `smallest_gap`.
     smallest_gap = jnp.finfo(x.dtype).eps * mean
     rise = below + (x[new_low] - x[low]) - mean
     fall = mean - (below + (x[new_high - 1] - x[low]))

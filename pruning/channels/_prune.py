@@ -395,7 +395,7 @@ def _targets(
             raise ValueError(f"ratios must be ascending numbers in (0, 1); got {ratios}")
         if cost is not None or batch_sizes:
             given = "batch_sizes" if cost is None else "cost"
-            raise ValueError(f"{given} must be omitted if ratios are given; a budget has a cost")
+            raise ValueError(f"{given} must be omitted if ratios are given; only a budget needs it")
         return "ratio", ratios
     if ratios:
         raise ValueError(f"ratios must be empty if a budget is given; got {ratios}")

@@ -154,8 +154,8 @@ def _gamma_moment(
     quotient, Stirling's series of the two gamma functions are subtracted term by term. Powers are
     multiplied in four equal parts, so that they overflow only if the result overflows.
     """
-    converges = ~jnp.asarray(x + step <= 0)  # the comparison is true for NaN, so NaN remains NaN
-    # for these steps, logarithms are used, which lose some digits
+    converges = ~jnp.asarray(x + step <= 0)  # true for NaN, so NaN remains NaN
+    # For large steps, the logarithms of the factors are summed, which loses some digits.
     large = jnp.asarray(step > 100)
     small = jnp.where(large | ~converges, 0.0, step)
     product = 1.0

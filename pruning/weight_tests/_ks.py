@@ -162,8 +162,8 @@ def anderson_darling(
         n = x.size
         x = x if mean_known else center(x, 0)
         z = jnp.sort(x) / jnp.sqrt(jnp.square(x).mean())
-        # The logarithms of p = (i − ½)/n are subtracted, and their sum is added in float64.
-        # Otherwise, n and a sum of nearly the same size would be subtracted.
+        # The sum in A² is near −n. To lose no digits, the logarithms of p = (i − ½)/n are
+        # subtracted from the terms, and the sum of these logarithms is added in float64.
         middle = (np.arange(n) + 0.5) / n
         at_middle = -n - 4 * np.sum(middle * np.log(middle))
         p = jnp.asarray(middle, x.dtype)

@@ -37,10 +37,11 @@ class Covariance(NamedTuple):
 
     diagonal: Float[Array, ""]  # z-score of the spread of the variances
     off_diagonal: Float[Array, ""]  # z-score of the mean square of the correlations
-    sphericity: Float[Array, ""]  # z-score of John's U against a multiple of the identity
+    sphericity: Float[Array, ""]  # z-score of John's U = tr (C/c² − I)²/n
     # the ratio Σᵢ≠ⱼ Cᵢⱼ² / Σ Cᵢᵢ²; its expectation is (n − 1)/(dims + 1)
     off_diagonal_mass: Float[Array, ""]
-    smallest: Float[Array, ""]  # the smallest eigenvalue, except the zeros that exist if n ≥ dims
+    # the smallest eigenvalue; if n ≥ dims, the n − dims + 1 zeros are left out
+    smallest: Float[Array, ""]
     largest: Float[Array, ""]
     low: Float[Array, ""]  # lower end of the interval of Marchenko and Pastur
     high: Float[Array, ""]

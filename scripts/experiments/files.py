@@ -24,7 +24,7 @@ Kind = TypeVar("Kind", dict, list)
 
 LOCK = ".in-use"
 WIDTH = 100  # maximum length of a line that holds more than one record, in characters
-CURVE = 9  # pages do not quote values of a curve, which is a list of at least this many numbers
+CURVE = 9  # a list of at least this many numbers is a curve, whose values pages do not quote
 # errors that some network file systems raise when a file is locked
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 

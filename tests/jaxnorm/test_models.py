@@ -142,9 +142,9 @@ def test_every_parameter_is_read(build, image):
 
 def test_pre_activation_normalizes_inputs_and_neither_shortcuts_nor_outputs():
     build = partial(models.ResNet, 50, classes=1000, pre_activation=True)
-    # A norm has two parameters per channel. Each block normalizes its input instead of its output:
-    # the 64 channels of the first input are added, and the 2048 channels of the last output are
-    # removed.
+    # A norm has two parameters per channel. Compared with a ResNet-50 that normalizes outputs,
+    # which has 25,557,032 parameters, the 64 channels of the first block's input are added. The
+    # channels of the shortcuts and the 2048 channels of the last output are not normalized.
     shortcuts, first, last = 256 + 512 + 1024 + 2048, 64, 2048
     assert parameters(build) == 25_557_032 - 2 * (shortcuts - first + last)
 

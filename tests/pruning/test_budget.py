@@ -96,7 +96,8 @@ def lost_and_least(seed, cost, normalize, size=16):
     chosen = [int(mask.sum()) for mask in select(normalize=normalize)]
     assert cost(chosen) <= budget
     widths = np.array(list(itertools.product(range(1, size + 1), repeat=3))).T
-    best = np.cumsum(np.sort(scores)[:, ::-1], 1)  # the sum of the best scores, for each width
+    # for each group, the sum of the n best scores for n = 1, 2, …
+    best = np.cumsum(np.sort(scores)[:, ::-1], 1)
     losses = -np.log(best / best[:, -1:]) if normalize else best[:, -1:] - best
     every = np.sum([own[n - 1] for own, n in zip(losses, widths, strict=True)], 0)
     lost = sum(own[n - 1] for own, n in zip(losses, chosen, strict=True))

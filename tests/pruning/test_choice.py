@@ -131,7 +131,8 @@ def test_the_lowest_of_all_go_but_for_what_each_group_must_keep(options, left):
 def test_layers_have_multiples_of_their_own():
     scores = vectors(range(9), range(12), range(10))
     found = select_layerwise(scores, ratio=0.6, round_to=[2, 4, 7])
-    assert [mask.sum() for mask in found] == [4, 8, 7]  # 4, 5 and 4, rounded up
+    # 4, 5 and 4 channels, rounded up to multiples of 2, 4 and 7
+    assert [mask.sum() for mask in found] == [4, 8, 7]
     found = select_layerwise(scores, ratio=0.5, round_to=[2, 4, 7], min_channels=8)
     assert [mask.sum() for mask in found] == [8, 8, 10]
 

@@ -260,7 +260,7 @@ def test_attention_is_repaired():
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     x = RNG.normal(size=(64, 7, 4))
     groups = pruning.coupled_channels(attention, params, x)
-    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # inputs of attention, and values
+    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # inputs of the attention layer, and its values
     groups = [g for g in groups if {p.path for p in g.positions} in inside]
     assert len(groups) == 2
     keep = [np.arange(g.size) > g.size // 4 for g in groups]
@@ -273,7 +273,7 @@ def test_attention_is_repaired():
 
 def routed(params, x):
     h = jnp.tanh(x @ params["a"])
-    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # integers are not changed
+    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # an integer is not repaired
     return h @ params["c"] + jax.nn.one_hot(index, 3)
 
 

@@ -125,7 +125,7 @@ def either_result(y, first):
     return y if first else z
 
 
-# By name: a network whose program depends on a width, and a part of the error message.
+# networks whose programs depend on a width, each with a part of the error message
 CHANGING = {
     "gain": (lambda p, x: hidden(p, x) @ p["o"] / p["w0"].shape[1] ** 0.5, "2.82.* becomes 1.41"),
     "branch": (

@@ -128,7 +128,7 @@ def test_p_values_of_symmetry_are_those_of_a_random_walk():
     for level in (1.2, 1.96, 2.5):
         x = np.ones(400)
         x[::2] = -1.0
-        x[: int(level * 10) * 2 : 2] = 1.0  # partial sums rise to level · √n
+        x[: int(level * 10) * 2 : 2] = 1.0  # partial sums rise to level · √400
         statistic, p_value = symmetry(jnp.asarray(x))
         np.testing.assert_allclose(statistic, level, atol=0.1)
         expected = np.mean(reached >= float(statistic))

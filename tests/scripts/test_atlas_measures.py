@@ -238,7 +238,7 @@ def test_held_out_texts_are_no_texts_of_the_training():
         np.testing.assert_array_equal(x[:, 1:], y[:, :-1])  # the target is the next character
         assert (x[:, 0] != y[:, 0]).any()
     fewer = atlas.texts(20)
-    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # for any number of training texts
+    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # for any number of texts
     np.testing.assert_array_equal(fewer.x_train, own.x_train[:20])
     both = {row.tobytes() for row in own.x_train} & {row.tobytes() for row in own.x_test}
     assert len(both) < 10  # some texts of the manual repeat, such as the spaces of tables

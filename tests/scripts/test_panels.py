@@ -186,7 +186,7 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
     assert len(cards) == len(list(_cells(page))) / 2  # pairs with equal counts share a card
-    assert cards["Farthest from Gaussian"] == "0.200"  # by distance, not by bound
+    assert cards["Farthest from Gaussian"] == "0.200"  # `near` has the larger bound
     assert cards["Nearest to Gaussian"] == "0.100"
 
 

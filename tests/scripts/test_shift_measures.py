@@ -250,5 +250,5 @@ def test_runs_differ_in_their_recipes_and_networks_of_one_seed_in_nothing_else(m
             recipe, model=model, drops=drops, normalization=run["normalization"]
         )
         assert own == expected
-        # the page draws moments only of networks of the first order and the first seed
+        # the page draws moments only for the first order and the first seed
         assert ("moments" in run) == (run["seed"] == 0 and run["order"] == "ReLU first")

@@ -336,8 +336,7 @@ def halves(x):
     return x * jnp.concatenate([jax.nn.sigmoid(x[..., c:]), x[..., :c]], -1)
 
 
-# Channels before these blocks cannot be removed. By name: the block, and the primitive that
-# prevents the removal.
+# blocks that prevent the removal of the channels before them, and the primitive that prevents it
 UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "softmax": (lambda x: jax.nn.softmax(x, -1), "reduce_max"),
     "layer norm": (layer_norm, "reduce_sum"),

@@ -19,7 +19,7 @@ def test_writing_a_page_would_change_nothing(page):
     assert {*kinds} <= {*WRITERS, *COMPUTED}
     for kind in kinds:
         assert text.count(f"<!-- end of {kind} -->") == kinds.count(kind)
-    assert not re.search("^<!-- number", text, re.MULTILINE)  # it would end a paragraph
+    assert not re.search("^<!-- number", text, re.MULTILINE)  # would end a paragraph
 
 
 def test_every_kind_is_on_a_page():

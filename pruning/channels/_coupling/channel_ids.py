@@ -117,7 +117,7 @@ class UnionFind:
         self.parents = np.arange(2)
         # for each id that belongs to a parameter, the number of the parameter's axis
         self.owners = np.full(2, -1)
-        self.reasons = np.full(2, -1)  # for each pinned id, the number of its reason in `pinned`
+        self.reasons = np.full(2, -1)  # for each pinned id, the index of its reason in `pinned`
         # the equations that are being evaluated, outermost first
         self.equations: tuple[Equation, ...] = ()
         # For each free axis of a loop's first state, the ids that the axis gets when the loop is

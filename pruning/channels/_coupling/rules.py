@@ -206,7 +206,7 @@ RULES: dict[Primitive | str, Rule] = {
         Rule(arithmetic.reduce_window, arithmetic.unpadded),
     ),
     p.reduce_window_p: Rule(arithmetic.reduce_window),
-    # Collectives over the devices of a mesh. Each device has all channels.
+    # collectives over the devices of a mesh; channels are not divided between the devices
     p.psum_p: Rule(arithmetic.sum_over_devices, same, summed=reduced_axes),
     **dict.fromkeys((p.pmax_p, p.pmin_p), Rule(arithmetic.over_devices, same, summed=reduced_axes)),
     **dict.fromkeys((p.ppermute_p, "psum_invariant"), movement(arithmetic.over_devices)),

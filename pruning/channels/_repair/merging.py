@@ -254,7 +254,7 @@ class Merging:
             leaves[i] = gain.maker.kernel(np.asarray(merged) * factor, leaves[i])
             for addend in gain.before:
                 if not list(self.positions(addend.leaf)):
-                    continue  # one number is added to all channels
+                    continue  # the addend is one number for all channels
                 leaf = leaves[addend.leaf]
                 scaled = leaf * gain.of_parameter(addend, of_gain, leaf)
                 merged = self.merged(addend.leaf, np.asarray(scaled))

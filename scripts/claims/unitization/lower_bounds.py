@@ -15,8 +15,7 @@ from jaxnorm import batch_norm, shift
 
 claim = partial(Claim, "Unitization")
 
-# the distance of a point from the corner at which the bound is attained, divided by the norm of the
-# corner
+# the distance of a point from the corner (C, …, C), divided by the norm of the corner
 STEP = 1e-6
 
 

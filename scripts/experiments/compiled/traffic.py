@@ -49,8 +49,8 @@ class Summary(NamedTuple):
 
     bytes: float  # bytes that are read from HBM and written to HBM
     kernels: int
-    notable: Counter  # counts of operations by name, also of those inside fusions
-    # number of loops with an unknown number of iterations; the body of such a loop counts once
+    notable: Counter  # how often each operation of `NOTABLE` occurs, also inside fusions
+    # number of loops with an unknown number of iterations; the body of such a loop is counted once
     unknown_loops: int
     # the bytes, the operation and the name of every kernel
     rows: tuple[tuple[float, str, str], ...]

@@ -234,7 +234,7 @@ def _open(version: Path, splits: Sequence[str], *, encoded: bool) -> tuple[int, 
         builder: Any = tfds.builder_from_directory(version)
         sources = [builder.as_data_source(split, decoders=decoders) for split in splits]
         if not all({"image", "label"} <= source[0].keys() for source in sources):
-            raise ValueError("its records have no image and label")
+            raise ValueError("its records lack an image or a label")
         for split in splits:
             _check_counts(builder.info.splits[split])
         return builder.info.features["label"].num_classes, sources

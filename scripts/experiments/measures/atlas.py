@@ -48,7 +48,7 @@ Norm = Callable[..., Any]
 
 RATE = 3e-3  # learning rate of Adam
 MOMENTUM = 0.9  # momentum of running statistics
-PROBE = 300  # number of test samples for which the outputs of two networks are compared
+PROBE = 300  # number of test samples whose outputs are measured
 FROZEN = 20  # number of batches that update the running averages while the weights are frozen
 CONTEXT, TOKENS = 32, 128  # length of a text in characters, and number of ASCII characters
 

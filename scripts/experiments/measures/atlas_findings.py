@@ -103,8 +103,8 @@ def interval(
 ) -> dict[str, float]:
     """The correlation of all elements, and the correlation's interval if groups are resampled."""
     rng = np.random.default_rng(0)
-    # If a draw repeats a single group, its values may be constant. The correlation is then NaN, and
-    # is left out.
+    # If a draw repeats a single group, x or y may be constant. The correlation of this draw is then
+    # NaN, and is left out.
     with np.errstate(invalid="ignore"):
         drawn = [
             np.corrcoef(x[rows].ravel(), y[rows].ravel())[0, 1]

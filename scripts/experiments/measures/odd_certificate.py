@@ -41,16 +41,16 @@ class Certificate(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """The mean E φ(u) φ(v) for Gaussian u and v, and derivatives by variances and covariance."""
+    """The mean E φ(u) φ(v) for Gaussian u and v, and its derivatives."""
 
     value: Number  # the mean E φ(u) φ(v)
-    by_first: Number  # derivative of `value` by the variance of u
-    by_second: Number  # derivative of `value` by the variance of v
-    by_both: Number  # derivative of `value` by the covariance of u and v
+    by_first: Number  # derivative of `value` with respect to the variance of u
+    by_second: Number  # derivative of `value` with respect to the variance of v
+    by_both: Number  # derivative of `value` with respect to the covariance of u and v
 
     @property
     def by_common(self) -> Number:
-        """The derivative of `value` by the variance of u, if v equals u."""
+        """The derivative of `value` with respect to the variance of u, if v equals u."""
         return self.by_first + self.by_second + self.by_both
 
 

@@ -158,7 +158,7 @@ def train_all(
         )
         found = columns(lines)
         if seed > 0 or order != first:
-            del found["moments"]  # the page draws only moments of the first seed and order
+            del found["moments"]  # the page draws only those of the first seed and order
         measured.append(run._asdict() | found)
     return measured
 

@@ -168,7 +168,7 @@ def _stage_panels(accuracy: dict) -> list[str]:
     stages = list(accuracy["spread"])
     by_criterion = [accuracy["by criterion"][criterion] for criterion in CRITERIA]
     values = [[by_stage[stage]["values"] for stage in stages] for by_stage in by_criterion]
-    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # accuracies by criterion and stage
+    networks = 100 * np.moveaxis(np.array(values), -1, 0)  # in %, by network, criterion and stage
 
     def paint(axes: Axes, values: np.ndarray) -> None:
         for i, series in enumerate(CRITERIA.values()):
@@ -252,7 +252,6 @@ def _sensitivity(results: dict) -> str:
 
     def paint(axes: Axes) -> None:
         for i, (layer, accuracies) in enumerate(rows.items()):
-            # the colours of the layers, from the first layer to the last
             shade = i / max(1, len(rows) - 1)
             colour = tuple((1 - shade) * a + shade * b for a, b in zip(FIRST, LAST, strict=True))
             axes.plot(ratios, 100 * np.array(accuracies), color=colour, lw=1.2, label=layer)

@@ -112,7 +112,7 @@ def train(
             for folder, before in zip(folders, lines, strict=True)
         ]
         measure = extras.measure(state) if extras.measure else lambda _: {}
-        # The first chunk compiles, and the second chunk may be profiled.
+        # The clock skips the first chunk, which compiles, and the second chunk if it is profiled.
         clock = Clock(trainer.recipe.batch_size * len(seeds), skipped=1 + extras.profile)
         after_chunk: list[Callable[[Chunk], None]] = [
             *([Profiling(trainer, trace_folder(out), view)] if extras.profile else []),

@@ -259,8 +259,8 @@ def _init_state(
     key = jax.random.key(seed)
     model = build(recipe, key=key)
     if recipe.normalization != "batch_norm":
-        # All networks take the parameters that they share with the batch norm network from this
-        # network. Their own layers would draw other parameters.
+        # Parameters that the batch norm network also has get the values that they have there.
+        # Networks with different layers draw different values from one key.
         shared = build(recipes.replace(recipe, normalization="batch_norm"), key=key)
         kernels = nnx.to_flat_state(nnx.state(shared, nnx.Param))
         own = dict(nnx.to_flat_state(nnx.state(model, nnx.Param)))
