@@ -40,7 +40,7 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
     h = promote_to_float32(x)
     axis = _one_axis(h, axis)
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
-    nonzero = largest != 0  # the comparison is false for NaN, so NaN remains NaN
+    nonzero = largest != 0  # the comparison is true for NaN, so NaN remains NaN
     h = h / jnp.where(nonzero, largest, 1)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))

@@ -208,6 +208,6 @@ def _integral(
         g = covariance(a, at_a)
         return a * jnp.exp(-at_a.log_det / 2) * relu_kernel((g + g.T) / 2)
 
-    # Not a `scan`, because second derivatives of a `scan` would not use the rule of `_resolvent`.
+    # Second derivatives of a `scan` would not use the rule of `_resolvent`.
     parts = (jax.vmap(node)(part).sum(0) for part in jnp.array_split(nodes, blocks))
     return len(c) * _STEP / 2 * sum(parts, jnp.zeros((), c.dtype))

@@ -172,7 +172,7 @@ def fold(
     bounds = np.int64(start), np.int64(stop)
     if is_traced(inputs):
         return _fold(program, None, inputs, *bounds, state)
-    # NumPy arrays are equal on all hosts, but JAX arrays are on the devices of one host.
+    # All hosts can pass equal NumPy arrays, but a JAX array is on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
     # Inside a traced function, this context makes the keys and the state constants.
     with jax.ensure_compile_time_eval():

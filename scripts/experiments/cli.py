@@ -24,7 +24,7 @@ from experiments import signals
 from experiments.texts import printable
 
 START = time.monotonic()
-ADDRESS_SPACE = 4 * 2**30  # required bytes; the smallest training run maps 2.6 GB of memory
+ADDRESS_SPACE = 4 * 2**30  # least limit, in bytes; the smallest training run maps 2.6 GB
 LIBRARIES = ("jaxnorm", "jax", "flax", "optax", "orbax-checkpoint")
 
 

@@ -630,7 +630,7 @@ def test_algorithm_2_predicts_the_integral_over_the_angle():
     np.testing.assert_allclose(mean_cosine(), expected, rtol=1e-9)
 
 
-# All slow tests share one run with XLA's optimizations, as for users.
+# variables that only the tests set
 OURS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
 
 

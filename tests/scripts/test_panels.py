@@ -194,7 +194,7 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     ("rhos", "fails", "alike", "gaussian"),
     [  # criteria agree if every pair agrees in at least four of five layers
         ([0.95] * 4 + [0.5], [], True, True),
-        ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # above 0.9, not at 0.9
+        ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # ρ must be above 0.9
         ([0.5] + [0.95] * 4, ["mean"], True, True),
     ],
 )

@@ -97,7 +97,7 @@ def test_further_training_is_the_schedule_from_a_fifth_of_the_rate(compiled, net
     assert compiled.fine_tuner.recipe == replace(RECIPE, epochs=20, learning_rate=0.1)
     for trainer in (compiled.trainer, compiled.fine_tuner):
         assert trainer.placement["shape"] == {"data": 1}
-    # With the training graph, a batch is normalized by its own statistics.
+    # `graph` is in training mode, so a call updates the running statistics.
     x, tree = 3 + jnp.ones((2, 4, 4, 1)), network.tree
     model = nnx.merge(compiled.graph, tree["params"], tree["statistics"], copy=True)
     before = bits(nnx.state(model, nnx.BatchStat))
