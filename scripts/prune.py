@@ -82,7 +82,7 @@ def main(options: Flat[Options]) -> None:
 
     run = options.out / "run" if options.run is None else options.run
     recipe, seeds, count = choose(options)
-    # PyTorch's networks standardize the images of any data set by the moments of ImageNet's pixels.
+    # The network of a weight file was trained on images standardized by ImageNet's moments.
     moments = (loaders.MEAN, loaders.DEVIATION) if run.is_file() else None
     images = datasets.load(recipe.dataset, options.data_dir, moments)
     images = images._replace(x_train=images.x_train[:count], y_train=images.y_train[:count])

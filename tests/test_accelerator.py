@@ -36,8 +36,7 @@ def on_both(function, *args):
 @pytest.mark.parametrize("mean", [0.0, 1e4])
 @pytest.mark.parametrize("shape", [(256, 1024), (64, 14, 14, 256)])
 def test_layers_and_their_gradients_agree_with_the_cpu(shape, mean, factor):
-    # not a cotangent that equals the input: its gradient would be nearly zero, up to rounding
-    # errors
+    # If the cotangent equalled the input, the gradient would be nearly zero, up to rounding errors.
     x, upstream = jnp.asarray(data(shape, mean)), jnp.asarray(data(shape, seed=1))
 
     def both(x, alpha, upstream):

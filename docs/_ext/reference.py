@@ -140,7 +140,7 @@ def is_function(value: Any) -> bool:
 
 def escaped(text: str) -> str:
     """`text` with escaped markup outside of backticks; words in backticks may touch letters."""
-    text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)  # or "x." would begin a list
+    text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)  # otherwise "x." begins a list
     pieces = re.split(r"(`+[^`]+`+)", text)
     pieces[::2] = [re.sub(r"([*|]|_(?=\W|$))", r"\\\1", piece) for piece in pieces[::2]]
     pieces[1::2] = [f"\\ {piece}\\ " for piece in pieces[1::2]]

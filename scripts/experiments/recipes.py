@@ -116,8 +116,7 @@ _CIFAR = Recipe(
     running_momentum=0.99,
 )
 _CIFAR100 = replace(_CIFAR, dataset="cifar100")
-# As in published speed runs: a learning rate that rises and falls, a large batch and smoothed
-# labels.
+# Published speed runs have a learning rate that rises and falls, a large batch and smoothed labels.
 _SPEED = replace(
     _CIFAR,
     epochs=20,
@@ -131,14 +130,15 @@ _SPEED = replace(
 )
 _MICRO = replace(_CIFAR, model="preact110", batch_size=2)
 _DEEPEST = {"model": "preact164", "batch_size": 64}
-# Section 4.1 mentions neither momentum nor weight decay, so both are zero.
+# Section 4.1 of the paper mentions neither momentum nor weight decay, so both are zero.
 _MNIST = replace(
     _CIFAR, dataset="mnist", model="mlp", momentum=0.0, weight_decay=0.0, augment=False
 )
 # For pruning: networks of He et al. (2016a), and of Simonyan and Zisserman (2015) with batch norm.
 _PLAIN = replace(_CIFAR, learning_rate=0.1, drop_factor=10.0, drops=(0.5, 0.75))
 _VGG = replace(_PLAIN, model="vgg16", learning_rate=0.05)
-# In section 4.3, the only augmentation is scale augmentation, and blocks are pre-activation blocks.
+# In Section 4.3 of the unitization paper, the only augmentation is scale augmentation, and blocks
+# are pre-activation blocks.
 _IMAGENET = replace(
     _CIFAR,
     dataset="imagenet2012",

@@ -48,8 +48,8 @@ def test_moments_are_those_of_scipys_distributions():
 
 
 def test_a_layer_of_gaussian_filters_has_them(key):
-    # Without variances over pairs, which are biased: pairs are dependent, and the mean of the layer
-    # is subtracted.
+    # Variances over pairs are biased, because pairs are dependent and the mean of the layer is
+    # subtracted.
     unbiased = ("norm_mean", "norm_variance", "cosine_mean", "cosine_size", "distance_mean")
     expected = gaussian_filter_geometry(40, std=0.5)._asdict()
 

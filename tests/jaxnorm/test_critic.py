@@ -145,7 +145,7 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     # The first step of RMSProp with decay 0.9 is rate · g / √(0.1 g²), whose size does not depend
     # on g.
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
-    # The initial critic separates the different samples, but not equal samples.
+    # The critic is tested on the last two samples: x and 2x differ, but x and x do not.
     assert emd_critic(key, x, x, x, 2 * x, steps=1, batch_size=4) != 0
     assert emd_critic(key, x, 2 * x, x, x, steps=1, batch_size=4) == 0
 

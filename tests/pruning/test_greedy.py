@@ -30,8 +30,7 @@ def flattened(params, x):
     return jnp.tanh(x @ params["a"]).reshape(len(x), -1) @ params["b"]
 
 
-# By name: the network, the shapes of arrays and inputs, and the channel of each row of the last
-# kernel.
+# networks, the shapes of their arrays and inputs, and the channel of each row of the last kernel
 NETWORKS = {
     "a bias": (mlp, {"a": (5, 6), "b": (6, 4), "c": (4,)}, (60, 5), np.arange(6)),
     "a convolution": (

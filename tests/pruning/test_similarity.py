@@ -34,7 +34,7 @@ def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     n, dims, samples = 64, 144, 200
     draw = partial(gaussian_similarity, num_filters=n, dims=dims, ratio=0.5, samples=samples)
     drawn = jax.jit(draw)(key)
-    for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):  # with known correlations
+    for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):  # of known correlation
         i = PAIRS.index(pair)
         middle = expected_spearman(n, dims, pair)
         stderr = drawn.spearman[:, i].std() / samples**0.5
