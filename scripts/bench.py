@@ -1,6 +1,6 @@
 """Compare the speed of our functions with functions of other libraries, such as Flax and SciPy.
 
-    python scripts/bench.py            # about eight minutes on 2 cores
+    python scripts/bench.py            # 25 minutes or more on 2 cores
 
 Both programs of a pair are compiled and warmed up. After the warm-up, calls of the two programs
 alternate in one process, and are timed. The ratio of times is the median over pairs of neighbouring

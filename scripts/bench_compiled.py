@@ -2,7 +2,7 @@
 
 The programs are compiled for v5e and H100.
 
-    python scripts/bench_compiled.py            # 22 minutes of one core
+    python scripts/bench_compiled.py            # half an hour of one core
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
 The command needs no device, because libtpu and the CUDA plugin compile ahead of time (`make

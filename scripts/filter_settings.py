@@ -1,6 +1,6 @@
 """Finds settings of Table 3 of the pruning paper that make filters non-Gaussian.
 
-    python scripts/filter_settings.py            # about 10 minutes of a core
+    python scripts/filter_settings.py            # 10 to 30 minutes of a core
 
 Each setting changes one part of the training: initialization, optimizer, regularization, learning
 rate, depth, width or length of training. Networks are trained on the embedded digits. All networks

@@ -1,6 +1,6 @@
 """Train, measure and prune networks, check the claims of three papers, and write one page.
 
-    python scripts/reproduce.py                       # digits, about 3 minutes on 2 cores
+    python scripts/reproduce.py                       # digits, 3 to 5 minutes on 2 cores
     python scripts/reproduce.py --dataset fashion_mnist --data-dir DIR --epochs 1
 
 OUT/report/index.html is the page, and OUT/report/results.json has its results. On the digits, the
