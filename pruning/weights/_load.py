@@ -111,8 +111,8 @@ def _read(source: str | Path | Mapping | nnx.Module, max_bytes: int | None) -> M
     is_index = path.name.endswith(INDEX)
     if (reader := _formats.index if is_index else READERS.get(path.suffix.lower())) is None:
         raise WeightsError(
-            f"the name must end in one of {', '.join(READERS)}, {INDEX}, or be a directory; got "
-            f"{path.name}"
+            f"source must be a directory or a file whose name ends in {', '.join(READERS)} or "
+            f"{INDEX}; got {path.name}"
         )
     limit = default_max_bytes(path) if max_bytes is None else max_bytes
     return guard(reader, path, limit)

@@ -323,7 +323,7 @@ def test_odd_weights_are_read_as_they_are(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("none.pt", "there is none"), ("x.onnx", "must end in one of"), ("folder", "_METADATA")],
+    [("none.pt", "there is none"), ("x.onnx", "whose name ends in"), ("folder", "_METADATA")],
 )
 def test_what_is_no_file_of_weights_is_refused(name, said, tmp_path):
     (tmp_path / "folder").mkdir()

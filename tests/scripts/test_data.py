@@ -57,7 +57,7 @@ def not_a_number(x):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"change": constant}, r"training images of .* must differ; all pixels of channels \[0\]"),
+        ({"change": constant}, r"training images of .* must vary; all pixels of channels \[0\]"),
         (
             {"change": not_a_number, "dtype": np.float32},
             "images of .* must be finite; train has NaN or inf",

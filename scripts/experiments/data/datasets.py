@@ -308,8 +308,8 @@ def _check_values(
     if not (deviation > 0).all():
         channels = np.flatnonzero(~(deviation > 0)).tolist()
         raise InputError(
-            f"the training images of {version} must differ; all pixels of channels {channels} have "
-            "one value"
+            f"each channel of the training images of {version} must vary; all pixels of channels "
+            f"{channels} have one value"
         )
 
 

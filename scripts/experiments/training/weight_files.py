@@ -103,4 +103,4 @@ def _check(arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) -> No
         if (found := arrays[name].shape) != variable.shape:
             raise ValueError(f"{name} must have shape {variable.shape}; it has {found}")
         if not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{name} is not finite")
+            raise ValueError(f"{name} must be finite; it has NaN or inf")
