@@ -54,9 +54,9 @@ class FilterGeometry(NamedTuple):
 def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     """The nine moments of the filters of a layer; the variances of norms are unbiased.
 
-    Two pairs that share a filter are dependent: their squared distances have correlation 1/4. If a
-    filter is zero, the moments of angles and cosines are NaN. If filters are sharded over Explicit
-    mesh axes, their angles and distances are gathered.
+    Two pairs that share a filter are dependent: for Gaussian filters, their squared distances have
+    correlation 1/4. If a filter is zero, the moments of angles and cosines are NaN. If filters are
+    sharded over Explicit mesh axes, their angles and distances are gathered.
 
     Raises:
       ValueError: There are fewer than 2 filters.

@@ -250,10 +250,10 @@ def fixed_point(kernel: KernelMap) -> FixedPoint:
     ≤ 1, the fixed point is 1 and samples become alike ("ordered"). If κ′(1) > 1, the result is the
     only fixed point below 1 ("chaotic"), Poole et al. (2016). Joudaki and Hofmann (2024) show by
     the Hermite series that every correlation in [0, 1) tends to the fixed point. The depth scale is
-    defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite. Then angles
-    decrease like 1/(c · number of layers) if φ has kinks, where c is `cubic_term`, and otherwise
-    like 1/√(number of layers). The result can be differentiated with respect to the parameters of
-    κ.
+    defined by Schoenholz et al. (2017). If κ′(1) = 1, the depth scale is infinite up to rounding.
+    Then angles decrease like 1/(c · number of layers) if φ has kinks, where c is `cubic_term`, and
+    otherwise like 1/√(number of layers). The result can be differentiated with respect to the
+    parameters of κ.
 
     Example:
       >>> print(fixed_point(kernel_map(jax.nn.relu, (0.0,))).cosine)

@@ -37,8 +37,8 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     `rescale_rms` divides each feature by its root mean square over the batch. If all angles between
     many samples are equal, the angles tend to 58.75° (`rms_angle`) in repeated steps. The scale of
     the batch does not change the result. A Gram matrix of zeros gives NaN. In float32, the error of
-    cosines near 1 grows with the number of samples: for equal samples, cosines are about 0.003 too
-    small at 50 samples and 0.05 at 400.
+    cosines near 1 grows with the number of samples: for equal samples, cosines are up to 0.003 too
+      small at 50 samples and up to 0.05 at 400.
 
     Example:
       >>> print(jax.jit(rescale_rms_step)(jnp.eye(2)).round(3))

@@ -105,10 +105,10 @@ def odd_state(n: int) -> OddState:
 def escape_ratio(n: int) -> float:
     """The norm ratio above which the longest sample of a symmetric batch becomes an odd point.
 
-    The n − 1 other samples have equal norms, and all angles are `recentred_angle(n)`. For large
-    n, the escape ratio is about 1 + 1.15/n. The difference between the escape ratio and 1 is
-    accurate to four digits. The bisection takes O(n) operations. A norm ratio below the escape
-    ratio returns to 1 in later layers.
+    The n − 1 other samples have equal norms, and all angles are `recentred_angle(n)`. For large n,
+    the escape ratio is about 1 + 1.14/n. The difference between the escape ratio and 1 is accurate
+    to four digits. The bisection takes O(n) operations. A norm ratio below the escape ratio returns
+    to 1 in later layers.
 
     Raises:
       ValueError: n is not an integer, or is below 7; for fewer than 7 samples every ratio returns

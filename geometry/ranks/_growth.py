@@ -113,10 +113,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
     nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of a cell
     (`gamma_2d`). The reason is the following. If two cells differ in one sample with aⱼ ≠ 0, the
-    neurons of at least one of them break the relation. The neurons of the opposite cell break the
-    relation too. Lemma 2 prints γ instead of 2γ. If the condition number of the representations is
-    near the inverse of the rounding unit, rounding decides which neurons break the relation. Under
-    `jit`, the result is NaN if samples are not finite.
+    neurons of at least one of them break the relation. The same holds for the two opposite cells.
+    Lemma 2 prints γ instead of 2γ. If the condition number of the representations is near the
+    inverse of the rounding unit, rounding decides which neurons break the relation. Under `jit`,
+    the result is NaN if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.

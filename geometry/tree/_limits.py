@@ -51,10 +51,10 @@ def depth_bound(x: Float[Array, " n"]) -> Float[Array, ""]:
     The depth is (n − 3) (3 + 2 max(0, log(R (n − 3) / 2D)) / log(n / (n − 3))), where R is the
     range of the n samples. D is the smallest gap between neighbours among the n − 2 samples that
     are neither the smallest nor the largest. The gaps between neighbouring distinct values of a
-    neuron are gaps of the samples, except the first and the last. In each layer, these two are
-    multiplied by at most (n − 3)/n while they are above 2D/(n − 3). Observed depths are at most
-    about 0.7 of the bound. There is no bound that depends only on n. If inner samples coincide, the
-    bound is ∞.
+    neuron are gaps of the samples, except the first and the last. A layer after which no values
+    merge multiplies one of these two gaps by at most (n − 3)/n. Before the layer, this gap is above
+    2D/(n − 3). Observed depths are at most about 0.7 of the bound. There is no bound that depends
+    only on n. If inner samples coincide, the bound is ∞.
 
     Raises:
       ValueError: There are fewer than 4 samples; all neurons are then stable at depth 0.

@@ -49,7 +49,7 @@ def sharp_moment_upper_bound(
     """The root mean square distance of independent samples: √(S + S' + D²).
 
     Here S and S' are the sums of the variances of the two distributions, and D is the distance of
-    their means. No smaller upper bound follows from means and variances alone. The bound has the
+    their means. No smaller function of S, S' and D is a bound in all dimensions. The bound has the
     unit of the outputs. The bound equals the distance, for example, if one distribution is on two
     points ±a and the other on two points ±b, with a and b perpendicular and all probabilities ½.
 

@@ -116,7 +116,7 @@ def lilliefors(
     reject only 0.12, 0.015 and 0.00% of Gaussian weights.
 
     Under `vmap` with one key, layers of the same size share their random samples. If all weights
-    are equal, or all are zero with `mean_known`, the scale is zero and the result is NaN.
+    are equal (with `mean_known`, if all are zero), the scale is zero and the result is NaN.
 
     Raises:
       TypeError: `key` is not a random key, or `samples` is not an `int`.

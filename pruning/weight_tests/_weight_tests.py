@@ -109,10 +109,11 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
     The hypothesis that the test can reject is |μ| ≥ margin · σ. The statistic is √n (margin −
     |mean|/S), where S is the standard deviation of the elements. The p-value is the larger of the
     two upper tails. At the boundary, the size of the test at 5% is at most 6% for margins up to
-    0.3. At a margin of 1, the size is 8% for Gaussian weights and 13% for Laplace's distribution.
-    With fewer than (1.645/margin)² weights, the test has no power. For small margins and many
-    weights, the test is approximately valid for any distribution of weights that has a finite
-    variance. If all weights are equal, S is 0, and the p-value is 1, or NaN if the weights are 0.
+    0.3. At a margin of 1, the size for many weights is 9% for Gaussian weights and 14% for
+    Laplace's distribution. With fewer than (1.645/margin)² weights, the test has no power. For
+    small margins and many weights, the test is approximately valid for any distribution of weights
+    that has a finite variance. If all weights are equal, S is 0, and the p-value is 1, or NaN if
+    the weights are 0.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.
