@@ -134,7 +134,10 @@ class Shifted(NamedTuple):
 
 
 def shift_batch(x: Float[Array, "n *spatial c"], keep: Keep, reduction: Reduction) -> Shifted:
-    """`x` minus a shift near its mean, and the statistics of `x`, which are 0 without samples."""
+    """`x` minus a shift near its mean, and the statistics of `x`.
+
+    If `keep` chooses no sample, the statistics are 0.
+    """
     if reduction.correction is not None:
         check_function(reduction.correction, "correction", "jaxnorm.bessel")
     h, shift = shift_near_mean(x, keep, reduction)

@@ -71,7 +71,7 @@ def is_odd(gram: Float[Array, "n n"]) -> Bool[Array, ""]:
 
     The fields of `OddPoint` must satisfy `norm_ratio` ≥ (n − 1)/2, `angle` ≥ 80° and `spread` ≤
     65°. The thresholds are our choice. In the odd state, the spread is 61.4° for 7 samples and
-    smaller for more samples. In a symmetric batch, the spread is at least 71.4°.
+    smaller for more samples. In a symmetric batch, the spread after a layer is at least 71.4°.
 
     In the recentering tree, both the smallest and the largest sample are often long. Then no sample
     is odd.

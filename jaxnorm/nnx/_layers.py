@@ -248,7 +248,8 @@ class UnitizedBatchNorm(RunningNorm):
       alpha_init: The initializer of alpha, which has one number for each channel. The default is 0,
         which makes the layer equal to batch norm.
       alpha_metadata: Metadata of alpha's variable.
-      pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input.
+      pixels: The constant n in line 9 of Algorithm 2; by default the number of pixels of the input,
+        or 1 with `per_pixel`.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b),
         instead of the norm of the sample.
       factor: `interpolated` for Eq. 10, `bounded` for Eq. 9, or another function, as in

@@ -44,10 +44,11 @@ def replace_batch_norm(
     call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
     `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer
-    has the variables and the options of the old layer, so outputs do not change. The alpha of a new
-    unitized layer is 0, which makes unitized batch norm equal to batch norm. If a `BatchNorm`
-    replaces a unitized layer, the alpha of the unitized layer is lost. As in Flax, the running
-    variance of a replaced Flax layer is an average of biased variances.
+    has the variables of the old layer, and the old layer's values of all options of `BatchNorm`. If
+    a batch norm becomes unitized, its alpha is by default 0, so outputs do not change. If a
+    `BatchNorm` replaces a unitized layer, the alpha of the unitized layer is lost. The options
+    `pixels`, `per_pixel` and `factor` are read from `layer` only. As in Flax, the running variance
+    of a replaced Flax layer is an average of biased variances.
 
     A unitized layer adds the parameter alpha. An optimizer made before the replacement has no state
     for alpha, so its update fails. Make a new optimizer after the replacement. If the replacement

@@ -14,9 +14,9 @@ def fit_widths(model: nnx.Module) -> nnx.Module:
     Use `fit_widths` for a model whose arrays were replaced by smaller arrays, as by
     `pruning.remove_channels`. Without `fit_widths`, depthwise convolutions, heads of attention and
     recurrent cells keep their old sizes. A depthwise convolution has one input channel in each
-    group, and gets as many groups as its kernel has outputs. All other convolutions keep their
-    number of groups. A group norm keeps the size of its groups. Arrays may have leading axes, as in
-    layers that `nnx.vmap` stacked for a scan.
+    group, and keeps the number of outputs of a group. All other convolutions keep their number of
+    groups. A group norm keeps the size of its groups. Arrays may have leading axes, as in layers
+    that `nnx.vmap` stacked for a scan.
 
     Example:
       >>> conv = nnx.Conv(4, 8, 3, feature_group_count=4, rngs=nnx.Rngs(0))
