@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
       losses: Mean loss of each seed over the steps of the epoch so far.
       steps: Number of steps of the chunk.
       seconds: Duration of the steps.
-      waiting: Share of `seconds` that was spent waiting for batches.
+      waiting: The part of `seconds`, also in seconds, that was spent waiting for batches.
     """
 
     state: State
