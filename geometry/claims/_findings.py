@@ -34,7 +34,8 @@ class Finding(NamedTuple):
       estimate: The estimated moment of a statistic, or the computed value in the worst case.
       stderr: The standard error of the moment; 0 for computed values.
       predicted: The number with which `estimate` is compared.
-      z: The distance between estimate and prediction in standard errors; NaN for computed values.
+      z: The distance between estimate and prediction beyond the check's `within`, in standard
+        errors; NaN for computed values.
       p_value: The p-value, adjusted by Holm's method for all checks that were decided together; NaN
         for computed values.
       draws: The number of draws or of cases.

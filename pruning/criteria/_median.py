@@ -263,7 +263,7 @@ def _directions(x: Point, h: Filters) -> tuple[Filters, Float[Array, " filters"]
 
 
 def center(filters: Filters) -> tuple[Filters, Float[Array, ""]]:
-    """The deviations of filters from their mean, divided by the largest one, and this divisor."""
+    """The deviations of filters from their mean in units of their largest element, and the unit."""
     return in_largest(filters - filters.mean(0)[None, :])
 
 
