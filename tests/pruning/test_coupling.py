@@ -2,6 +2,7 @@
 
 import time
 from functools import partial
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from flax import linen, nnx
 from jax import lax
 
 import jaxnorm
+import pruning.nnx
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import Position, channel_scores, fixed_channels, resized
@@ -244,6 +246,17 @@ def test_an_nnx_module_is_no_pure_function():
     model = nnx.BatchNorm(4, rngs=nnx.Rngs(0))  # changes its statistics in place
     with pytest.raises(ValueError, match=r"traceable .* see pruning\.nnx\.prune\); got"):
         coupled_channels(lambda params, x: model(x), {}, jnp.ones((3, 4)))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_flax_model_as_apply_is_referred_to_its_functions():
+    model = models.MLP(inputs=3, widths=(4,), classes=2, rngs=nnx.Rngs(0))
+    x = jnp.ones((1, 3), "float32")
+    for args in ((x,), (nnx.state(model), x)):
+        with pytest.raises(TypeError, match=r"got a flax.nnx model: use pruning.nnx.prune\(model"):
+            coupled_channels(cast(Any, model), *args)
+    with pytest.raises(TypeError, match=r"^model must be a function of 2 inputs; got MLP\("):
+        pruning.nnx.prune(model, nnx.state(model), x, ratios=[0.5])
 
 
 def test_a_model_that_cannot_be_traced_is_refused():

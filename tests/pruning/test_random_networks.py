@@ -1,5 +1,7 @@
 """Random networks of two hundred kinds of block equal their masked networks, or are rejected."""
 
+import re
+
 import jax
 import numpy as np
 import pytest
@@ -106,11 +108,11 @@ drawn = pytest.mark.parametrize("draw", [random_network, random_transformer])
 
 
 def or_refusal(repair, *arguments):
-    """The repaired tree, or None if the repair raises an error about kernels."""
+    """The repaired tree, or None if the repair raises an error about kernels or constants."""
     try:
         return repair(*arguments)
     except ValueError as error:
-        if "kernel" not in str(error):
+        if not re.search(r"kernel|^constants must not vary", str(error)):
             raise
     return None
 
@@ -173,7 +175,7 @@ def test_pruned_random_networks_run_and_are_read_again(draw, seed, tmp_path):
     apply, params, x, _ = draw(seed)
     if not channels.coupled_channels(apply, params, x, resize=True):
         pytest.skip("there is nothing to prune")
-    pruned = channels.prune(apply, params, x, ratios=[0.2, 0.4], resize=True, fold=False)
+    pruned = channels.prune(apply, params, x, ratios=[0.2, 0.5], resize=True, fold=False)
     masked = evaluated(apply, channels.mask_channels(params, pruned.groups, pruned.keep), x)
     assert difference(evaluated(pruned.apply, pruned.params, x), masked) < 1e-10
     channels.save_pruned(tmp_path, pruned)

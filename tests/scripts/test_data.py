@@ -69,6 +69,14 @@ def test_images_that_cannot_be_standardized_are_named(options, sentence, tmp_pat
         datasets.load("digits", make(tmp_path, **options))
 
 
+def test_reading_many_images_is_announced(tmp_path, monkeypatch, capsys):
+    make(tmp_path)
+    for limit, said in ((61, ""), (60, "reading 60 images of digits\n")):
+        monkeypatch.setattr(datasets, "LARGE", limit)
+        datasets.load("digits", tmp_path)
+        assert capsys.readouterr().out == said
+
+
 def test_the_newest_version_is_by_number(tmp_path):
     make(tmp_path, "mnist")
     versions = tmp_path / "mnist"
@@ -196,7 +204,7 @@ def test_images_in_jpeg_files_are_noted(start, note, monkeypatch, tmp_path):
 
 
 def test_a_file_is_no_data_folder():
-    with pytest.raises(InputError, match=r"the data folder must exist; .*test_data\.py is a file"):
+    with pytest.raises(InputError, match=r"--data-dir must be a folder; .*test_data\.py is a file"):
         datasets.load("digits", Path(__file__))
 
 

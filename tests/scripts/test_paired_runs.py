@@ -87,7 +87,7 @@ def test_no_test_image_is_a_training_image():
     [
         ("letters", None, "the data set must be one of digits, mnist"),
         ("mnist", None, "must hold mnist in tensorflow-datasets' format"),
-        ("digits", Path("/no/such/folder"), "the data folder must exist"),
+        ("digits", Path("/no/such/folder"), "--data-dir must be a folder"),
     ],
 )
 def test_a_missing_data_set_is_one_sentence(name, folder, sentence):

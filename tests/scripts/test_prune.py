@@ -151,6 +151,8 @@ def test_milliseconds_are_measured_and_steps_need_a_ratio(monkeypatch):
     assert width(budget=1.6, unit="milliseconds") == 6
     with pytest.raises(InputError, match="--steps must be 1 if --budget is given; got 2"):
         Plan(budget=1.6, steps=2)
+    with pytest.raises(InputError, match=r"--ratio must not be .* --budget; got 0.3 and 0.7"):
+        Plan(budget=0.7, ratio=0.3)
 
 
 def made_up_networks(images, seeds, **functions: Any):

@@ -122,7 +122,7 @@ def test_the_page_opens_in_a_browser(smallest, tmp_path, width):
     ("options", "sentence"),
     [
         ({"dataset": "letters"}, "the data set must be one of"),
-        ({"data_dir": Path("/no/such/folder")}, "the data folder must exist"),
+        ({"data_dir": Path("/no/such/folder")}, "--data-dir must be a folder"),
         ({"epochs": 0}, "--epochs must be at least 1; got 0"),
         ({"seeds": 0}, "--seeds must lie in .* got 0"),
         ({"depth": 21}, "--depth must be 6k \\+ 2 with k at least 1; got 21"),

@@ -70,7 +70,7 @@ def test_a_bucket_that_cannot_be_reached_is_one_sentence(objects, scheme):
         files.in_use(folder),
     ):
         pass
-    with pytest.raises(InputError, match=f"^the data folder must exist; {folder} does not"):
+    with pytest.raises(InputError, match=f"^--data-dir must be a folder; {folder} does not exist"):
         datasets.load("mnist", folder)
     with pytest.raises(InputError, match=r"must be a folder that scripts/train\.py made"):
         load_network(f"{scheme}://mine/nothing")

@@ -309,13 +309,16 @@ def apply_rule(eqn: Equation, sets: UnionFind, values: Values) -> list[ChannelId
 
 def corresponding_axes(eqn: Equation) -> list[list[int | None]]:
     """For each axis of each operand, the corresponding axis of the first result, or None."""
+    rule = rule_of(eqn)
+    if rule.elementwise:  # also where the size of an axis is a symbol, such as a batch size
+        return [list(range(len(shape_of(v)))) for v in eqn.invars]
     sets = UnionFind()
     sets.equations = (eqn,)
     values = [
         ChannelIds(tuple(map(sets.new, shape_of(v))), frozenset({(k,)}), given=True)
         for k, v in enumerate(eqn.invars)
     ]
-    results = rule_of(eqn).axes(eqn, sets, *values)[0].axes if values else ()
+    results = rule.axes(eqn, sets, *values)[0].axes if values else ()
 
     def axis_of(ids: np.ndarray) -> int | None:
         for k, found in enumerate(results):

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TypeGuard, TypeVar
 
+from flax import nnx
 from jax.extend.core import Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from jaxnorm.internal import check_function
+from jaxnorm.internal import check_call
 from pruning._arguments import quote
 from pruning.channels._program.calls import (
     Apply,
@@ -27,7 +28,13 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
 
     The arguments of the program are the leaves of `params` and then of `inputs`.
     """
-    check_function(apply, "apply", "lambda params, x: ...")
+    if isinstance(apply, nnx.Module):
+        raise TypeError(
+            "apply must be a function of params and inputs; got a flax.nnx model: use "
+            "pruning.nnx.prune(model, *inputs), or get both from pruning.nnx.evaluation(model)"
+        )
+    like = f"params and {len(inputs)} input{'s' * (len(inputs) != 1)}"
+    check_call(apply, "apply", "lambda params, x: ...", like, params, *inputs)
     try:
         return trace(apply, params, *inputs)
     except Exception as error:

@@ -19,13 +19,13 @@ from array_record.python.array_record_module import ArrayRecordReader
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from experiments import storage
+from experiments import cli, storage
 from experiments.cli import InputError
 from experiments.data.imagenet import Records, name_record
 from experiments.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
-
+LARGE = 10_000  # number of images that take seconds to decode
 
 Examples = tuple[np.ndarray, np.ndarray]  # arrays of the images and of the labels
 # means and standard deviations of the pixels of each channel
@@ -175,8 +175,8 @@ def _version(name: str, data_dir: Path | None) -> Path:
     folder = data_dir or cache_folder()
     with storage.reachable(folder):
         if data_dir is not None and not data_dir.is_dir():
-            found = "is a file" if data_dir.exists() else "does not"
-            raise InputError(f"the data folder must exist; {data_dir} {found}")
+            found = "is a file" if data_dir.exists() else "does not exist"
+            raise InputError(f"--data-dir must be a folder; {data_dir} {found}")
         version = _newest_version(folder / name)
     if version is None and name == "digits" and not storage.is_remote(folder):
         _prepare_digits(folder)
@@ -270,6 +270,8 @@ def _readable(version: Path) -> Iterator[None]:
 
 def _read(name: str, version: Path, moments: Moments | None) -> Images:
     classes, sources = _open(version, ("train", "test"), encoded=False)
+    if (count := sum(map(len, sources))) >= LARGE:
+        cli.say(f"reading {count:,} images of {name}")
     with _readable(version):
         train, test = map(_stack, sources, ("train", "test"))
     mean = train[0].mean((0, 1, 2), dtype=np.float64)

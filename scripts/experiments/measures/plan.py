@@ -47,5 +47,9 @@ class Plan:
     repair_images: AtLeastTwo = 1000
 
     def __post_init__(self) -> None:
+        if self.budget is not None and self.ratio != Plan.ratio:
+            raise InputError(
+                f"--ratio must not be given beside --budget; got {self.ratio} and {self.budget}"
+            )
         if self.budget is not None and self.steps > 1:
             raise InputError(f"--steps must be 1 if --budget is given; got {self.steps}")
