@@ -76,8 +76,9 @@ class Result(NamedTuple):
 
     @property
     def interpreter(self) -> str:
-        """The path of this interpreter; for compiled results, of one with the plugins for TPU and
-        GPU.
+        """The path of this interpreter.
+
+        Compiled results need another interpreter, which has the plugins for TPU and GPU.
         """
         return str(COMPILERS) if self.name.startswith("compiled") else sys.executable
 

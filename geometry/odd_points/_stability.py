@@ -306,8 +306,7 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
 def _collapsed(
     n: int, activation: Activation, kinks: tuple[float, ...], std: float
 ) -> tuple[float, float, float, float]:
-    """The growth of a vanishing squared spread, and Var N, Var D, Cov(N, D) of
-    `spread_distribution`.
+    """The growth of a tiny squared spread, and Var N, Var D, Cov(N, D) of `spread_distribution`.
 
     After recentering, each sample of a collapsed cluster is −1/(n − 1) times the odd sample.
     """

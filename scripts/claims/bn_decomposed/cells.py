@@ -99,7 +99,7 @@ def _() -> Values:
 
 
 def probability_over_gamma(key: Key[Array, ""]) -> Values:
-    """1 − P/γ: P is the probability that one more neuron gives full rank, γ the smallest cell."""
+    """1 − P/γ: P is the probability that one more neuron gives full rank, γ is `gamma_2d`."""
     rng = generator(key)
     x, rows = rng.normal(size=(CASES * 5, 4, 2)), rng.normal(size=(CASES * 5, 3, 2))
     y = np.maximum(np.einsum("ind,ird->inr", x, rows), 0)

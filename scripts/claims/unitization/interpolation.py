@@ -30,12 +30,11 @@ ALPHAS = (0.0, 0.2, 0.5, 1.0, (0.3, 0.9, 1.0, 0.4))
 
 
 def radial_transport(key: Key[Array, ""]) -> Statistics:
-    """Costs whose mean is the earth mover distance of `unitize`(SMALL · z) and `unitize`(LARGE ·
-    z).
+    """Costs whose mean is the earth mover distance between `unitize` of s₁z and of s₂z.
 
-    The vector z is Gaussian. The transport plan moves samples along their direction. No plan has a
-    smaller mean cost, because the norm is 1-Lipschitz and the mean norms differ by the mean cost of
-    the plan.
+    The factors s₁ and s₂ are `SMALL` and `LARGE`, and the vector z is Gaussian. The transport plan
+    moves samples along their direction. No plan has a smaller mean cost, because the norm is
+    1-Lipschitz and the mean norms differ by the mean cost of the plan.
     """
     z = normal(key, 200, DIMS)
     x, y = (unitize(s * z, ALPHA, eps=1e-12) for s in (SMALL, LARGE))
