@@ -135,12 +135,12 @@ def cluster_spread(
 ) -> float | None:
     """The angle between two samples of the cluster, by an expansion for small angles.
 
-    A layer multiplies a small squared angle θ² by g (1 − 2 c θ/κ′), where κ′ and c are the
-    coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`). For ReLU, g is
-    `cluster_growth`. The spread, κ′ (1 − 1/g)/(2 c), is the angle that a layer does not change. For
-    ReLU and large n, the spread is 3π/n. If g ≤ 1, the cluster collapses to a point, and the result
-    is 0. If g > 1 and c is 0 or too small, the spread grows beyond small angles, and the result is
-    None. The options are the same as for `odd_stability`.
+    A layer multiplies a small squared angle θ² by g (1 − 2 c θ/κ′). Here g is the factor for θ → 0,
+    and κ′ and c are the coefficients of the expansion 1 − κ(cos θ) = κ′ θ²/2 − c θ³ (`cubic_term`).
+    For ReLU, g is `cluster_growth`. The spread, κ′ (1 − 1/g)/(2 c), is the angle that a layer does
+    not change. For ReLU and large n, the spread is 3π/n. If g ≤ 1, the cluster collapses to a
+    point, and the result is 0. If g > 1 and c is 0 or too small, the spread grows beyond small
+    angles, and the result is None. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n is not an integer, or is below 5.
@@ -166,18 +166,16 @@ def spread_distribution(
 ) -> SpreadDistribution | None:
     """The distribution of the spread at a finite width.
 
-    The result is None if `cluster_spread` is None or 0. The logarithm of the spread θ is a random
-    walk. A layer adds the drift ½ log g + (Var D − Var N)/(4 width) to log θ, subtracts c θ/κ′, and
-    adds noise of variance Var(N − D)/(4 width). N is the contribution of one neuron to the squared
-    spread, divided by the mean contribution. D is the contribution of one neuron to the squared
-    distance of the odd sample, divided by the mean contribution. For g, c and κ′, see
+    At finite width, the spread θ is n times the root mean square distance of two samples of the
+    cluster, divided by the distance of the odd sample from the cluster. Let N be the contribution
+    of one neuron to the squared spread, and D its contribution to the squared distance of the odd
+    sample, each divided by the mean contribution. A layer adds ½ log g + (Var D − Var N)/(4 width)
+    − c θ/κ′ and noise of variance Var(N − D)/(4 width) to log θ. For g, c and κ′, see
     `cluster_spread`. The stationary distribution of θ is a Gamma distribution. For ReLU and large
-    n, the shape of the Gamma distribution is 1 + width/n, so the spread is close to 3π/n only if
-    the width is much larger than n. At finite width, θ is n times the root mean square distance of
-    two samples of the cluster, divided by the distance of the odd sample from the cluster. For 30
-    samples, the measured standard deviation of the spread was above the theory by 3 % at width 300
-    and by 4 % at width 1,000, each with a standard error of 1 %. The options are the same as for
-    `odd_stability`.
+    n, its shape is 1 + width/n, so the spread is close to 3π/n only if the width is much larger
+    than n. The result is None if `cluster_spread` is None or 0. For 30 samples, the measured
+    standard deviation of the spread was above the theory by 3 % at width 300 and by 4 % at width
+    1,000, each with a standard error of 1 %. The options are the same as for `odd_stability`.
 
     Raises:
       ValueError: n or `width` is not an integer, n is below 5, or `width` is below 1.
@@ -282,10 +280,10 @@ def _stability(g: Float[Array, "4"], n: float, std: float, programs: _Programs) 
     """The `Stability` of the fixed point with the four entries `g`.
 
     Besides deviations of the four entries, there are two kinds of deviation of the n − 1 samples.
-    The first kind deviates by x cᵢ in variances, by y cᵢ in covariances with the odd sample, and by
-    w (cᵢ + cⱼ) in other covariances, with Σ cᵢ = 0. The second kind deviates only in covariances of
-    pairs, and its rows sum to zero. A layer maps each kind to itself. Recentering does not change
-    the second kind.
+    For numbers x, y, w and cᵢ with Σ cᵢ = 0, the first kind deviates by x cᵢ in variances, by y cᵢ
+    in covariances with the odd sample, and by w (cᵢ + cⱼ) in other covariances. The second kind
+    deviates only in covariances of pairs, and its rows sum to zero. A layer maps each kind to
+    itself. Recentering does not change the second kind.
     """
     (odd, both, other, pair), scale = _recentred(g, n, std)
     (_, by_other, by_both), (_, variance, _) = programs.entries(odd, other, both)
