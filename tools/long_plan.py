@@ -161,7 +161,7 @@ FIGURES = [
         "steadier unitized; curves, no number",
         movement,
         "mnist",
-        hours=2.5,  # 40 networks, which take 15 minutes each on one core
+        hours=6.7,  # 40 networks; 20 of them took 200 minutes
         differs="seeds: the paper has one",
     ),
     Network(

@@ -98,6 +98,16 @@ def test_a_tensor_that_no_shard_has_is_named(tmp_path):
             + b'{"a":{"dtype":"I8","shape":[2,2],"data_offsets":[0,4]}}      ',
             "must have a dtype of F64, F32, F16, BF16; got 'I8'",
         ),
+        (
+            (61).to_bytes(8, "little")
+            + b'{"a":{"dtype":"F32","shape":[2,2]}}                          ',
+            "must be a whole safetensors file; a tensor in its header has no 'data_offsets'",
+        ),
+        (
+            (61).to_bytes(8, "little")
+            + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[]}}        ',
+            "must be a whole safetensors file",
+        ),
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path, content, message):

@@ -97,6 +97,10 @@ def test_the_network_of_a_weight_file_is_pytorch_s(weight_file):
         ({"layer1.0.conv2.weight": None}, "depth must be 6k"),
         ({"bn1.bias": None}, "bn1.bias"),
         ({"bn1.bias": np.zeros(7, "float32")}, r"bn1.bias must have shape \(16,\); it has \(7,\)"),
+        (
+            {"conv1.weight": np.zeros((16, 3, 5, 1), "float32")},
+            r"conv1.weight must have shape \(16, 3, 3, 3\); it has \(16, 3, 5, 1\)",
+        ),
         ({"linear.bias": np.full(10, np.nan, "float32")}, "linear.bias must be finite"),
     ],
 )

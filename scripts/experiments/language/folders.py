@@ -115,6 +115,12 @@ def shard(path: Path) -> Tensors:
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(min(length, size)))
         header.pop("__metadata__", None)
+        dtypes = {entry["dtype"] for entry in header.values()}
+        if unknown := sorted(dtypes - DTYPES.keys()):
+            raise InputError(
+                f"the tensors of {path} must have a dtype of {', '.join(DTYPES)}; "
+                f"got {unknown[0]!r}"
+            )
         found = {
             name: Tensor(
                 path,
@@ -126,9 +132,9 @@ def shard(path: Path) -> Tensors:
         }
     except KeyError as error:
         raise InputError(
-            f"the tensors of {path} must have a dtype of {', '.join(DTYPES)}; got {error}"
+            f"{path} must be a whole safetensors file; a tensor in its header has no {error}"
         ) from error
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, IndexError) as error:
         raise InputError(f"{path} must be a whole safetensors file; {error}") from error
     end = max((t.start + n_bytes(t) for t in found.values()), default=8 + length)
     if end > size:

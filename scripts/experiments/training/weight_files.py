@@ -98,9 +98,15 @@ def _to_hwio(array: np.ndarray) -> np.ndarray:
     return array.transpose(*range(2, array.ndim), 1, 0) if array.ndim > 1 else array
 
 
+def _shape_in_file(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape before `_to_hwio`."""
+    return (shape[-1], shape[-2], *shape[:-2]) if len(shape) > 1 else shape
+
+
 def _check(arrays: Mapping[str, np.ndarray], variables: Mapping[str, Any]) -> None:
     for name, variable in variables.items():
-        if (found := arrays[name].shape) != variable.shape:
-            raise ValueError(f"{name} must have shape {variable.shape}; it has {found}")
+        expected, found = map(_shape_in_file, (variable.shape, arrays[name].shape))
+        if found != expected:
+            raise ValueError(f"{name} must have shape {expected}; it has {found}")
         if not np.isfinite(arrays[name]).all():
             raise ValueError(f"{name} must be finite; it has NaN or inf")
