@@ -35,9 +35,9 @@ def check_evaluation(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> None
 class _Value:
     """Facts about an array of the program.
 
-    `parameters` are the parameters of the same size from which the array is computed, if the array
-    does not depend on inputs. `is_active` says that the array depends on inputs. `is_reduced` says
-    that the array is computed elementwise from sums over activations, parameters and numbers.
+    If the array does not depend on inputs, `parameters` are the parameters of the array's size from
+    which the array is computed. `is_active` says that the array depends on inputs. `is_reduced`
+    says that the array is computed elementwise from sums over activations, parameters and numbers.
     """
 
     size: int

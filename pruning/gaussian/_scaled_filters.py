@@ -100,15 +100,15 @@ def scaled_l1_l2_correlation(
 
         a = (m₂/m₁² − 1)/dims,   b = (m₄/m₂² − 1)/(4 dims),   c = (m₃/(m₁ m₂) − 1)/(2 dims),
 
-    Instead of these leading terms of b and c, the code uses their exact values for a chi variable
-    whose number of degrees of freedom is chosen to give b. Therefore, at shape 2 and spread 0, the
-    result equals the exact `l1_l2_correlation`. The error of the correlation grows with the
-    kurtosis of the weights and decreases with dims. At spread 0 and shape 0.7, the result is 0.02
-    too small for 144 dims, and 0.05 too small for 27 dims. If weights are correlated,
-    `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of a, which belongs to the
-    part of |x| that is linear in x². The remaining part of |x| has a higher order in the
-    correlations of Gaussian weights (Mehler) and is taken to be independent. The gradient of the
-    correlation is finite for spreads above 0 and dims above 1.
+    In place of the leading term b, the code uses the exact squared coefficient of variation of a
+    chi variable with 1/(2b) degrees of freedom, and multiplies c by the same factor as b.
+    Therefore, at shape 2 and spread 0, the result equals the exact `l1_l2_correlation`. The error
+    of the correlation grows with the kurtosis of the weights and decreases with dims. At spread 0
+    and shape 0.7, the result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims. If
+    weights are correlated, `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of
+    a, which belongs to the part of |x| that is linear in x². The remaining part of |x| has a higher
+    order in the correlations of Gaussian weights (Mehler) and is taken to be independent. The
+    gradient of the correlation is finite for spreads above 0 and dims above 1.
 
     Raises:
       ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or

@@ -355,9 +355,9 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
 
 
 def test_filters_at_the_point_balance_the_others_together():
-    """The gradient of the other filters has length 1.5, which two filters at x can balance.
+    """The other filters have a gradient of length 1.5, which two filters at x can balance.
 
-    One filter at x cannot balance it.
+    One filter at x cannot balance this gradient.
     """
     others = -3 * jnp.array([[0.75, 0.4375**0.5], [0.75, -(0.4375**0.5)]])
     x = jnp.zeros(2)
