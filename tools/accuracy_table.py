@@ -31,10 +31,7 @@ def lines(results: Mapping[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def difference(values: list[float], found: Mapping[str, list[float]], name: str) -> str:
-    """The mean difference to batch norm at equal seeds, its standard error and a t interval.
-
-    For batch norm itself, the text of the difference is empty.
-    """
+    """The mean difference to batch norm at equal seeds, its standard error and a t interval."""
     if name == "batch_norm":
         return ""
     level = 1 - (1 - LEVEL) / (len(found) - 1)

@@ -124,11 +124,7 @@ def worker(normalization: Any, path: Path, address: str, count: int, process: in
 
 
 def row(normalization: str, case: Case, one: dict, found: dict) -> dict[str, Any]:
-    """A row with the speeds, and with relative differences from one device.
-
-    The difference of losses is the largest over steps, and the difference of statistics is in
-    Euclidean norm.
-    """
+    """A row with the speeds, and with relative differences from one device."""
     return {
         "normalization": normalization,
         "devices": case.devices * case.processes,

@@ -80,7 +80,6 @@ THEOREM_5_1.variance(
 
 
 def _largest_cosine(v: np.ndarray) -> float:
-    """The largest |cos| between two different filters."""
     unit = v / np.linalg.norm(v, axis=1, keepdims=True)
     return float(np.abs(unit @ unit.T - np.eye(len(v))).max())
 

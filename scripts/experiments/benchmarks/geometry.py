@@ -136,10 +136,7 @@ def maps() -> list[Pair]:
 
 
 def draws() -> list[Pair]:
-    """`monte_carlo_moments`, compared with only drawing the random numbers.
-
-    In the first pair, each key gives one number. In the second pair, each key gives many numbers.
-    """
+    """`monte_carlo_moments`, compared with only drawing the random numbers."""
     key = jax.random.key(0)
 
     @jax.jit

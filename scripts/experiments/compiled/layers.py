@@ -131,7 +131,6 @@ def floor(name: str, shape: Shape, mode: Mode) -> int:
 
 
 def limits(target: str, name: str, shape: Shape, dtype: str, mode: Mode) -> Limits:
-    """The limits for a layer."""
     on_tpu, vectors = target.startswith("v5e"), len(shape) == 2
     if mode == "inference":
         return Limits(1.55 if is_unitized(name) else None)

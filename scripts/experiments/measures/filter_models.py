@@ -85,11 +85,7 @@ def predict(rho: float, n: int, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """All layers of a network, and how well each model predicts them.
-
-    For each model, the result has the errors and the number of layers whose ρ is in the model's
-    interval.
-    """
+    """All layers of a network, and how well each model predicts them."""
     rng = np.random.default_rng(0)
     layers = {
         name: layer(np.asarray(pruning.filter_matrix(jnp.asarray(kernel, jnp.float32))), rng)

@@ -86,10 +86,7 @@ def figure_3(seed: int) -> dict[str, Any]:
 
 
 def _odd_network(key: Array) -> tuple[tuple[Array, geometry.OddPoint], Array]:
-    """Angles of all pairs and the odd point after several layers, and a projection of the samples.
-
-    The layers are `ODD_LAYERS`. The projection is of the outputs of the last of these layers.
-    """
+    """Angles of all pairs and the odd point after `ODD_LAYERS`, and a projection of the samples."""
     pairs = np.triu_indices(ODD_POINTS, 1)
     inputs, weights, plane = jax.random.split(key, 3)
     network = geometry.random_network(

@@ -153,11 +153,7 @@ def criteria(
 
 
 def _measure(state: State, program: Program) -> dict[str, Any]:
-    """The similarity of criteria in one network, and accuracies after filters are masked.
-
-    The result has Spearman's ρ and the overlap for each pair of criteria and each layer, and an
-    accuracy for each criterion and ratio.
-    """
+    """The similarity of criteria in one network, and accuracies after filters are masked."""
     ranked = {
         name: jax.device_get(_rank(_scores(kernel)))
         for name, kernel in conv_kernels(state.params).items()

@@ -251,7 +251,6 @@ def check_files(folder: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
