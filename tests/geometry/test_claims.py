@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 import time
@@ -362,20 +363,21 @@ def test_what_was_measured_before_is_not_measured_again(key):
 
 
 @pytest.mark.parametrize(
-    ("relation", "values", "holds"),
+    ("relation", "values", "worst", "holds"),
     [
-        ("identity", [1.0, 1.0 + 1e-12], True),
-        ("identity", [1.0, 0.9], False),
-        ("inequality", [0.9, -5.0], True),
-        ("inequality", [0.9, 1.1], False),
-        ("limit", [1.0], True),
-        ("identity", [1.0, math.nan], False),
+        ("identity", [1.0, 1.0 + 1e-12], 1.0 + 1e-12, True),
+        ("identity", [1.0, 0.9], 0.9, False),
+        ("inequality", [0.9, -5.0], 0.9, True),
+        ("inequality", [0.9, 1.1], 1.1, False),
+        ("limit", [1.0], 1.0, True),
+        ("identity", [1.0, math.nan], math.nan, False),
     ],
 )
-def test_the_worst_case_decides(relation, values, holds, key):
+def test_the_worst_case_decides(relation, values, worst, holds, key):
     part = Computed("x", lambda key: values, relation, 1.0)
     found = claims.check(claim_of(part), key).findings[0]
     assert found.holds is holds
+    np.testing.assert_equal(found.estimate, worst)
     assert found.draws == len(values)
 
 
@@ -520,6 +522,8 @@ def tolerated(**options):
         (lambda key: tolerated(tolerance=math.inf), "tolerance must be finite; got inf"),
         (lambda key: tolerated(number="0"), "the number of a check must be a number; got '0'"),
         (lambda key: tolerated(form="wrong"), "form must be one of printed, .*; got 'wrong'"),
+        (lambda key: tolerated(form=""), "form must be one of printed, .*; got ''"),
+        (lambda key: made(fault=""), "fault must be one of misprint, .*; got ''"),
         (lambda key: made().mean("x", 0.0, None, "u"), "draws must be Draws, such as .*; got None"),
         (
             lambda key: made().mean("x", 0.0, UNIFORM, "u", side="<"),
@@ -576,6 +580,16 @@ def test_a_check_of_no_numbers_is_refused(values, key):
     message = "^the function of a check must return at least one number; got none$"
     with pytest.raises(ValueError, match=message):
         claims.check(claim_of(Computed("x", values)), key)
+
+
+def test_a_measurement_that_is_missing_is_named(key):
+    made = claim_of(Computed("zero", lambda: 0.0), Sampled("u", 0.5, UNIFORM, "u"))
+    measured = claims.measure([made], key)
+    assert len(measured) == 2
+    for name in measured:
+        left = {other: found for other, found in measured.items() if other != name}
+        with pytest.raises(ValueError, match=f"^measured must be .*; it lacks '{re.escape(name)}'"):
+            claims.decide([made], left)
 
 
 @pytest.mark.parametrize("relation", ["identity", "inequality"])

@@ -14,7 +14,7 @@ from geometry import (
     monte_carlo,
     odd_point,
 )
-from geometry.mean_field import cosine_step, expected_norm_factor
+from geometry.mean_field import cosine_step, expected_norm_factor, kernel_map, rms_cosine_step
 from tests.support.gradients import several_keys
 from tests.support.numpy_programs import evaluated
 
@@ -192,6 +192,14 @@ def test_expected_norms_of_wide_layers_are_their_series(width):
     series = 1 - 5 / (8 * width) - 23 / (128 * width**2)
     np.testing.assert_allclose(expected_norm_factor(width), series, rtol=1e-9)
     assert expected_norm_factor(width) < expected_norm_factor(10 * width) < 1
+
+
+@pytest.mark.parametrize(
+    "f", [cosine_step, rms_cosine_step, lambda x: kernel_map(jax.nn.relu, (0.0,))(x)]
+)
+def test_a_number_that_is_no_cosine_has_no_cosine_after_a_layer(f):
+    found = np.asarray(f(jnp.array([-1.02, 1.02, -1.005, 0.995])))
+    np.testing.assert_array_equal(np.isnan(found), [True, True, False, False])
 
 
 def test_nan_is_not_lost_in_compiled_programs():

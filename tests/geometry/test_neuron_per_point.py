@@ -40,6 +40,12 @@ def test_a_thin_vertex_is_found_by_the_linear_programme_alone():
     np.testing.assert_allclose(y, np.eye(5), atol=1e-9)
 
 
+def test_a_vertex_that_only_ties_along_its_own_direction_is_found():
+    """The first point ties with the second in its own direction, and is behind it if whitened."""
+    x = jnp.array([[4.0, 0.0], [4.0, 4.0], [3.0, -6.0]])
+    assert hull_vertices(jnp.concatenate([x, -x])).all()
+
+
 def test_points_on_a_sphere_are_all_vertices(key):
     x = jax.random.normal(key, (30, 3))
     x = x / jnp.linalg.norm(x, axis=1, keepdims=True)
@@ -99,6 +105,13 @@ def test_a_layer_of_any_width_starts_with_neurons_of_points(width, key):
         assert layer.bias is not None
         assert (layer.bias[6:] == 0).all()
         assert layer.kernel[:, 6:].std() > 0.2
+
+
+def test_additional_neurons_have_the_variance_of_he_initialization(key):
+    """The standard error of the deviation is 1 % of it, because it is that of 4,000 weights."""
+    kernel, _ = point_initializers(key, jnp.eye(4))
+    weights = np.asarray(kernel(key, (4, 1004), jnp.float32))[:, 4:]
+    np.testing.assert_allclose(weights.std(), (2 / 4) ** 0.5, rtol=0.05)
 
 
 def test_a_layer_of_other_inputs_is_refused(key):

@@ -124,6 +124,17 @@ def test_neurons_must_be_finite():
         geometry.ranks.full_rank_probability(x, jnp.array([[1.0, jnp.inf]]))
 
 
+def test_neurons_that_are_nearly_parallel_determine_the_relation_less_exactly():
+    """The probability is s/π, where s = 1.2 is the largest angle between two samples.
+
+    All samples are active for both given neurons, so a neuron breaks their relation only if it
+    divides the samples.
+    """
+    samples, given = np.array([-0.5, 0.1, 0.7]), np.array([0.0, 1e-6])
+    x, neurons = (jnp.stack([jnp.cos(a), jnp.sin(a)], 1) for a in (samples, given))
+    np.testing.assert_allclose(full_rank_probability(x, neurons), 1.2 / np.pi, rtol=1e-12)
+
+
 def test_corollary_4_needs_its_hypothesis_on_the_recentred_batch(key):
     line = jnp.array([[0.0, 1.0], [1.0, 1.0], [2.0, 1.0]])
     u, v = np.array([1, 0.3]), np.array([-0.2, 1])
