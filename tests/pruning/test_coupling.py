@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.sparse.csgraph
 from flax import linen, nnx
 from jax import lax
 
@@ -16,7 +17,7 @@ import pruning.nnx
 from jaxnorm import models
 from pruning import coupled_channels, mask_channels, remove_channels
 from pruning.channels import Position, channel_scores, fixed_channels, resized
-from pruning.channels._coupling.channel_ids import FIXED, NO_CHANNEL
+from pruning.channels._coupling.channel_ids import FIXED, NO_CHANNEL, UnionFind
 from pruning.channels._coupling.coupling import channels_of
 from tests.support import prunable
 from tests.support.random_networks import random_network, random_transformer
@@ -191,6 +192,21 @@ def test_branches_that_disagree_couple_what_they_need():
     params = {"a": np.ones((2, 4)), "b": np.ones((4, 3))}
     (group,) = coupled_channels(apply, params, np.ones((1, 2)))
     assert by_axis(group.positions)["a", 1] == [[0, 3], [1, 2]]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("is_chain", [True, False])
+def test_the_root_of_an_id_is_the_smallest_id_that_is_united_with_it(is_chain, seed):
+    """The reference is SciPy's search for the connected parts of a graph."""
+    rng, sets = np.random.default_rng(seed), UnionFind()
+    ids, links = sets.new(30), np.arange(29) if is_chain else rng.integers(0, 30, 29)
+    for k in rng.permutation(29) if seed else range(29)[::-1]:
+        sets.union(ids[[k + 1]], ids[[links[k]]])
+    graph = scipy.sparse.coo_array((np.ones(29), (np.arange(1, 30), links)), shape=(30, 30))
+    parts = scipy.sparse.csgraph.connected_components(graph, directed=False)[1]
+    expected = ids[[np.flatnonzero(parts == part)[0] for part in parts]]
+    np.testing.assert_array_equal(sets.find(ids), expected)
+    np.testing.assert_array_equal(sets.roots()[ids], expected)
 
 
 @pytest.mark.parametrize(

@@ -266,6 +266,20 @@ def test_a_plan_shares_a_channel_between_two():
     np.testing.assert_allclose(small["c"], [c[0] + c[1] / 2, c[1] / 2 + c[2]])
 
 
+def test_a_path_that_ends_in_another_path_is_another_parameter():
+    def nested(params, x):
+        return mlp({"a": params["a"], "b": params["l"]["b"], "c": params["l"]["a"]}, x)
+
+    params, x = mlp_params(4) | {"c": RNG.normal(size=(4, 4))}, RNG.normal(size=(7, 5))
+    tree = {"a": params["a"], "l": {"a": params["c"], "b": params["b"]}}
+    found, expected = (
+        merged(f, p, pruning.coupled_channels(f, p, x), [np.arange(4) > 1], (x,))
+        for f, p in ((nested, tree), (mlp, params))
+    )
+    np.testing.assert_array_equal(found["a"], expected["a"])
+    np.testing.assert_array_equal(found["l"]["a"], expected["c"])
+
+
 def test_near_channels_are_found_and_transport_balances_them():
     centers = RNG.normal(size=(3, 4)) * 10
     features = centers[[0, 1, 2, 0, 0, 1, 2]] + 0.1 * RNG.normal(size=(7, 4))
@@ -347,6 +361,11 @@ def added_positions(params, x):
     return jnp.tanh(x @ params["a"] + jnp.linspace(0, 1, 6)[None, None]) @ params["b"]
 
 
+def added_positions_behind_another_layer(params, x):
+    h = jnp.tanh(x @ params["a"])
+    return jnp.tanh(h @ params["b"] + jnp.linspace(0, 1, 5)[None, None]) @ params["c"]
+
+
 def with_dropout(params, x):
     kept = jax.random.bernoulli(jax.random.key(0), 0.5, (2, 3, 6))
     return jnp.where(kept, jnp.tanh(x @ params["a"]), 0) @ params["b"]
@@ -356,6 +375,10 @@ NOT_MERGED = {
     "constants must not vary .*; channels of a have different constants in add at .*positions": (
         added_positions,
         {"a": (4, 6), "b": (6, 2)},
+    ),
+    "constants must not vary .*; channels of b have different constants in add at": (
+        added_positions_behind_another_layer,
+        {"a": (4, 6), "b": (6, 5), "c": (5, 2)},
     ),
     "constants must not vary .*; channels of a have different constants in random_bits at": (
         with_dropout,

@@ -204,10 +204,20 @@ def test_a_model_is_read_from_its_checkpoint(tmp_path):
         np.testing.assert_array_equal(pruning.nnx.load_pruned(tmp_path, large)(x), small(x))
 
 
+def test_an_array_is_named_by_the_attributes_of_its_module():
+    model = MLP(inputs=4, widths=(6,), classes=3, rngs=nnx.Rngs(0))
+    x = np.ones((1, 4), np.float32)
+    (group,) = pruning.coupled_channels(*pruning.nnx.evaluation(model), x)
+    names = {position.path for position in group.positions}
+    assert {"layers/0/kernel", "head/kernel"} <= names
+    assert all(name.endswith(("/kernel", "/bias", "/scale", "/mean", "/var")) for name in names)
+
+
 def test_a_module_is_not_resized():
     model, x = built("mlp")
-    with pytest.raises(TypeError, match=r"resize must not be given, .*evaluation\(model\)"):
-        pruning.nnx.prune(model, x, ratios=[0.5], resize=True)
+    for resize in (True, False):
+        with pytest.raises(TypeError, match=r"resize must not be given, .*evaluation\(model\)"):
+            pruning.nnx.prune(model, x, ratios=[0.5], resize=resize)
     pruned = pruning.prune(*pruning.nnx.evaluation(model), x, ratios=[0.5], resize=True)
     assert pruned.apply(pruned.params, x).shape == (4, 3)
 

@@ -603,6 +603,13 @@ def test_bad_options_are_refused(options, said):
     same(params, before)
 
 
+def test_a_first_ratio_may_remove_nothing():
+    apply, params, x = prunable.model("mlp")
+    steps: list[pruning.Pruned] = []
+    prune(apply, params, x, ratios=(0.01, 0.5), callback=lambda _, pruned: steps.append(pruned))
+    assert [[mask.sum() for mask in pruned.keep] for pruned in steps] == [[6], [3]]
+
+
 NAME: Any = "l1"  # a name instead of a function
 
 

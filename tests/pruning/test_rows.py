@@ -101,7 +101,7 @@ EXAMPLES: dict[str, Example] = {
     "squeeze": Example(lambda x: x.squeeze(1), [(3, 1, 5)]),
     "broadcast_in_dim": Example(lambda x: lax.broadcast_in_dim(x, (4, 6), (1,)), [(6,)]),
     "optimization_barrier": Example(lax.optimization_barrier, [(4, 6)]),
-    "rev": Example(lambda x: lax.rev(x, (1,)), [(4, 6)]),
+    "rev": Example(lambda x: lax.rev(x, (0, 1)), [(4, 6)]),
     "tile": Example(lambda x: jnp.tile(x, (2, 1)), [(4, 6)]),
     "stack": Example(lambda x, y: jnp.stack([x, y], 1), [(4, 6), (4, 6)]),
     "unstack": Example(lambda x: jnp.unstack(x), [(4, 6)]),

@@ -388,6 +388,9 @@ CUT: dict[str, Case] = {
     "taken from each sample": whole(
         lambda h: jax.vmap(lambda y, i: y[i])(jnp.exp(h), jnp.arange(10).reshape(5, 2) % 6)
     ),
+    "stacked by a scan of one step": whole(
+        lambda h: lax.scan(lambda c, y: (c + y, jnp.exp(c + y)), h, h[None])[1][0]
+    ),
     "written into each sample": whole(
         lambda h: jax.vmap(lambda y, i: jnp.exp(y).at[i].set(y[0]))(h, jnp.arange(5))
     ),
@@ -546,6 +549,14 @@ KEPT: dict[str, tuple[Case, str]] = {
         "dynamic_update_slice",
     ),
     "one channel": (whole(lambda h: jnp.exp(h).at[..., 0].set(0.0), sizes=()), "scatter"),
+    "written at some places": (
+        whole(
+            lambda h: jnp.zeros((5, 6, 2 * N)).at[..., 2 * jnp.arange(N)].set(jnp.exp(h)),
+            sizes=(),
+            out=2 * N,
+        ),
+        "scatter",
+    ),
     "norm": (
         whole(lambda h: h * lax.rsqrt(jnp.square(h).sum(-1, keepdims=True)), sizes=()),
         "reduce_sum",

@@ -173,6 +173,8 @@ def test_keras_files(tmp_path):
     names = ["a/a/kernel:0", "b/b/kernel:0", "z/cell/z/kernel:0", "z/z/kernel:0"]
     fill(tmp_path / "old.h5", names)
     assert list(load(tmp_path / "old.h5")) == ["z.cell.z", "z", "b", "a"]
+    fill(tmp_path / "colons.h5", ["a:1/kernel:0", "a:2/kernel:0"])
+    assert list(load(tmp_path / "colons.h5")) == ["a:1", "a:2"]
     inner = io.BytesIO()
     fill(inner, ["layers/conv2d_1/vars/0", "layers/conv2d/vars/0", "optimizer/vars/1"])
     with zipfile.ZipFile(tmp_path / "new.keras", "w") as archive:
