@@ -29,9 +29,8 @@ UNIFORM = 0.29
 
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
-    return {
-        f"half of {name} compared with the whole network": partial(pairs, name) for name in BUILD
-    }
+    what = "with half of its multiply-accumulates, compared with the whole network"
+    return {f"{name} {what}": partial(pairs, name) for name in BUILD}
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:

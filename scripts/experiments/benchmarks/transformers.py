@@ -25,10 +25,8 @@ Params = dict[str, Any]
 
 def groups() -> dict[str, Callable[[], list[Pair]]]:
     families = {"GPT-2": (gpt, gpt_shapes()), "LLaMA": (llama, llama_shapes())}
-    return {
-        f"half of {name}, {TOKENS} tokens, compared with the whole network": partial(pairs, *family)
-        for name, family in families.items()
-    }
+    what = f"with half of its heads and widths, {TOKENS} tokens, compared with the whole network"
+    return {f"{name} {what}": partial(pairs, *family) for name, family in families.items()}
 
 
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
