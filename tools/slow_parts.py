@@ -5,7 +5,8 @@
 A test is slow if it has the mark `slow`, or if `tests/seconds.txt` has the name of its function.
 The tests of `tests/seconds.txt` are the part "seconds". Each other part is defined by the
 beginnings of its tests' names. Tests with other beginnings are in the last part. `.ci/run` runs the
-part "ci": the part "seconds" and a fixed selection from the other parts.
+part "ci": the part "seconds", and the tests of the other parts that begin with a name in `CI` and
+with none in `NOT_CI`.
 
 To choose the tests of `tests/seconds.txt` anew, empty the file, and run these commands until no
 name is added. Several runs are needed, because a fixture of several tests is made by the first of
@@ -33,6 +34,7 @@ PARTS: tuple[tuple[str, ...], ...] = (
     (),
 )
 CI = (
+    "tests/pruning/",
     "tests/geometry/test_claims.py::test_every_outcome_is_as_recorded",
     "tests/scripts/test_check_theorems.py::test_two_processes_find_what_one_does",
     "tests/scripts/test_train.py::test_two_processes_train_as_one_with_two_devices",
@@ -40,6 +42,11 @@ CI = (
     "test_when_one_process_dies_or_hangs_the_other_says_so_and_ends[0-killed]",
     "tests/scripts/test_faults.py::test_kills_at_random_moments_change_nothing[train]",
     "tests/scripts/test_paired_runs.py::test_an_interrupted_run_ends_with_the_same_bits",
+)
+# Tests of the folders in `CI` that take minutes.
+NOT_CI = (
+    "tests/pruning/test_generalized.py::test_false_alarms_are_as_rare_as_stated",
+    "tests/pruning/test_hostile_files.py::test_two_thousand_damaged_and_a_hundred_crafted",
 )
 NAMES = ("ci", "seconds", *(str(number) for number in range(1, len(PARTS) + 1)))
 LIST = Path(__file__).parents[1] / "tests" / "seconds.txt"
@@ -55,7 +62,7 @@ def takes_seconds(test: str) -> bool:
 def is_in(part: str, test: str) -> bool:
     """Whether the slow test with this node id belongs to a part."""
     if part == "ci":
-        return takes_seconds(test) or test.startswith(CI)
+        return takes_seconds(test) or (test.startswith(CI) and not test.startswith(NOT_CI))
     return part_of(test) == part
 
 
