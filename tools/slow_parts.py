@@ -34,7 +34,14 @@ PARTS: tuple[tuple[str, ...], ...] = (
     (),
 )
 CI = (
+    "tests/jaxnorm/",
     "tests/pruning/",
+    "tests/test_contract.py",
+    "tests/test_examples.py",
+    "tests/test_grid.py",
+    "tests/test_mesh_shift_and_pruning.py",
+    "tests/test_package.py::test_the_snippets_of_a_page_run_one_after_the_other",
+    "tests/test_users_settings.py",
     "tests/geometry/test_claims.py::test_every_outcome_is_as_recorded",
     "tests/scripts/test_check_theorems.py::test_two_processes_find_what_one_does",
     "tests/scripts/test_train.py::test_two_processes_train_as_one_with_two_devices",
@@ -43,7 +50,7 @@ CI = (
     "tests/scripts/test_faults.py::test_kills_at_random_moments_change_nothing[train]",
     "tests/scripts/test_paired_runs.py::test_an_interrupted_run_ends_with_the_same_bits",
 )
-# Tests of the folders in `CI` that take minutes.
+# Slow tests that begin with a name in `CI`, and take minutes.
 NOT_CI = (
     "tests/pruning/test_generalized.py::test_false_alarms_are_as_rare_as_stated",
     "tests/pruning/test_hostile_files.py::test_two_thousand_damaged_and_a_hundred_crafted",

@@ -37,7 +37,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
     `rescale_rms` divides each feature by its root mean square over the batch. If all angles between
     many samples are equal, the angles tend to 58.75° (`rms_angle`) in repeated steps. The scale of
     the batch does not change the result. A Gram matrix of zeros gives NaN. In float32, the error of
-    cosines near 1 grows with the number of samples: for equal samples, cosines are up to 0.003 too
+    cosines near 1 grows with the number of samples: for equal samples, cosines are up to 0.005 too
       small at 50 samples and up to 0.05 at 400.
 
     Example:
@@ -142,7 +142,10 @@ class _Spectrum(NamedTuple):
 
 
 class _Resolvent(NamedTuple):
-    """The matrices (I + a C)⁻¹ and C (I + a C)⁻¹, and log det(I + a C)."""
+    """The matrices P (I + a C)⁻¹ and C (I + a C)⁻¹, and log det(I + a C).
+
+    P projects to the range of C. Without P, a multiplies rounding errors outside of the range.
+    """
 
     inverse: Float[Array, "n n"]
     shrunk: Float[Array, "n n"]
@@ -154,7 +157,7 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
     values, vectors = spectrum
     divisors = 1 + a * values
     return _Resolvent(
-        matmul(vectors / divisors[None], vectors.T),
+        matmul(vectors * jnp.where(values > 0, 1 / divisors, 0)[None], vectors.T),
         matmul(vectors * (values / divisors)[None], vectors.T),
         jnp.log(divisors).sum(),
     )
@@ -163,11 +166,15 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
 @_resolvent.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
     # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. If eigenvalues coincide, X has a
-    # derivative although the eigenvectors do not. The nodes a are constants.
+    # derivative although the eigenvectors do not. The nodes a are constants. A change of samples
+    # changes C only where the rows or the columns are in the range of C, so P X may replace X in
+    # the trace, and wherever a factor that is zero outside of the range follows.
     (c, a, spectrum), (d, *_) = primals, tangents
     at_a = _resolvent(c, a, spectrum)
-    change = matmul(at_a.inverse, matmul(d, at_a.inverse))
-    return at_a, _Resolvent(-a * change, change, a * jnp.sum(at_a.inverse * d.T))
+    change = -a * matmul(at_a.inverse, matmul(d, at_a.inverse))
+    whole = jnp.eye(len(c), dtype=c.dtype) - a * at_a.shrunk
+    shrunk = matmul(whole, matmul(d, whole))
+    return at_a, _Resolvent(change, shrunk, a * jnp.sum(at_a.inverse * d.T))
 
 
 def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array, "n n"]:
@@ -197,8 +204,8 @@ def _integral(
     c = (c + c.T) / 2
     constant = jax.lax.stop_gradient(c)
     values, vectors = jnp.linalg.eigh(constant)
-    spectrum = _Spectrum(jnp.maximum(values, 0), vectors)
     eps = float(jnp.finfo(c.dtype).eps)
+    spectrum = _Spectrum(jnp.where(values > 4 * eps * values[-1], values, 0), vectors)
     steps = jnp.arange(math.log(eps), -0.75 * math.log(eps), _STEP, dtype=c.dtype)
     nodes = jnp.exp(steps) / jnp.trace(constant)
     blocks = min(len(nodes), math.ceil(len(nodes) * c.size * c.dtype.itemsize / _BLOCK))

@@ -103,6 +103,16 @@ def test_gradients_are_finite_for_equal_norms_and_parallel_samples(part, step):
         assert np.isfinite(gradient(gram(x))).all()
 
 
+@each_map
+def test_gradients_hold_for_more_samples_than_features(part, step, key):
+    x, along = jax.random.normal(key, (2, 6, 4)) + 3
+    total = jax.jit(lambda t: jnp.sin(step(gram(x + t * along))).sum())
+    coarse, fine = ((total(h) - total(-h)) / (2 * h) for h in (1e-3, 5e-4))
+    expected = (4 * fine - coarse) / 3  # Richardson's extrapolation
+    for slope in (jax.jacfwd(total), jax.grad(total)):
+        np.testing.assert_allclose(slope(0.0), expected, rtol=1e-7)
+
+
 def test_the_map_of_many_samples_has_a_finite_gradient_at_right_angles():
     assert np.isfinite(jax.jit(jax.grad(rms_cosine_step))(0.0))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tools.slow_parts import CI, LISTED, NAMES, PARTS, is_in, select, slowest
+from tools.slow_parts import CI, LISTED, NAMES, NOT_CI, PARTS, is_in, select, slowest
 
 ROOT = Path(__file__).parents[2]
 
@@ -42,7 +42,7 @@ def test_every_test_is_in_one_part():
     assert times == dict.fromkeys(functions(), 1)
 
 
-@pytest.mark.parametrize("name", [name for names in (*PARTS, CI) for name in names])
+@pytest.mark.parametrize("name", [name for names in (*PARTS, CI, NOT_CI) for name in names])
 def test_what_a_part_names_exists(name):
     assert any(test.startswith(name.split("[")[0]) for test in functions())
 
@@ -75,7 +75,10 @@ def test_a_test_of_the_list_is_slow(pytestconfig, monkeypatch):
 
 
 def test_ci_runs_slow_tests():
-    assert all("slow" in functions()[name.split("[")[0]] for name in CI)
+    slow = [test for test, marks in functions().items() if "slow" in marks]
+    for name in CI:
+        assert any(test.startswith(name.partition("[")[0]) for test in slow), name
+    assert all(name.startswith(CI) and not is_in("ci", name) for name in NOT_CI)
     assert "make test-slow PART=ci" in (ROOT / ".ci/run").read_text(encoding="utf-8")
 
 
