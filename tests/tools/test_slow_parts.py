@@ -1,6 +1,7 @@
 """The parts of `make test-slow` have every slow test once, and `.ci/run` runs some of them."""
 
 import ast
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,7 @@ def functions() -> dict[str, str]:
     found = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
-        all_slow = "pytestmark = pytest.mark.slow" in text
+        all_slow = re.search(r"^pytestmark = .*pytest\.mark\.slow", text, re.MULTILINE) is not None
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 marks = "".join(map(ast.unparse, node.decorator_list)) + "slow" * all_slow
