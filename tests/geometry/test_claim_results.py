@@ -135,3 +135,11 @@ def test_the_page_on_pruning_says_how_alike_criteria_are():
         layers = json.loads((ROOT / "docs" / path).read_text(encoding="utf-8"))["layers"]
         rho = statistics.mean(one["spearman"]["l2-gm"] for one in layers)
         assert re.search(rf"\b{rho:.2f} in (?:\w+ )?\[[^]]+\]\({path}\)", text)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "phrase"),
+    [((0, 1, 0, 1), "2 networks of each kind"), ((3, 3), "1 network of each kind")],
+)
+def test_networks_of_each_kind_are_counted_by_their_seeds(seeds, phrase):
+    assert experiments._runs({"runs": [{"seed": seed} for seed in seeds]}) == phrase

@@ -23,6 +23,7 @@ from scipy import integrate, special, stats
 
 import geometry
 from claims import ALL, PAPERS
+from claims.unitization import distances
 from claims.unitization.algorithms import mean_cosine
 from geometry import claims
 from geometry.claims import LEVEL, Check, Claim, Computed, Draws, Measurement, Sampled
@@ -608,6 +609,16 @@ def test_a_check_of_two_claims_is_one_test_of_holms_correction(key):
     twice = claims.check_all([claim_of(first, second), claim_of(first)], key)
     assert twice[0].findings == alone[0].findings
     assert twice[1].findings == alone[0].findings[:1]
+
+
+@pytest.mark.parametrize(
+    ("values", "holds"),
+    [((1.0, 2.0, 3.0), True), ((2.0, 1.0, 3.0), False), ((1.0, 3.0, 2.0), False)],
+)
+def test_a_distance_is_compared_with_both_of_its_bounds(values, holds, key, monkeypatch):
+    monkeypatch.setattr(distances, "_simple_bounds", lambda x, y: tuple(map(np.array, values)))
+    (part,) = (p for p in distances.EQUATIONS_2_AND_3.checks if "≤ W ≤" in p.what)
+    assert claims.check(claim_of(part), key).findings[0].holds is holds
 
 
 def test_eq_10_predicts_the_integral_over_the_radius():

@@ -52,6 +52,16 @@ def programs(monkeypatch):
     return traced
 
 
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("mode", ["training", "inference"])
+def test_every_layer_writes_the_dtype_that_it_reads_and_has_statistics_in_float32(name, mode):
+    params, given = compiled_layers.parameters(name, 5)
+    x = jax.ShapeDtypeStruct((8, 5), "bfloat16")
+    y, running = jax.eval_shape(lambda p, r, x: LAYERS[name](p, r, x, mode), params, given, x)
+    assert y.dtype == x.dtype
+    assert [statistic.dtype for statistic in running] == ["float32", "float32"]
+
+
 def test_every_layer_is_measured_forward_and_backward_at_every_size(programs):
     sharding = SingleDeviceSharding(jax.devices()[1])
     rows = list(layer_rows("v5e", sharding, SHAPES, ("bfloat16", "float32")))

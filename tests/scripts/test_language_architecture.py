@@ -76,6 +76,7 @@ def test_what_a_configuration_leaves_out_has_the_value_of_its_family():
     assert scaled.score_scale == pytest.approx(1 / 10)
     other = parsed("llama", head_dim=10, num_key_value_heads=2)
     assert (other.head_dim, other.groups) == (10, 2)
+    assert parsed("llama", num_key_value_heads=None, head_dim=None) == llama
     assert other.score_scale == pytest.approx(10**-0.5)
     mixtral = parsed("mixtral", num_local_experts=4, num_experts_per_tok=9)
     assert (mixtral.eps, mixtral.experts, mixtral.experts_per_token) == (1e-5, 4, 4)

@@ -14,6 +14,7 @@ from experiments.cli import InputError
 from experiments.language import (
     budget,
     choice,
+    comparison,
     compiled_budget,
     cutting,
     removal,
@@ -209,6 +210,7 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
     found = {}
     assert len(dict(cutting.arrays(plan, found, lambda _: None))) == len(model.tensors)
     assert chosen.perplexity is not None
+    assert comparison.whole_perplexity(model, counts, text) == chosen.perplexity._asdict()
     whole, cut, repaired = chosen.perplexity.value, found["cut"].value, found["repaired"].value
     # The ridge of the repair pulls kernels towards the kernels of the cut model, so the repaired
     # model is not exactly equal to the whole model.
@@ -559,3 +561,8 @@ def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_pa
         assert not any(name.startswith("model.layers.2.") for name in arrays)
         distance.append(np.square(outputs(plan.small, arrays, text) - wanted).mean())
     assert distance[0] < 0.4 * distance[1]
+
+
+def test_a_tensor_belongs_to_the_layer_in_its_name():
+    names = ("model.layers.0.mlp", "model.layers.9.mlp", "model.layers.10.mlp", "lm_head.weight")
+    assert [removal.layer_of(name) for name in names] == [0, 9, 10, -1]

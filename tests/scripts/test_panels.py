@@ -112,6 +112,13 @@ def test_a_layer_at_a_time_is_drawn_from_dark_to_light_beside_the_first_network(
     assert cells == ["layer", "10 %", "50 %", "a", "87.5", "50.0", "b", "75.0", "25.0"]
 
 
+def test_a_layer_without_another_is_drawn_in_the_first_shade(panels):
+    scan = {"ratios": [0.1, 0.5], "accuracy": {"a": [0.875, 0.5]}}
+    prune_page._sensitivity(pruned_networks() | {"sensitivity": scan})
+    (axes,) = panels.values()
+    assert axes.get_lines()[0].get_color() == prune_page.FIRST
+
+
 def test_stages_are_means_over_networks_and_differences_are_from_the_criteria(panels):
     prune_page._stage_panels(pruned_networks()["accuracy"])
     shown, differences = (heights(axes) for axes in panels.values())

@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 from experiments import progress
+from experiments.measures import report
 from experiments.progress import Stages, progress_bar
+from experiments.recipes import Recipe
 
 NUMBERS = "loss 17.5952, accuracy 93.25 %, 14,889 images/s"
 
@@ -66,3 +68,20 @@ def test_a_training_moves_the_bar_from_where_the_training_of_others_ended():
 def test_the_remaining_time_is_shown_if_it_is_known(seconds, said):
     task: Any = SimpleNamespace(time_remaining=seconds)
     assert progress.Remaining().render(task).plain == said
+
+
+def test_all_networks_that_are_trained_before_count_as_progress(tmp_path, monkeypatch):
+    """With two seeds of three epochs, the second normalization begins after six epochs."""
+    program = SimpleNamespace(trainer=SimpleNamespace(steps=4))
+    earlier = []
+
+    def train(program, seed, folder, view):
+        earlier.append(view.earlier)
+        return seed, None
+
+    monkeypatch.setattr(report.paired_runs, "program", lambda recipe, images: program)
+    monkeypatch.setattr(report.paired_runs, "train", train)
+    stages: Any = SimpleNamespace(**dict.fromkeys(("describe", "reach", "log"), lambda value: None))
+    images: Any = None
+    report.train(Recipe(epochs=3), 2, images, tmp_path, stages)
+    assert earlier == [0, 0, 6, 6]

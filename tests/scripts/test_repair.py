@@ -91,6 +91,22 @@ def test_criteria_are_compared_on_the_draws_that_all_have():
     assert margin(near) == pytest.approx(7.314e-4, rel=1e-3)
 
 
+def test_repairs_without_images_are_made_for_the_first_draw_and_for_all_random_channels():
+    x = np.zeros((4, 2))
+
+    def names(choice, draw):
+        task = repair_images.Task(None, {}, (x, x), 2, 0.5, choice, draw)
+        return {name for _, name in repair_images.repairs(task)}
+
+    of_every_draw = {"recalibrated", "scaled", "fine-tuned, one epoch"}
+    of_every_draw |= {"least squares", "least squares, recalibrated"}
+    for choice, draw, repeated in (("l1", 0, True), ("l1", 1, False), ("random", 1, True)):
+        expected = {"folded", "merged, transport"} if repeated else set()
+        assert names(choice, draw) == of_every_draw | expected
+    assert names("greedy", 0) == {"greedy, least squares", "merged, clusters"}
+    assert names("greedy", 1) == {"greedy, least squares"}
+
+
 def test_a_repair_has_the_processor_time_and_the_memory_that_it_adds(monkeypatch):
     times, memory = iter([3.0, 5.5, 10.0, 10.25]), iter([9_000, 3_000])
     usage = {"getrusage": lambda who: SimpleNamespace(ru_maxrss=next(memory)), "RUSAGE_SELF": 0}

@@ -72,6 +72,15 @@ def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, 
     assert all(figure["marks"] > 3 for figure in seen["figures"])
 
 
+def test_biases_are_drawn_apart_from_weights(key):
+    """If both had one key, the biases of a layer would be the first of its weights."""
+    params = depth.init(key, "default", 100, 2)
+    for w, b in params:
+        size = b.size
+        assert abs(np.corrcoef(np.ravel(w)[:size], np.ravel(b))[0, 1]) < 5 / size**0.5
+        assert not np.isin(b, w).any()
+
+
 @pytest.mark.parametrize("start", depth.STARTS)
 def test_a_network_of_figure_2_starts_with_the_recipes_variance(start, key):
     params = depth.init(key, start, 100, 2)

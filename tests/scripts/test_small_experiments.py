@@ -328,11 +328,14 @@ def test_errors_of_a_recalibration_are_those_of_the_difference(monkeypatch):
         lambda graph, tree, fresh, mix: trees.get(mix.__name__, "half"),
     )
     monkeypatch.setattr(recalibration, "correct", lambda graph, tree, test: np.array(rows[tree]))
-    monkeypatch.setattr(recalibration, "norms", lambda model: [])
-    monkeypatch.setattr(recalibration.nnx, "merge", lambda *_: None)
+    variances = {"as trained": [1.0, 4.0, 9.0], "fresh": [4.0, 36.0, 9.0]}
+    norms = lambda model: [SimpleNamespace(var=np.array(variances[model]))]  # noqa: E731
+    monkeypatch.setattr(recalibration, "norms", norms)
+    monkeypatch.setattr(recalibration.nnx, "merge", lambda _, tree: tree)
     found = recalibration.run(Path("weights"), Path("data"), 8, 4)
     errors = found["standard error of the difference"]
     assert found["accuracy"]["recalibrated"] == 0.25
     assert errors["as trained"] == errors["stem alone"] == 0
     assert errors["recalibrated"] == pytest.approx(np.std([0, -1, 0, 0], ddof=1) / 2)
     assert errors["means alone"] == pytest.approx(np.std([-1, -1, 1, 1], ddof=1) / 2)
+    assert found["median ratio of deviations"] == [2]

@@ -180,6 +180,25 @@ def logged(one, out, view=None):
     return read_lines(out / "seed-0" / "steps.jsonl"), seen
 
 
+@pytest.mark.parametrize(("profile", "counted"), [(False, range(12)), (True, [0, 0, 1, 2, 3, 4])])
+def test_chunks_that_compile_or_are_profiled_do_not_count_for_the_speed(
+    profile, counted, one, tmp_path, monkeypatch
+):
+    steps: list[int] = []
+
+    class Clock(loop.Clock):
+        def __call__(self, chunk):
+            super().__call__(chunk)
+            steps.append(self.steps)
+
+    monkeypatch.setattr(loop, "Clock", Clock)
+    for name in ("start_trace", "stop_trace"):
+        monkeypatch.setattr(jax.profiler, name, lambda *_, **options: None)
+    view = View()
+    loop.train(one, (0,), tmp_path, view, view.interrupted, Extras(profile=profile))
+    assert steps == list(counted)
+
+
 def test_steps_are_logged_with_their_own_losses(one, tmp_path):
     lines, seen = logged(one, tmp_path)
     epochs = read_lines(tmp_path / "seed-0" / "metrics.jsonl")
