@@ -158,10 +158,10 @@ def sampled_cells(key: Key[Array, ""], x: Float[Array, "n d"], *, samples: int) 
     smallest cells are most often without a neuron, so `gamma` is too large unless each cell has
     many neurons. `number_of_cells` returns the number of cells. `gamma` is never below 1/(2
     samples). If all cells have neurons, `gamma` is slightly too small, because it is the minimum of
-    noisy estimates. Under `jit`, the volumes of samples with a NaN are NaN.
+    noisy estimates. Under `jit`, all volumes are NaN if `x` has a NaN.
 
     Raises:
-      ValueError: `samples` is below 1.
+      ValueError: `samples` is below 1, or `x` is not finite.
 
     Example:
       >>> sampled = jax.jit(sampled_cells, static_argnames="samples")

@@ -409,7 +409,7 @@ MADE = {
     "experts": RNG.normal(1, 2, (5, 6, 3)),
     "s": RNG.uniform(1, 2, 6),
 }
-# by name: a function that reads the hidden channels, and the arrays whose axis is `incoming`
+# by name: a function that reads the hidden channels, and the arrays that it sums over channels
 READERS = {
     "sum": (lambda p, h, x: h @ (p["w"] + p["v"]), {"w", "v"}),
     "product": (lambda p, h, x: h @ (p["w"] * p["v"]), {"w", "v"}),

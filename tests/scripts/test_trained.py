@@ -42,7 +42,7 @@ RECIPE = replace(SMALL, epochs=1, batch_size=128)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, users_jax):
-    """The folder of a run on the digits with two seeds in one program."""
+    """The folder of a run on the digits, in which two seeds are trained together by `vmap`."""
     out = tmp_path_factory.mktemp("run")
     train.main(RECIPE, train.Options(seeds=2, devices=1, out=out))
     return out

@@ -29,10 +29,7 @@ def limit_of_spearman(key: Key[Array, ""]) -> Values:
 
 
 def spearman_with_scales() -> float:
-    """The mean of Spearman's ρ of l1 and l2 in `figure_1`.
-
-    The filters of `figure_1` have different scales.
-    """
+    """The mean of Spearman's ρ of l1 and l2 for the filters of Figure 1 with different scales."""
     spread, n = FIGURE_1_SCALES**2, FIGURE_1_FILTERS
     l1, l2 = (math.pi / 2 - 1) / FIGURE_1_DIMS, norm_cv2(FIGURE_1_DIMS)
     rho = (spread + l2) / math.sqrt((spread + l1) * (spread + l2))
