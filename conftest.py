@@ -19,7 +19,8 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compilation takes most time
 
-# With fewer threads than devices, devices that call LAPACK in a loop would wait for each other.
+# The number of XLA's threads. With no more threads than devices, of which there are 8, devices that
+# call LAPACK in a loop would wait for each other for ever.
 os.environ.setdefault("NPROC", "16")
 
 # saves a fifteenth of the time, because tracing makes many small objects

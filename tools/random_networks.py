@@ -82,7 +82,8 @@ def _rows(outcomes: list[Outcome]) -> list[dict[str, Any]]:
 
 def _sentence(said: str) -> str:
     """The error message of a refusal, with an ellipsis for each number and each line of code."""
-    changes = said.partition("; else")[0].removeprefix("apply must compute the same with ")
+    changes = said.partition(": change apply")[0]
+    changes = changes.removeprefix("apply must compute the same function with ")
     return re.sub(r" at \S+\.py:\S+ \(\S+\)|[-.\d]*\d\S*", "…", changes)
 
 

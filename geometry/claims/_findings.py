@@ -11,8 +11,8 @@ class Measurement(NamedTuple):
     """The result of measuring one source of checks.
 
     Attributes:
-      mean: The means of the statistics of a draw, by name. For a computed function, its value in
-        each case.
+      mean: The means of the statistics of a draw, by name. For a `Computed` check, the value of its
+        function in each case.
       samples: The number of draws, or of cases.
       mean_stderr: The standard errors of the means; empty for a computed function.
       variance: The variances of the statistics; empty for a computed function.

@@ -91,5 +91,5 @@ def test_the_arrays_of_all_shards_fit_max_bytes(tmp_path):
 
 def test_a_json_file_of_another_name_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(WeightsError, match=r"\.safetensors\.index\.json, or be a directory"):
+    with pytest.raises(WeightsError, match=r" or \.safetensors\.index\.json; got config"):
         load(tmp_path / "config.json")

@@ -291,8 +291,9 @@ def test_curves_of_repairs_are_in_percent_with_a_band_of_one_error():
 def test_the_answer_is_of_the_largest_ratio():
     table = of_repairs()
     cells = table["digits", 0.5, "recalibrated"]
-    said = repair_page.answer(table)  # of a run without results of least squares
-    # the margin is the largest over pairs, and each pair's difference has its own standard error
+    said = repair_page.answer(table)  # the table has no results of least squares
+    # The answer names the largest margin of equivalence over all pairs of criteria. The difference
+    # of each pair has its own standard error.
     limits = []
     for a, b in (("l1", "l2"), ("l1", "gm"), ("l2", "gm")):
         d = (cells[a] - cells[b])[0]

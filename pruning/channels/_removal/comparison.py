@@ -67,7 +67,10 @@ def check_program(
     channels = channels_of(apply, tree, inputs)
     sizes = Sizes(channels, keep_masks(groups, list(map(np.asarray, keep))))
     if found := difference(sizes, channels.program, small, channels.arguments):
-        raise ValueError(f"apply must compute the same with fewer channels; {found}; else {CURE}")
+        raise ValueError(
+            f"apply must compute the same function with fewer channels; {found}: change apply, or "
+            f"{CURE}"
+        )
 
 
 def difference(sizes: Sizes, large: Program, small: Program, arguments: Values) -> str:

@@ -190,10 +190,10 @@ THEOREM_1 = claim(
     "fifteen times smaller than in the proof",
     remark=Remark(
         "loose",
-        r"If $\ell_1$ and $\ell_2$ are divided by their means, the variance of $\ell_1/\ell_2$ is "
-        r"$0.07/n$. The proof of Theorem 1 bounds this variance by $(\pi - 1)/(2n)$, which is "
-        "larger than the bound $1/n$ of Theorem 1. A bound of a variance implies nothing about "
-        "ranks.",
+        r"If $\ell_1$ and $\ell_2$ of filters of $n$ weights are divided by their means, the "
+        r"variance of $\ell_1/\ell_2$ is $0.07/n$. The proof of Theorem 1 bounds this variance by "
+        r"$(\pi - 1)/(2n)$, which is larger than the bound $1/n$ of Theorem 1. A bound of a "
+        "variance implies nothing about ranks.",
     ),
     why="The direction of a Gaussian filter is independent of its length. Therefore "
     r"$E(\ell_1/\ell_2)^j = E\,\ell_1^j/E\,\ell_2^j$ and $\operatorname{Var}(\ell_1/\ell_2) = (1 "

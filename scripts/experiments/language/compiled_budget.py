@@ -76,8 +76,8 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
         units = ", ".join(budget.free_units(whole, wanted))
         smallest = min(map(cost, found[-1:]), default=0.0)
         raise InputError(
-            f"the budget must be at least the cost of the smallest model; got {limit / 1e9:.3g} "
-            f"GB, and the model with the fewest {units} moves {smallest / 1e9:.3g} GB"
+            "--gigabytes must be at least the traffic of the smallest model; got "
+            f"{limit / 1e9:.3g}, and the model with the fewest {units} needs {smallest / 1e9:.3g}"
         )
     return found[at]
 
