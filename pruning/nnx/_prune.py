@@ -9,6 +9,7 @@ from flax import nnx
 from jaxnorm.internal import check_call
 from jaxnorm.nnx import fit_widths
 from pruning import channels
+from pruning.channels._removal.resizing import Resized
 
 
 def evaluation(model: nnx.Module) -> tuple[Callable[..., Any], Any]:
@@ -112,10 +113,18 @@ def load_pruned(checkpoint_dir: Path | str, model: nnx.Module) -> Any:
         Net(rngs=nnx.Rngs(0)))`.
 
     Raises:
-      ValueError: The folder has no checkpoint, or the checkpoint is of another model.
+      ValueError: The folder has no checkpoint, or the checkpoint is of another model or of a model
+        that was pruned with `resize`.
     """
     graph, params = _split(model)
-    return _merge(graph, channels.load_pruned(checkpoint_dir, like=params).params)
+    pruned = channels.load_pruned(checkpoint_dir, like=params)
+    if isinstance(pruned.apply, Resized):
+        raise ValueError(
+            "checkpoint_dir must have a model that was pruned without resize, because a module "
+            f"cannot be resized; {checkpoint_dir} was pruned with resize=True: use apply, params = "
+            "pruning.nnx.evaluation(model) and pruning.load_pruned(folder, apply, like=params)"
+        )
+    return _merge(graph, pruned.params)
 
 
 def _split(model: nnx.Module) -> tuple[Any, Any]:

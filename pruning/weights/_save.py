@@ -31,7 +31,8 @@ def save(path: str | Path, source: Any) -> None:
     Args:
       path: The path of the file, which ends in .safetensors.
       source: A module of NNX, or any tree of arrays, such as `pruned.params`. For a module,
-        parameters and running statistics are saved. Leaves that are not arrays are left out.
+        parameters and running statistics are saved. Leaves that are not arrays are left out, and so
+        are the random keys of an NNX state.
 
     Raises:
       WeightsError: `path` does not end in .safetensors. There is no array, or two arrays have the
@@ -72,7 +73,8 @@ def restore(path: str | Path, like: Any) -> Any:
     """A tree like `like`, with the arrays of a file that `save` wrote.
 
     For a module, call `nnx.update(model, restore(path, nnx.state(model)))`. The result has the
-    widths of the file, so `like` may be the large network when you restore a pruned network.
+    widths of the file, so `like` may be the large network when you restore a pruned network. The
+    result has no random keys, such as those of dropout layers.
 
     Args:
       path: A safetensors file.
@@ -91,7 +93,7 @@ def restore(path: str | Path, like: Any) -> Any:
     path = _check(path)
     if not path.is_file():
         raise WeightsError(f"there must be a file of weights at {path}; there is none")
-    arrays = guard(_formats.safetensors, path, default_max_bytes(path))
+    arrays, like = guard(_formats.safetensors, path, default_max_bytes(path)), _without_keys(like)
     names = [
         name for name, leaf in _by_name(like) if isinstance(leaf, (*ARRAYS, jax.ShapeDtypeStruct))
     ]
@@ -117,10 +119,15 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
     if isinstance(tree, nnx.Module):
         tree = nnx.state(tree, nnx.Any(nnx.Param, nnx.BatchStat))
     value = jax.tree_util.GetAttrKey("value")
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    leaves = jax.tree_util.tree_leaves_with_path(_without_keys(tree))
     paths = [path[:-1] if path[-1:] == (value,) else path for path, _ in leaves]
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in paths]
     return [(name, leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
+
+
+def _without_keys(tree: Any) -> Any:
+    """A tree; without the random keys and their counts if the tree is the state of a module."""
+    return nnx.filter_state(tree, nnx.Not(nnx.RngState)) if isinstance(tree, nnx.State) else tree
 
 
 def _first(names: list[str]) -> str:

@@ -204,6 +204,25 @@ def test_a_model_is_read_from_its_checkpoint(tmp_path):
         np.testing.assert_array_equal(pruning.nnx.load_pruned(tmp_path, large)(x), small(x))
 
 
+def test_a_resized_network_is_not_read_as_a_model(tmp_path):
+    def build():
+        rngs = nnx.Rngs(0)
+        layers = (
+            nnx.Linear(4, 6, rngs=rngs),
+            nnx.LayerNorm(6, rngs=rngs),
+            nnx.Linear(6, 2, rngs=rngs),
+        )
+        return nnx.Sequential(*layers)
+
+    apply, params = pruning.nnx.evaluation(build())
+    x = jnp.ones((1, 4), "float32")
+    pruning.save_pruned(tmp_path, pruning.prune(apply, params, x, ratios=[0.5], resize=True))
+    with pytest.raises(
+        ValueError, match=r"must have a model that was pruned without resize.*like="
+    ):
+        pruning.nnx.load_pruned(tmp_path, build())
+
+
 def test_an_array_is_named_by_the_attributes_of_its_module():
     model = MLP(inputs=4, widths=(6,), classes=3, rngs=nnx.Rngs(0))
     x = np.ones((1, 4), np.float32)

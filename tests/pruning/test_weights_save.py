@@ -19,6 +19,19 @@ def same(a, b):
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
 
+@pytest.mark.parametrize("source", [lambda model: model, nnx.state])
+def test_random_keys_of_dropout_are_neither_saved_nor_needed(source, tmp_path):
+    def build(seed):
+        rngs = nnx.Rngs(seed)
+        return nnx.Sequential(nnx.Linear(2, 3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs))
+
+    model, other = build(0), build(1)
+    weights.save(tmp_path / "net.safetensors", source(model))
+    nnx.update(other, weights.restore(tmp_path / "net.safetensors", nnx.state(other)))
+    same(nnx.state(other, nnx.Param), nnx.state(model, nnx.Param))
+    assert other.layers[1].rngs is not None
+
+
 def test_an_nnx_network_is_restored_with_its_statistics(tmp_path):
     model = MLP(inputs=4, widths=(3,), classes=2, rngs=nnx.Rngs(0))
     model(jnp.ones((5, 4), "float32"))

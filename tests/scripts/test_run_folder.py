@@ -179,6 +179,8 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
     other = images._replace(**changes)
     with pytest.raises(InputError, match=sentence):
         run_folder.prepare(run, SMALL, other, vmapped_seeds=1)
+    with pytest.raises(InputError, match=r"has seeds in one program \(--vmap-seeds\) 1, not 3$"):
+        run_folder.prepare(run, SMALL, images, vmapped_seeds=3)
     run_folder.same_data(run, images)
     run_folder.same_data(run, images)
     run_folder.same_data(run, images._replace(name="another"))

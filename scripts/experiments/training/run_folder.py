@@ -118,8 +118,9 @@ def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any])
         if isinstance(value, dict) and isinstance(before, dict):
             refuse_others(out, before, value)
         elif name not in existing or before != value:
+            said = "seeds in one program (--vmap-seeds)" if name == "vmapped_seeds" else name
             raise InputError(
-                f"--out must be a new folder or a run of this recipe; {out} has {name} {before}, "
+                f"--out must be a new folder or a run of this recipe; {out} has {said} {before}, "
                 f"not {value}"
             )
 
