@@ -149,7 +149,8 @@ def _blocks(
         if not (own := inputs.blocks(group, paths, ridge)):
             raise ValueError(
                 f"the channels of {name(group)} must be read by a convolution or a product whose "
-                "kernel is an array of params; there is none"
+                "kernel is an array of params; there is none: exclude the layer, or choose another "
+                "score"
             )
         yield own
 
