@@ -68,7 +68,7 @@ def test_a_run_on_noise_needs_no_data_and_says_so(tmp_path, capsys):
     train.main(recipe, options)
     assert stand_ins.NOTE in capsys.readouterr().out
     assert stand_ins.NOTE.split(":")[0] in (tmp_path / "index.html").read_text()
-    with pytest.raises(InputError, match="data folder must exist"):
+    with pytest.raises(InputError, match="--data-dir must be a folder"):
         train.main(recipe, replace(options, fake_data=False, data_dir=tmp_path / "none"))
 
 
