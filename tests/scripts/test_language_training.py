@@ -291,7 +291,7 @@ def test_a_budget_of_bytes_takes_the_largest_candidate_within_it(tmp_path):
     for limit in (2100.0, 2050.0, 1060.0, 1008.0):
         found = compiled_budget.largest(model, wanted, limit, cost)
         assert cost(found) == max(c for c in costs if c <= limit)
-    with pytest.raises(InputError, match="must be at least the cost of the smallest model"):
+    with pytest.raises(InputError, match="must be at least the traffic of the smallest model"):
         compiled_budget.largest(model, wanted, 1007.0, cost)
 
 
