@@ -166,9 +166,9 @@ def _resolvent(c: Float[Array, "n n"], a: Float[Array, ""], spectrum: _Spectrum)
 @_resolvent.defjvp
 def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
     # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. If eigenvalues coincide, X has a
-    # derivative although the eigenvectors do not. The nodes a are constants. A change of samples
-    # changes C only where the rows or the columns are in the range of C, so P X may replace X in
-    # the trace, and wherever a factor that is zero outside of the range follows.
+    # derivative although the eigenvectors do not. The nodes a are constants.
+    # Let N be the projection to the directions outside of the range of C. If the samples change, N
+    # dC N is zero. So P X may replace X in the trace, and next to a factor that N makes zero.
     (c, a, spectrum), (d, *_) = primals, tangents
     at_a = _resolvent(c, a, spectrum)
     change = -a * matmul(at_a.inverse, matmul(d, at_a.inverse))

@@ -80,8 +80,7 @@ def prune(
     if not inputs:
         raise TypeError("inputs must hold one batch, as in prune(model, x, budget=0.5); got none")
     graph, _ = _split(model)
-    count = f"{len(inputs)} input{'s' * (len(inputs) != 1)}"
-    check_call(model, "model", "a flax.nnx model", count, *inputs)
+    check_call(model, "model", "a flax.nnx model", f"the inputs (here {len(inputs)})", *inputs)
     check_call(recalibrate, "recalibrate", "lambda model: ...", "the smaller model", model)
     like = "the smaller model and the step"
     check_call(fine_tune, "fine_tune", "lambda model, step: ...", like, model, 0)

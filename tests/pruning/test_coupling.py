@@ -271,7 +271,9 @@ def test_a_flax_model_as_apply_is_referred_to_its_functions():
     for args in ((x,), (nnx.state(model), x)):
         with pytest.raises(TypeError, match=r"got a flax.nnx model: use pruning.nnx.prune\(model"):
             coupled_channels(cast(Any, model), *args)
-    with pytest.raises(TypeError, match=r"^model must be a function of 2 inputs; got MLP\("):
+    with pytest.raises(
+        TypeError, match=r"^model must be a function of the inputs \(here 2\); got MLP\("
+    ):
         pruning.nnx.prune(model, nnx.state(model), x, ratios=[0.5])
 
 

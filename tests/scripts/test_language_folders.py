@@ -82,6 +82,11 @@ def test_a_tensor_that_no_shard_has_is_named(tmp_path):
         folders.tensors(folder)
 
 
+def with_header(text):
+    """The beginning of a safetensors file, 69 bytes in all, without the bytes of its tensors."""
+    return (61).to_bytes(8, "little") + text.ljust(61).encode()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -89,23 +94,19 @@ def test_a_tensor_that_no_shard_has_is_named(tmp_path):
         (b"\xff" * 40, "must be a whole safetensors file"),
         ((2).to_bytes(8, "little") + b"[]", "must be a whole safetensors file"),
         (
-            (61).to_bytes(8, "little")
-            + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}    ',
+            with_header('{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}'),
             "must have the 85 bytes that its header declares; it has 69",
         ),
         (
-            (61).to_bytes(8, "little")
-            + b'{"a":{"dtype":"I8","shape":[2,2],"data_offsets":[0,4]}}      ',
+            with_header('{"a":{"dtype":"I8","shape":[2,2],"data_offsets":[0,4]}}'),
             "must have a dtype of F64, F32, F16, BF16; got 'I8'",
         ),
         (
-            (61).to_bytes(8, "little")
-            + b'{"a":{"dtype":"F32","shape":[2,2]}}                          ',
+            with_header('{"a":{"dtype":"F32","shape":[2,2]}}'),
             "must be a whole safetensors file; a tensor in its header has no 'data_offsets'",
         ),
         (
-            (61).to_bytes(8, "little")
-            + b'{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[]}}        ',
+            with_header('{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[]}}'),
             "must be a whole safetensors file",
         ),
     ],

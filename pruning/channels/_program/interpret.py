@@ -33,7 +33,7 @@ def trace_apply(apply: Apply, params: Tree, inputs: Sequence[Tree]) -> tuple[Pro
             "apply must be a function of params and inputs; got a flax.nnx model: use "
             "pruning.nnx.prune(model, *inputs), or get both from pruning.nnx.evaluation(model)"
         )
-    like = f"params and {len(inputs)} input{'s' * (len(inputs) != 1)}"
+    like = f"params and the inputs (here {len(inputs)})"
     check_call(apply, "apply", "lambda params, x: ...", like, params, *inputs)
     try:
         return trace(apply, params, *inputs)
