@@ -388,16 +388,21 @@ def jump(
     An error of a jump changes only the terms of the ramps beyond the last term of φ.
     """
     t = jnp.asarray(kinks, dtype)
+
+    def beside(step: Array) -> tuple[Array, Array, Array]:
+        """The jump of the slope, how far the values are from linear, and the larger value."""
+        (low, below), (high, above) = (
+            jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
+        )
+        gap = jnp.abs(high - low - step * (above + below))
+        return above - below, gap, jnp.maximum(jnp.abs(high), jnp.abs(low))
+
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
-    (low, below), (high, above) = (
-        jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
-    )
-    # For a continuous function, the values at a small step on both sides of the kink differ by the
-    # two slopes times the step.
-    gap = jnp.abs(high - low - step * (above + below))
-    if not is_traced(gap) and jnp.any(gap > 0.01 * jnp.maximum(jnp.abs(high), jnp.abs(low))):
+    (jumps, gap, size), (_, narrow_gap, _) = beside(step), beside(step / 4)
+    # With a smaller step, the gap of a continuous function is smaller. The gap of a jump is not.
+    if not is_traced(gap) and jnp.any((gap > 0.01 * size) & (narrow_gap > gap / 2)):
         raise ValueError(f"activation must be continuous; it jumps at a kink of {kinks}")
-    return above - below
+    return jumps
 
 
 def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None) -> int:

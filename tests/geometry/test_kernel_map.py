@@ -52,6 +52,18 @@ def test_kernels_in_closed_form(activation, kinks, closed):
     np.testing.assert_allclose(kernel(RHO), closed(RHO), rtol=0, atol=2e-14)
 
 
+@pytest.mark.parametrize(("x64", "atol"), [(True, 1e-9), (False, 1e-6)])
+def test_a_kink_may_be_of_a_later_derivative(x64, atol):
+    """The kernel of Cho and Saul (2009) of squared ReLU, whose slope does not jump."""
+    angle = np.arccos(np.asarray(RHO, float))
+    closed = 3 * np.sin(angle) * np.cos(angle) + (np.pi - angle) * (1 + 2 * np.cos(angle) ** 2)
+    with jax.enable_x64(x64):
+        kernel = kernel_map(lambda x: jnp.square(jax.nn.relu(x)), (0.0,))
+        found = kernel(jnp.asarray(np.asarray(RHO)))
+        assert abs(kernel_map(lambda x: jnp.square(jax.nn.relu(x - 1)), (1.0,)).tail) < 3e-7
+    np.testing.assert_allclose(found, closed / (3 * np.pi), rtol=0, atol=atol)
+
+
 def normal_density(mpmath, x):
     return mpmath.exp(-x * x / 2) / mpmath.sqrt(2 * mpmath.pi)
 
@@ -395,6 +407,7 @@ def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
     [
         ((jax.nn.relu, (1.0, 0.0)), {}, "ascending order"),
         ((jnp.sign, (0.0,)), {}, "continuous"),
+        ((lambda x: jnp.where(x > 1, x + 0.1, x), (0.0, 1.0)), {}, "continuous"),
         ((jnp.tanh,), {"terms": 2}, "at least 3; got 2"),
         ((jnp.tanh,), {"std": 0.0}, "std must be positive"),
     ],

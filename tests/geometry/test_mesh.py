@@ -236,6 +236,17 @@ def test_a_plain_mesh_is_explicit():
     assert MESHES["explicit"].axis_types == (AxisType.Explicit,)
 
 
+def test_sharded_features_are_not_gathered():
+    mesh = jax.make_mesh((4, 2), ("i", "j"), axis_types=(AxisType.Explicit,) * 2)
+    x = jax.device_put(X, NamedSharding(mesh, P("i", "j")))
+    (of_others,) = (
+        eqn.params["dst_sharding"].spec
+        for eqn in jax.make_jaxpr(geometry.gram)(x).eqns
+        if eqn.primitive.name == "reshard"
+    )
+    assert of_others == P(None, "j")
+
+
 @each_mesh
 @each_place
 def test_a_sharded_argument_changes_neither_result_nor_gradient(name, spec, mesh):

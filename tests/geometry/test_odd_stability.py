@@ -136,6 +136,12 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
     np.testing.assert_allclose(found.std(), deviation, rtol=0.2 + error)
 
 
+def test_a_cluster_that_collapses_or_grows_has_no_distribution():
+    for activation, spread in ((jax.nn.gelu, 0.0), (jnp.tanh, None)):
+        assert cluster_spread(10, activation) == spread
+        assert spread_distribution(10, 50, activation) is None
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_impossible_arguments():
     with pytest.raises(ValueError, match=r"n must be at least 5, .*; got 4"):
