@@ -36,7 +36,10 @@ from pruning.channels._removal.sizes import Sizes, large_tree
 
 # parameters of primitives that follow from the shapes of the results
 SHAPES = {"shape", "new_sizes", "slice_sizes", "limit_indices"}
-CURE = "run it by pruning.channels.resized, which prune does with resize=True"
+CURE = (
+    "run it by pruning.channels.resized, which pruning.prune does with resize=True (for an NNX "
+    "model: pruning.prune(*pruning.nnx.evaluation(model), ..., resize=True))"
+)
 
 
 def check_program(
@@ -68,8 +71,8 @@ def check_program(
     sizes = Sizes(channels, keep_masks(groups, list(map(np.asarray, keep))))
     if found := difference(sizes, channels.program, small, channels.arguments):
         raise ValueError(
-            f"apply must compute the same function with fewer channels; {found}: change apply, or "
-            f"{CURE}"
+            f"apply must compute the same function with fewer channels; {found}: change apply, "
+            f"keep these channels, or {CURE}"
         )
 
 
