@@ -132,8 +132,9 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
 
 @pytest.fixture(scope="module")
 def ranked():
-    """Three layers: b has a zero filter and a small filter, and c has too few filters."""
+    """Three layers: a has a tiny filter, b a zero and a small filter, and c too few filters."""
     kernels = {"a": drawn(3, 3, 8, 16), "b": drawn(3, 3, 8, 16, seed=1), "c": drawn(3, 3, 4, 2)}
+    kernels["a"][..., 2] *= 1e-8
     kernels["b"][..., 5] = 0
     kernels["b"][..., 6] *= 1e-4
     return kernels, analysis.rankings(kernels, ratio=0.5, gaussian_layers=40)
@@ -162,7 +163,7 @@ def test_a_layer_is_described_by_its_rankings(ranked):
     kernels, found = ranked
     assert [layer["name"] for layer in found["layers"]] == ["a", "b"]
     assert found["left_out"] == {"c": "has 2 filters of 36 dims; 4 and 3 are needed"}
-    assert [layer["dead"] for layer in found["layers"]] == [0, 1]
+    assert [layer["dead"] for layer in found["layers"]] == [1, 1]
     for layer in found["layers"]:
         v = np.moveaxis(kernels[layer["name"]], -1, 0).reshape(16, 72).astype(float)
         assert (layer["filters"], layer["dims"]) == (16, 72)

@@ -235,6 +235,8 @@ def test_our_distances_are_those_of_their_peers(monkeypatch):
     features = [pair for pair in distances.features() if pair.name.startswith("emd_1d")]
     for pair in (*features, *distances.joint()):
         np.testing.assert_allclose(pair.ours(), pair.peer(), rtol=1e-5)
+    (gradients,) = (pair for pair in distances.features() if "by both samples" in pair.name)
+    assert [gradient.shape for gradient in gradients.ours()] == [(9, 3), (9, 3)]
 
 
 @pytest.mark.slow

@@ -59,6 +59,14 @@ def test_the_library_of_the_format_reads_shards_that_are_written_as_they_come(tm
         np.testing.assert_array_equal(found[name], array)
 
 
+def test_a_shard_that_is_exactly_full_ends(tmp_path):
+    arrays = {name: np.zeros(3, np.float32) for name in "abc"}
+    folders.write(tmp_path, iter(arrays.items()), shard_bytes=24)
+    index = json.loads((tmp_path / folders.INDEX).read_text(encoding="utf-8"))
+    first, second = (f"model-0000{i}-of-00002.safetensors" for i in (1, 2))
+    assert index["weight_map"] == {"a": first, "b": first, "c": second}
+
+
 def test_a_shard_ends_before_its_header_is_full(tmp_path):
     arrays = {f"{i:0100}": np.zeros(1, np.float32) for i in range(1000)}
     folders.write(tmp_path, iter(arrays.items()))

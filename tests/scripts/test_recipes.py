@@ -109,6 +109,11 @@ def test_a_preset_or_an_option_begins_a_command_line(name):
     recipes.check_preset([])
 
 
+def test_presets_of_the_same_data_are_named_first():
+    with pytest.raises(InputError, match=r"such as (cifar10\S+, ){4}cifar10\S+; got cifar10-x$"):
+        recipes.check_preset(["cifar10-x"])
+
+
 @pytest.mark.parametrize("name", ["cifar10", "cifr10-resnet20", "digits", "imagenet-resnet"])
 def test_an_unknown_preset_is_refused_in_a_line_that_names_some_like_it(name):
     with pytest.raises(InputError, match=rf"such as \S+.*; got {name}$") as error:

@@ -188,6 +188,19 @@ def test_other_data_are_refused_by_what_differs(changes, sentence, images, run):
         run_folder.same_data(run, other)
 
 
+def test_all_settings_that_differ_are_named_at_once(images, run):
+    (run.parent / "new").mkdir()
+    run_folder.prepare(run.parent / "new", SMALL, images, vmapped_seeds=1)
+    shutil.copy(run.parent / "new" / "recipe.json", run)
+    other = replace(SMALL, momentum=0.5, learning_rate=0.25)
+    said = (
+        f" has learning_rate {SMALL.learning_rate}, not 0.25; momentum {SMALL.momentum}, not 0.5; "
+        r"classes 2, not 5$"
+    )
+    with pytest.raises(InputError, match=said):
+        run_folder.prepare(run, other, images._replace(classes=5), vmapped_seeds=1)
+
+
 @pytest.mark.parametrize(
     ("names", "trained"),
     [

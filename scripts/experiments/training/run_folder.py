@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,23 +106,25 @@ def has_trained(out: Path) -> Path | None:
 
 
 def refuse_others(out: Path, existing: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Refuse settings that differ from the existing settings of the folder.
-
-    The error names the first different setting.
+    """Refuse settings that differ from the existing settings of the folder, and name them.
 
     Raises:
       InputError: A setting differs.
     """
+    if found := list(_differences(existing, settings)):
+        raise InputError(
+            f"--out must be a new folder or a run of this recipe; {out} has {'; '.join(found)}"
+        )
+
+
+def _differences(existing: dict[str, Any], settings: dict[str, Any]) -> Iterator[str]:
     for name, value in settings.items():
         before = existing.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
-            refuse_others(out, before, value)
+            yield from _differences(before, value)
         elif name not in existing or before != value:
             said = "seeds in one program (--vmap-seeds)" if name == "vmapped_seeds" else name
-            raise InputError(
-                f"--out must be a new folder or a run of this recipe; {out} has {said} {before}, "
-                f"not {value}"
-            )
+            yield f"{said} {before}, not {value}"
 
 
 def same_data(out: Path, data: Images | Records) -> None:
