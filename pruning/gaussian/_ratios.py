@@ -109,8 +109,8 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
 
     Args:
       shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Eq. 8. Theorem 3 does not
-        cover such vectors. Their leading term is (1 + 3/n)/(8 dims), which does not tend to zero as
-        n grows.
+        cover such vectors. For such vectors, the leading term is (1 + 3/n)/(8 dims), which does not
+        tend to zero as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     check_flags(shared=shared)

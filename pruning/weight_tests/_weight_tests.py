@@ -32,7 +32,7 @@ class Covariance(NamedTuple):
     For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
     variance c². For Gaussian filters, the eigenvalues lie in the interval of Marchenko and Pastur,
     (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to a multiple of the identity, even if
-    each of its elements is close.
+    each element of the matrix is close to the same element of the multiple.
     """
 
     diagonal: Float[Array, ""]  # z-score of the spread of the variances

@@ -126,7 +126,7 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _without_keys(tree: Any) -> Any:
-    """A tree; without the random keys and their counts if the tree is the state of a module."""
+    """The given tree. Of the state of a module, random keys and their counts are left out."""
     return nnx.filter_state(tree, nnx.Not(nnx.RngState)) if isinstance(tree, nnx.State) else tree
 
 

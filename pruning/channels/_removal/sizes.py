@@ -51,14 +51,14 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        The ids of a loop's state are newer than the masks. Whether such an id remains is read from
-        the set to which it now belongs.
+        The ids of a loop's state are newer than the masks. For such an id, the set to which the id
+        now belongs decides.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands of an equation; constants are cut along channels if it is elementwise."""
+        """The operands of an equation. If it is elementwise, its constants are cut to channels."""
         if not rule_of(eqn).elementwise:
             return list(arrays)
         triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)

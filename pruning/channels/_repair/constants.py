@@ -145,7 +145,8 @@ class Folding:
         """The sum of activations and a parameter, after the parameter is changed.
 
         The change is the mean difference between the sums of the two networks. If the program
-        subtracts a running mean, the difference at removed channels is taken to be zero.
+        subtracts a running mean, the sum of the first network is taken to be zero at removed
+        channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

@@ -218,7 +218,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """The array of parameter `i`, multiplied by the signs of a gain that is computed from it.
+        """The array of parameter `i`, multiplied by the signs of the gain that depends on `i`.
 
         After the merge, the gains are positive, and the filters have the signs of the old gains.
         """
