@@ -43,7 +43,7 @@ def expected_spearman(
     Spearman's correlation is exactly 6 (asin ρ + (N − 2) asin(ρ/2)) / (π (N + 1)). The table gives
     t = 1/ρ² − 1 for four pairs of criteria:
 
-        l1, l2       t = 1/corr² − 1     corr is the exact `l1_l2_correlation`
+        l1, l2       t = 1/corr² − 1     exact corr (`l1_l2_correlation`); normal scores as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N
         l2, gm       t = 2/(N − 1)       as for distances to the centroid; to first order in 1/N
         fermat, gm   t = 1/(2 N dims)    to first order in 1/N and 1/dims

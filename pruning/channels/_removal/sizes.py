@@ -58,7 +58,10 @@ class Sizes:
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands of an equation. If it is elementwise, its constants are cut to channels."""
+        """The operands of an equation.
+
+        If the equation is elementwise, its constants are cut to the remaining channels.
+        """
         if not rule_of(eqn).elementwise:
             return list(arrays)
         triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)

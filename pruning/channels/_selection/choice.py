@@ -298,7 +298,7 @@ def _largest(
 ) -> Masks:
     """For each group, a mask of the largest scores.
 
-    The number of these scores is in `counts`, unless `min_channels` or `round_to` requires more.
+    The number of largest scores is in `counts`, unless `min_channels` or `round_to` requires more.
     """
     at_least(1, min_channels=min_channels)
     masks = []
