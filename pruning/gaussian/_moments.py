@@ -115,7 +115,7 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     positive, or an element of the array `dims` is negative.
 
     Raises:
-      ValueError: The number `std` is not positive, or the number `dims` is negative.
+      ValueError: The number `std` is not positive and finite, or the number `dims` is negative.
 
     Example:
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")

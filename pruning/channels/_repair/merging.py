@@ -66,7 +66,7 @@ def merge_channels(
         k) without rows or columns of zeros, where k is the number of kept channels.
 
     Returns:
-      A tree of the same shapes as `params`. Parameters of removed channels are unchanged.
+      A tree of the same shapes as `params`. The values at removed channels have no meaning.
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
