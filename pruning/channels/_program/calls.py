@@ -90,7 +90,7 @@ _EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> Program | None:
-    """The program of a `HiPrim`, or None if its operands are not arrays.
+    """The program of a `HiPrim`; None if it has no `expand` or has operands that are no arrays.
 
     The program is cached, so every call with the same primitive returns the same object.
     """

@@ -83,7 +83,7 @@ class Sizes:
 def first(array: Leaf, shape: Shape) -> Leaf:
     """The first `shape[k]` elements along each axis k of an array.
 
-    Along a free axis, all elements are equal, so any elements will do.
+    Along a free axis, all elements are equal, so it does not matter which elements remain.
     """
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 

@@ -284,7 +284,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The merges and positions of parameter `i`, only on axes of outputs unless `incoming`."""
+        """The merges and positions of parameter `i`; on axes of inputs only with `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):
