@@ -150,7 +150,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """The `id` of each node of annotations, decorators, `raise`, `assert`, f-strings, `strict`."""
+    """The `id` of each node of annotations, decorators, `raise`, `assert`, f-strings, `strict=`."""
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:

@@ -35,9 +35,9 @@ def save(path: str | Path, source: Any) -> None:
         are the random keys of an NNX state.
 
     Raises:
-      WeightsError: `path` does not end in .safetensors. There is no array, or two arrays have the
-        same name. A dtype is not one of float64, float32, float16, bfloat16, int64, int32, uint32,
-        uint8 and bool.
+      WeightsError: `path` does not end in .safetensors, or its folder does not exist. There is no
+        array, or two arrays have the same name. A dtype is not one of float64, float32, float16,
+        bfloat16, int64, int32, uint32, uint8 and bool.
 
     Example:
       >>> import tempfile
