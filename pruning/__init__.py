@@ -121,7 +121,7 @@ _ELSEWHERE = {
     ),
 }
 
-# hidden from type checkers, which would otherwise accept any name
+# Type checkers do not see this function, because they would then accept any name.
 if not typing.TYPE_CHECKING:
 
     def __getattr__(name: str) -> typing.Any:

@@ -106,8 +106,8 @@ def positive_number(x: Any, name: str) -> None:
 def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
     """`x` as an array of shape ().
 
-    The function raises an error unless `x` is one positive number. Under `jit`, a number that is
-    not positive becomes NaN.
+    The function raises an error unless `x` is one positive, finite number. Under `jit`, a number
+    that is not positive becomes NaN.
     """
     real(**{name: x})
     if np.size(x) != 1:
@@ -143,10 +143,11 @@ def inside_unit_interval(x: Float[Array, "*shape"], name: str) -> None:
 
 
 def in_largest(x: Float[Array, "*shape"]) -> tuple[Float[Array, "*shape"], Float[Array, ""]]:
-    """The array `x` divided by its largest absolute value, and the largest absolute value.
+    """The array `x` divided by its largest absolute value, and the divisor.
 
+    For zeros, the divisor is 1. Otherwise, the divisor is at most a 64th of the largest float.
     After the division, sums of squares neither overflow nor underflow to zero. If an element of `x`
-    is NaN or infinite, the largest absolute value is NaN or infinite too.
+    is NaN or infinite, the divisor is NaN or infinite too.
     """
     largest = jnp.abs(x).max()
     unit = jnp.where(largest == math.inf, math.inf, unit_of(largest))

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     said: str  # the message of the loader; empty if the file was loaded
 
     def fault(self) -> str:
-        """The limit that the load exceeded, or an empty text."""
+        """The part of the rule that the load breaks, or an empty text."""
         if self.seconds > SECONDS:
             return "too slow"
         if self.memory > MEMORY + TIMES * self.size or "MemoryError" in self.said:

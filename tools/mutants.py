@@ -8,8 +8,8 @@ condition, a dropped guard, exchanged arguments, or a removed call. A list has m
 person thought of, as pieces of text and their replacements. The tool plants each mistake in a copy
 of the code. A fork of this process, which has loaded JAX, runs tests in the copy until one test
 fails. First come the tests that ran the changed line in the last `make coverage`. Then come the
-test file with the module's name, the test files that name most of the module's definitions, and the
-module's doctests. The test that failed then also runs on the unchanged code. If the test fails
+test file with the module's name, the test files that name the module's definitions most often, and
+the module's doctests. The test that failed then also runs on the unchanged code. If the test fails
 there too, the mutant is not counted. The exit status is 0 even if tests do not notice a mistake.
 """
 
@@ -150,7 +150,7 @@ def _text(node: ast.AST, **changes: Any) -> str:
 
 
 def _without_effect(tree: ast.Module) -> set[int]:
-    """The `id` of each node of annotations, decorators, `raise`, `assert`, f-strings, `strict`."""
+    """The `id` of each node of annotations, decorators, `raise`, `assert`, f-strings, `strict=`."""
     parts: list[ast.AST | None] = []
     for node in ast.walk(tree):
         match node:
@@ -184,7 +184,7 @@ def listed(path: Path) -> list[Mutant]:
 
 
 def files_of_tests(path: Path) -> list[Path]:
-    """The test files that name most of a module's definitions, and the module with its doctests.
+    """The test files that name a module's definitions most often, and the module with its doctests.
 
     For a module of `scripts`, the test files of commands take the place of the doctests.
     """
@@ -243,7 +243,8 @@ def against(mutant: Mutant, recorded: CoverageData | None) -> list[str]:
     """The tests that should notice a mutant: tests that run its line, then whole test files.
 
     The test files of the module are added as a whole. If an earlier test has compiled a program, a
-    later test with the same program runs none of its lines, so the record does not name this test.
+    later test with the same program does not run the program's lines, so the record does not name
+    the later test.
     """
     own = [str(path.relative_to(ROOT)) for path in files_of_tests(mutant.path)]
     name = mutant.path.relative_to(ROOT)

@@ -1,4 +1,4 @@
-"""The table of residual streams in docs/programs.md: removable channels for each norm.
+"""The table of residual streams in docs/programs.md: removable channels of each network.
 
 `python -m tools.tables --computed` writes the table.
 """

@@ -33,7 +33,7 @@ PRIMITIVES = {
 }
 MAX_NAMES = 45  # largest number of public names in a package's own namespace
 
-# Private words that names must not contain, and the field's word for each.
+# Private words that must not be names, and the field's word for each.
 DIALECT = {
     "fence": "optimization_barrier",
     "fenced": "optimization_barrier",

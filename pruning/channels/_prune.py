@@ -96,8 +96,8 @@ def prune(
       budget: The largest allowed cost of the result, instead of `ratios`. A number below 1 is a
         share of the cost of the whole network. A number of 1 or more is the cost itself. For
         several steps, pass a list of descending budgets.
-      cost: A function that returns the number of a `Cost` to which `budget` refers, such as `lambda
-        cost: cost.parameters`. The default returns the multiply-accumulates at `inputs`.
+      cost: A function from a `Cost` to the number that `budget` limits, such as `lambda cost:
+        cost.parameters`. The default returns the multiply-accumulates at `inputs`.
       batch_sizes: Batch sizes at which the network is timed. For example, give `[32]` for
         `cost=lambda cost: cost.timings[32].milliseconds`. With `batch_sizes`, each step compiles
         and times a few networks.
@@ -141,8 +141,8 @@ def prune(
         from the checkpoint, and `load_pruned` reads the checkpoint.
 
     Raises:
-      TypeError: `ratios` is not a list, `budget` is neither a list nor a number, or a given
-        function does not take the arguments that it would get.
+      TypeError: `ratios` is not a list or a tuple, `budget` is not a number, a list or a tuple, or
+        a given function does not take the arguments that it would get.
       ValueError: `apply` is a network in training mode, which computes statistics from the batch
         instead of running statistics. Neither `ratios` nor `budget` is given, or both are. The
         `ratios` are not ascending or do not lie in (0, 1). The budgets are not descending, are not
@@ -151,9 +151,9 @@ def prune(
         none. A name of `exclude` or `round_to` matches no layer with channels that can be removed.
         A score is NaN, or a group does not have one score for each channel. `apply` cannot be
         traced. Without `resize`, `apply` does not take its widths from `params`, or computes
-        another function at the smaller widths. `recalibrate` or `fine_tune` returns a tree of other
-        shapes. `checkpoint_dir` contains a checkpoint of another network or of other ratios or
-        budgets.
+        another function at the smaller widths. `repair`, `recalibrate` or `fine_tune` returns a
+        tree of other shapes. `checkpoint_dir` contains a checkpoint of another network or of other
+        ratios or budgets.
 
     Example:
       >>> import jax

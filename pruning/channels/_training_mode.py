@@ -1,4 +1,4 @@
-"""Detects that a network is in training mode, so that it uses statistics of the batch.
+"""Detects that a network is in training mode and uses statistics of the batch.
 
 In training mode, a batch norm normalizes by the statistics of the batch, and updates running
 statistics. If a program computes new running statistics but does not return them, the network is in
@@ -37,7 +37,8 @@ class _Value:
 
     If the array does not depend on inputs, `parameters` are the parameters of the array's size from
     which the array is computed. `is_active` says that the array depends on inputs. `is_reduced`
-    says that the array is computed elementwise from sums over activations, parameters and numbers.
+    says that the array is computed elementwise from reductions of activations, and possibly from
+    parameters and numbers.
     """
 
     size: int

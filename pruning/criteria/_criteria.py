@@ -38,11 +38,11 @@ def l2_norm(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
 def fermat(filters: Float[Array, "filters dims"]) -> Float[Array, " filters"]:
     """The distance of every filter to the `geometric_median` F of all filters: ‖vⱼ − F‖₂.
 
-    The distances are computed from the Gram product of the centred filters if this is accurate, and
-    otherwise from differences of filters. The relative error of a distance is at most 64 times the
-    machine epsilon, except for filters that are much nearer to the median than most filters. The
-    distances of these filters have the absolute rounding error of the median. If a weight is not
-    finite, the median does not exist, and all scores are NaN.
+    If the Gram product of the centred filters is accurate enough, the distances are computed from
+    this product, and otherwise from differences of filters. The relative error of a distance is at
+    most 64 times the machine epsilon, except for filters that are much nearer to the median than
+    most filters. The distances of these filters have the absolute rounding error of the median. If
+    a weight is not finite, the median does not exist, and all scores are NaN.
     """
     h, unit = center(matrix(filters))
     near = weiszfeld(matmul(h, h.T))

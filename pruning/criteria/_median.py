@@ -238,7 +238,7 @@ def _newton_step(x: Point, h: Filters, regular: Bool[Array, ""]) -> Point:
 
 
 def _collinear_middle(h: Filters) -> tuple[Bool[Array, ""], Int[Array, ""], Int[Array, ""]]:
-    """Whether all filters lie on a line through 0, and the indices of its two middle filters."""
+    """Whether all filters lie on a line through 0, and the indices of the two middle filters."""
     norms = lengths(h)
     longest = norms.max()
     axis = h[norms.argmax()] / jnp.where(longest > 0, longest, 1)

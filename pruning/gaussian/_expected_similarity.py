@@ -41,9 +41,9 @@ def expected_spearman(
     The order of the criteria in `pair` does not matter. The scores by two criteria are approximated
     as N = `num_filters` draws of two normal variables of correlation ρ. For such draws, the mean of
     Spearman's correlation is exactly 6 (asin ρ + (N − 2) asin(ρ/2)) / (π (N + 1)). The table gives
-    t = 1/ρ² − 1 for each pair of criteria:
+    t = 1/ρ² − 1 for four pairs of criteria:
 
-        l1, l2       t = 1/corr² − 1     ρ exact (`l1_l2_correlation`); the normal pair as dims → ∞
+        l1, l2       t = 1/corr² − 1     exact corr (`l1_l2_correlation`); normal scores as dims → ∞
         l2, fermat   t = 2q/(N − 1)      q = E‖v‖²/(E‖v‖)²; to first order in 1/N
         l2, gm       t = 2/(N − 1)       as for distances to the centroid; to first order in 1/N
         fermat, gm   t = 1/(2 N dims)    to first order in 1/N and 1/dims
@@ -79,9 +79,9 @@ def expected_overlap(
     """The expected overlap of the lowest filters by two criteria, for a share `ratio` of filters.
 
     In a large Gaussian layer, the overlap is Φ₂(z, z; ρ)/ratio, where z is the `ratio` quantile of
-    N(0, 1), Φ₂ is the bivariate normal distribution function and ρ is as in `expected_spearman`.
-    The overlap is NaN if ρ is not known. At ratio ½, the overlap is ½ + asin(ρ)/π. Independent
-    rankings have the expected overlap `ratio`.
+    N(0, 1), Φ₂ is the bivariate normal distribution function and ρ is as in `expected_spearman`. If
+    ρ is not known and the ratio is below 1, the overlap is NaN. At ratio ½, the overlap is ½ +
+    asin(ρ)/π. Independent rankings have the expected overlap `ratio`.
 
     Raises:
       ValueError: `expected_spearman` would raise an error, or `ratio` lies outside (0, 1].

@@ -78,8 +78,8 @@ def amoroso_moment(
       order: A nonnegative integer; any real number if `a` is the number 0 and θ > 0.
 
     Raises:
-      ValueError: β is 0. The order is not a nonnegative integer although `a` is not the number 0;
-        such a moment has no closed form.
+      ValueError: The number β is 0, or the order is not a nonnegative integer although `a` is not
+        the number 0. Such a moment has no closed form.
     """
     real(order=order)
     a, theta, alpha, beta = parameters(a=a, theta=theta, alpha=alpha, beta=beta)
@@ -111,11 +111,11 @@ def expected_distance(length: Parameter, std: Parameter, dims: Parameter) -> Flo
     must be σ, not σ². Given a Poisson variable j of mean y, ‖F − v‖ is σ times a chi variable of
     dims + 2j degrees of freedom. Therefore L is a sum of positive terms. The mean distance grows
     with `length`. The minimum of the mean distance, at length 0, is `chi_moment(std, dims, 1)`. The
-    result is NaN in three cases: `length` exceeds 70σ, an element of the array `std` is not
+    result is NaN in three cases: `length` is 70σ or more, an element of the array `std` is not
     positive, or an element of the array `dims` is negative.
 
     Raises:
-      ValueError: The number `std` is not positive, or the number `dims` is negative.
+      ValueError: The number `std` is not positive and finite, or the number `dims` is negative.
 
     Example:
       >>> print(f"{expected_distance(jnp.array(0.0), 1.7, 9):.4f}")

@@ -46,7 +46,7 @@ def l1_l2_ratio_variance(dims: int) -> RatioVariances:
         return RatioVariances(0.0, 0.0)
     defect = float(chi_defect(dims))
     direct = ((math.pi / 2 - 1) * (1 - 2 * defect / dims) - 2 * defect) / dims
-    if dims == 2:  # E l1⁻² diverges, so the mean is over the filter's angle
+    if dims == 2:  # E l1⁻² diverges, so moments of l2/l1 are means over the angle
         inverse = (4 / math.pi) ** 2 * (2 / math.pi - 8 * math.asinh(1) ** 2 / math.pi**2)
         return RatioVariances(direct, inverse)
     # With X = l/E l, the excess is E X⁻ʲ − 1. It is computed from Γ for l2, and by quadrature for
@@ -109,8 +109,8 @@ def norm_sum_ratio_variance_limit(n: int, dims: int, *, shared: bool = False) ->
 
     Args:
       shared: Whether the vectors aᵢ = P − vᵢ share the filter P, as in Eq. 8. Theorem 3 does not
-        cover such vectors. Their leading term is (1 + 3/n)/(8 dims), which does not tend to zero as
-        n grows.
+        cover such vectors. For such vectors, the leading term is (1 + 3/n)/(8 dims), which does not
+        tend to zero as n grows.
     """
     _check("norm_sum_ratio_variance_limit", n=n, dims=dims)
     check_flags(shared=shared)

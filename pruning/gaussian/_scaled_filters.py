@@ -27,8 +27,8 @@ class FilterModel(NamedTuple):
       shape: The shape of the generalized Gaussian distribution of the weights, after each filter is
         divided by its scale.
       spread: The standard deviation of the logarithm of the filters' scales.
-      effective_dims: The number of independent weights per filter for which directions of filters
-        would differ as much as the directions of these filters.
+      effective_dims: If each filter had this number of independent weights, the directions of
+        filters would differ as much as the directions of these filters.
     """
 
     shape: Float[Array, ""]
@@ -47,8 +47,8 @@ def fit_filter_model(
     minus the variance for filters of one scale, and is at least 0. The effective dimension is the
     inverse of the mean squared cosine of two filters. To first order, this is (tr S)²/tr S² for
     filters of covariance S. The effective dimension lies between 1 and the number of weights of a
-    filter. If a filter is zero, which has no scale, the fitted numbers are NaN. If the spread is 0,
-    its gradient is 0.
+    filter. A filter of zeros has no scale, so all fitted numbers are NaN. If the spread is 0, its
+    gradient is 0.
 
     Args:
       correlated: Whether the weights of a filter may be correlated. If false, the effective
@@ -106,9 +106,9 @@ def scaled_l1_l2_correlation(
     of the correlation grows with the kurtosis of the weights and decreases with dims. At spread 0
     and shape 0.7, the result is 0.02 too small for 144 dims, and 0.05 too small for 27 dims. If
     weights are correlated, `effective_dims` replaces dims in b, in c, and in the share c²/(a b) of
-    a, which belongs to the part of |x| that is linear in x². The remaining part of |x| has a higher
-    order in the correlations of Gaussian weights (Mehler) and is taken to be independent. The
-    gradient of the correlation is finite for spreads above 0 and dims above 1.
+    a. This share belongs to the part of |x| that is linear in x². The remaining part of |x| has a
+    higher order in the correlations of Gaussian weights (Mehler) and is taken to be independent.
+    The gradient of the correlation is finite for spreads above 0 and dims above 1.
 
     Raises:
       ValueError: The number `dims` or `effective_dims` is below 1, `spread` is negative, or
@@ -165,7 +165,8 @@ def normal_overlap(correlation: Parameter, *, ratio: int | float) -> Float[Array
     """The expected overlap of the lowest draws of two normal variables, for many draws.
 
     The lowest draws of each variable are a share `ratio` of all draws. For the formula, see
-    `expected_overlap`. If a correlation is outside [−1, 1], the result is NaN.
+    `expected_overlap`. If a correlation is outside [−1, 1] and the ratio is below 1, the result is
+    NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1].

@@ -74,9 +74,10 @@ def overlap(
 ) -> Float[Array, ""]:
     """Fraction of the ⌊ratio · n⌋ lowest filters by `a` that are also lowest by `b`, Eq. 1.
 
-    The overlap is defined by Huang et al. (2020), and is a number in [0, 1]. Independent rankings
-    overlap by `ratio` on average, and any two rankings overlap by at least 2 − 1/ratio. Therefore a
-    large overlap is informative only if the ratio is small. The overlap is NaN if a score is NaN.
+    The overlap is defined by Huang et al. (2020), and is a number in [0, 1]. Let m = ⌊ratio · n⌋.
+    Independent rankings have the mean overlap m/n, and any two rankings have an overlap of at least
+    2 − n/m. Therefore a large overlap is informative only if the ratio is small. The overlap is NaN
+    if a score is NaN.
 
     Raises:
       ValueError: `ratio` lies outside (0, 1], or ⌊ratio · n⌋ = 0.
@@ -156,9 +157,9 @@ def gaussian_similarity(
     tend to `expected_spearman` and `expected_overlap`.
 
     Raises:
-      TypeError: A number is not an `int`, or `key` is not a random key.
-      ValueError: `num_filters` is below 2, another number is below 1, or `overlap` would raise an
-        error.
+      TypeError: `num_filters`, `dims` or `samples` is not an `int`, or `key` is not a random key.
+      ValueError: `num_filters` is below 2, `dims` or `samples` is below 1, or `overlap` would raise
+        an error.
     """
     check_key(key)
     at_least(2, num_filters=num_filters)
@@ -192,10 +193,12 @@ def spearman_z_score(
 
 
 def chance_overlap(num_filters: int, *, ratio: int | float) -> tuple[float, float]:
-    """The mean and variance of the overlap of two independent rankings, which is hypergeometric.
+    """The mean and variance of the overlap of two independent rankings.
 
-    With n filters and m = ⌊ratio · n⌋, the overlap has the mean m/n and the variance (1 − m/n)(n −
-    m)/(n (n − 1)). The mean and the variance are computed on the host from Python numbers.
+    With n filters and m = ⌊ratio · n⌋, the number of filters that are lowest in both rankings has a
+    hypergeometric distribution. The overlap has the mean m/n and the variance (1 − m/n)(n − m)/(n
+    (n − 1)), which is 0 for n = 1. The mean and the variance are computed on the host from Python
+    numbers.
 
     Example:
       >>> mean, variance = chance_overlap(64, ratio=0.5)
@@ -226,8 +229,8 @@ def permutation_p_value(
     """The exact one-sided p-value of the hypothesis that the rankings `a` and `b` are unrelated.
 
     For `samples` random permutations π, the p-value is (1 + #{alike(a, πb) ≥ alike(a, b)})/(1 +
-    samples), so at least 1/(1 + samples). If `alike` returns NaN for `b` or for a permutation, the
-    p-value is NaN.
+    samples). Therefore the p-value is at least 1/(1 + samples). If `alike` returns NaN for `b` or
+    for a permutation, the p-value is NaN.
 
     Args:
       alike: A function of two score vectors that is larger for more similar vectors, such as

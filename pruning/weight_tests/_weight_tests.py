@@ -32,7 +32,7 @@ class Covariance(NamedTuple):
     For Gaussian filters, the z-scores are about N(0, 1). Eigenvalues are in units of the mean
     variance c². For Gaussian filters, the eigenvalues lie in the interval of Marchenko and Pastur,
     (1 ± √(n/(dims − 1)))². Therefore the matrix is not close to a multiple of the identity, even if
-    each of its elements is close.
+    each element of the matrix is close to the same element of the multiple.
     """
 
     diagonal: Float[Array, ""]  # z-score of the spread of the variances
@@ -113,7 +113,7 @@ def mean_equivalence(x: Float[Array, "*shape"], *, margin: Scalar) -> TestResult
     Laplace's distribution. With fewer than (1.645/margin)² weights, the test has no power. For
     small margins and many weights, the test is approximately valid for any distribution of weights
     that has a finite variance. If all weights are equal, S is 0, and the p-value is 1, or NaN if
-    the weights are 0.
+    the weights are 0. With only one weight, the result is NaN.
 
     Raises:
       ValueError: `x` is empty, or `margin` is not positive.

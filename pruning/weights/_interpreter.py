@@ -1,4 +1,4 @@
-"""Reads pickles with an interpreter that calls only given functions and builds no class.
+"""Reads pickles with an interpreter that calls only given functions and imports no module.
 
 A name in a pickle that is not among the given names becomes an object of the class `Unknown`. A
 call of an `Unknown` returns the `Unknown`. Opcodes are counted and limited, to limit time and

@@ -54,9 +54,10 @@ def max_names(size: int) -> int:
 
 
 class PiecewiseReader(io.BufferedReader):
-    """A file that refuses to read more bytes at once than names and shapes may have.
+    """A file that raises an error if it should read more bytes at once than `limit`.
 
-    Therefore a declared length alone allocates no memory.
+    The limit is `max_names` of the size of the file. Therefore a large declared length alone
+    allocates no memory.
     """
 
     def __init__(self, path: Path):

@@ -39,8 +39,8 @@ def load(
     of PyTorch's .pt, .pth and .th, Keras's .h5 and .keras (with h5py), directories of Orbax
     checkpoints, models of Hugging Face by their folder or the index of their shards, and live
     states of NNX and Linen. Layers from files of PyTorch, Flax and Keras are in the order of the
-    network. Layers from other files are sorted by name, with numbers in numerical order. The name
-    of a layer is its path joined by dots.
+    network. Layers from an npz file are in the order of the file. Layers from other files are
+    sorted by name, with numbers in numerical order. The name of a layer is its path joined by dots.
 
     Arrays whose name ends in `weight` are read as PyTorch's, (cout, cin, *window), and are
     transposed. Weight norm, spectral norm and recurrent layers divide a weight into several arrays

@@ -35,9 +35,9 @@ def save(path: str | Path, source: Any) -> None:
         are the random keys of an NNX state.
 
     Raises:
-      WeightsError: `path` does not end in .safetensors. There is no array, or two arrays have the
-        same name. A dtype is not one of float64, float32, float16, bfloat16, int64, int32, uint32,
-        uint8 and bool.
+      WeightsError: `path` does not end in .safetensors, or its folder does not exist. There is no
+        array, or two arrays have the same name. A dtype is not one of float64, float32, float16,
+        bfloat16, int64, int32, uint32, uint8 and bool.
 
     Example:
       >>> import tempfile
@@ -126,7 +126,7 @@ def _by_name(tree: Any) -> list[tuple[str, Any]]:
 
 
 def _without_keys(tree: Any) -> Any:
-    """A tree; without the random keys and their counts if the tree is the state of a module."""
+    """The given tree. Of the state of a module, random keys and their counts are left out."""
     return nnx.filter_state(tree, nnx.Not(nnx.RngState)) if isinstance(tree, nnx.State) else tree
 
 

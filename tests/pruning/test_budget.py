@@ -122,7 +122,7 @@ def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
 
 
 def test_the_score_of_the_next_channel_is_not_counted():
-    """Score 1 is removed before score 2, although the next score of its group is 100."""
+    """Score 1 of the first group is removed first, although the group's next score is 100."""
     scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
     masks = select_within(scores, budget=5, cost=sum, normalize=False)
     assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
@@ -298,7 +298,7 @@ def by_number(params, groups):
 )
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
-    """Budgets are shares of the whole network's cost, or costs, of any quantity."""
+    """A budget is a share of the cost of the whole network, or a cost, for any kind of cost."""
     apply, params, x = prunable.model("vgg")
     whole, seen = cost(pruning.cost(apply, params, x)), []
 

@@ -221,7 +221,7 @@ def test_inputs_outputs_and_unused_arrays_stay(result):
 def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(dead):
     """No result depends on `alone` and `Dead`.
 
-    For example, an associative scan over one step computes with rates that it does not use.
+    For example, an associative scan over one step computes rates that no result uses.
     """
 
     def apply(params, x):

@@ -85,7 +85,7 @@ def test_wanda_of_a_kernel_that_is_cast_and_transposed():
 
 
 def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
-    """The score of a kernel that two layers use is the sum over both layers."""
+    """If two layers use a kernel, the score of a channel is the sum over both layers."""
     rng = np.random.default_rng(3)
     params = {
         "a": rng.normal(size=(4, 5)),

@@ -77,7 +77,8 @@ def test_a_decoder_of_keras_hub_is_cut_stream_included(backbone, ratio):
     ones = jax.tree.map(np.ones_like, params)
     left = mask_channels(ones, groups, [np.zeros(g.size, bool) for g in groups])
     stays = {path for path, leaf in left.items() if leaf.any()}
-    assert all("reverse_embeddings" in path for path in stays)  # a backbone does not read them
+    # A backbone does not read the arrays `reverse_embeddings`.
+    assert all("reverse_embeddings" in path for path in stays)
 
 
 @pytest.mark.parametrize("backbone", FAMILIES[:1], indirect=True)

@@ -1,4 +1,4 @@
-"""Compares `prune`, with pairs of options, with its documented steps, called one by one."""
+"""Compares `prune`, for pairs of options, with calls of its documented steps one by one."""
 
 from functools import partial
 from typing import Any

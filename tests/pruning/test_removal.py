@@ -177,7 +177,8 @@ def test_masked_is_finite_where_the_model_divides(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(folded))
 
 
-# each divisor; whether channels can be removed if a kernel reads t, and if two kernels read t and u
+# For each divisor of activations: whether channels of the activations can be removed if a kernel
+# reads t, and if two kernels read t and u.
 DIVISORS = {
     "s t": (lambda s, t, u: s * t, False, False),
     "t s": (lambda s, t, u: t * s, False, False),

@@ -534,7 +534,7 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     shapes = {"a": (3, 6), "b": (6, 7), "c": (7, 6), "d": (6, 6)}
     shapes |= {"e": (6, 5), "f": (5, 6), "g": (6, 2), "u": (6, 3)}
     params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}
-    limit = jnp.array(1e9 if count < 4 else 2e6)  # never reached in four steps
+    limit = jnp.array(1e9 if count < 4 else 2e6)  # 1e9 is not reached in four steps
     inputs = (rng.normal(size=(4, 3)), jnp.array(index), jnp.array(1.0 * count), limit)
     groups = coupled_channels(apply, params, *inputs, resize=True)
     assert sorted(group.size for group in groups) == [3, 5, 6, 7]

@@ -263,7 +263,7 @@ def maps(p, h):
 
 
 def embedded(p, h):
-    """Rows of a table, chosen by the index of the largest input; `h` keeps its channels."""
+    """Rows of a table, chosen by the index of the largest input. No channel of `h` is removed."""
     return jnp.exp(p["e"][jnp.argmax(h, -1)])
 
 

@@ -111,7 +111,7 @@ def test_symmetry_is_blind_to_the_distribution_and_sees_skewness(key):
     np.testing.assert_allclose(symmetry(x)[0], np.abs(walk).max() / 5**0.5, rtol=1e-12)
 
 
-@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # above 20, another series
+@pytest.mark.parametrize("highest", [19, 21, 22, 30])  # above 20, `symmetry` sums another series
 def test_p_values_of_symmetry_are_those_of_brownian_motion(highest):
     signs = np.ones(400)
     signs[highest::2] = -1

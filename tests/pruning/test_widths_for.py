@@ -22,7 +22,7 @@ COSTS = {2: 5.0, 4: 4.0, 6: 4.0, 8: 7.0, 10: 8.0, 12: 10.0}
 
 
 def stepped(costs, **options):
-    """The result of `widths_for` with a measure that returns these costs, by width."""
+    """The result of `widths_for` with a measure that returns the given `costs` by width."""
     rng = np.random.default_rng(0)
     params = {"a": rng.normal(size=(3, 12)), "b": rng.normal(size=(12, 2))}
     apply, x = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"], np.ones((1, 3))

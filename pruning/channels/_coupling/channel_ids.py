@@ -150,7 +150,7 @@ class UnionFind:
         self.equations = outer
 
     def of_axes(self, counts: Sequence[int], *, owned: bool = True) -> list[Vector]:
-        """New ids for axes of these sizes, each id in a set of its own.
+        """New ids for axes of the sizes `counts`, each id in a set of its own.
 
         If `owned` is true, the axes are axes of parameters.
         """
@@ -245,7 +245,7 @@ class UnionFind:
         return np.repeat(ids[np.argmax(self.reasons[ids] >= 0)], count)
 
     def fix(self, ids: Vector) -> None:
-        """Make `ids` part of `FIXED`, because they are not of channels but of window positions."""
+        """Make `ids` part of `FIXED`, because they number window positions or steps of a scan."""
         if not self.settled:
             roots = self.find(ids)
             self.reasons[ids[roots > FIXED]] = NO_CHANNEL
@@ -348,7 +348,7 @@ class UnionFind:
         is a weight whose axis with these ids is summed by a product. A weight may be computed from
         several parameters, for example as their sum, which unites the ids of these parameters. At
         the first product with the weight, no ids of activations are united with the ids of the
-        weight yet.
+        weight yet. Therefore `incoming` then has all axes of parameters with these ids.
         """
         parameters = value.uniform if value.zero is None else value.zero
         if not weight:

@@ -36,7 +36,7 @@ from pruning.channels._program.interpret import interpret, is_literal
 
 T = TypeVar("T")
 Ids = tuple[Sequence[Values], list[ChannelIds]]
-"""The channel ids of the arguments of every program inside an equation, and of its results."""
+"""The channel ids of the arguments of each program inside an equation, and of the results."""
 
 
 def evaluate(program: Program, sets: UnionFind, values: Values) -> list[ChannelIds]:

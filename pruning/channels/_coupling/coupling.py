@@ -148,7 +148,8 @@ def fixed_channels(
     splits, read the groups from the same network without `shard_map`. In the result, `line` is the
     line of the model's code that calls the primitive. Channels of inputs and of outputs come last
     in the list. For these channels, `primitive` is `input` or `output`, and `line` is a path in the
-    tree of inputs or outputs. Arguments and errors are the same as for `coupled_channels`.
+    tree of inputs or outputs. Arguments and errors are the same as for `coupled_channels`, but
+    arrays may have the same path.
 
     Example:
       >>> import jax
@@ -255,8 +256,8 @@ def _groups(channels: TracedChannels) -> tuple[ChannelGroup, ...]:
     def masked(i: int, ids: np.ndarray) -> np.ndarray:
         return ~singular[ids] | np.isin(ids, zeroed.get(i, fixed(0)))
 
-    # A label for each root. Two roots have equal labels if they agree in `normed`, and on each axis
-    # that the loop has visited have equally many indices and agree in `masked`.
+    # A label for each root. Two roots have equal labels if they agree in `normed` and if, on each
+    # axis that the loop has visited, they have equally many indices and agree in `masked`.
     kinds, count = normed.astype(int), 2
     for (i, _), of_axis in zip(axes, roots, strict=True):
         found, repeats = np.unique(of_axis, return_counts=True)
@@ -316,7 +317,7 @@ def _singular(sets: UnionFind) -> np.ndarray:
 
 
 def _zero_requirements(sets: UnionFind) -> dict[int, np.ndarray]:
-    """For each parameter, the channels at which it must be zero if they are removed.
+    """For each parameter, the channels at which a removal requires zeros in the parameter.
 
     The channels are roots of channel ids. A sum over channels requires that its terms are zero at
     removed channels. A term that is a product is zero if any one of its parameters is zero, so only

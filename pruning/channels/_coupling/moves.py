@@ -161,8 +161,8 @@ def smaller_slice(eqn: Equation, remain: Remain, values: Values, results: Values
 def _part(sets: UnionFind, whole: Vector, part: Vector) -> Vector:
     """The channel ids of a `part` of an axis.
 
-    If the part is a single channel, its id is pinned, because otherwise no channel of the part
-    might remain.
+    If the part is a single channel, its id is pinned, because otherwise the part could lose its
+    only channel.
     """
     return sets.pin(part) if part.size == 1 < whole.size else part
 

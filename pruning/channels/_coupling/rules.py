@@ -1,8 +1,8 @@
 """A table of facts about primitives, with one row for each primitive.
 
-Every analysis of a traced program in `pruning` uses the table. A row says which axes of operands
-and results correspond, when results are zero or equal along channels, and which operands must not
-be zero. The row also gives the parameters of the primitive for smaller shapes, and says whether the
+Most analyses of traced programs in `pruning` use the table. A row says which axes of operands and
+results correspond, when results are zero or equal along channels, and which operands must not be
+zero. The row also gives the parameters of the primitive for smaller shapes, and says whether the
 primitive is a product with a kernel, a sum or a scale. To add a primitive, add a row to the table.
 The test `tests/pruning/test_rows.py` compares each row with results of its primitive. If a
 primitive has no row, no channel of its operands can be removed. The module `control_flow` handles
@@ -61,8 +61,8 @@ class Rule(NamedTuple):
         at the same index.
       sources: The operands whose elements the result contains. All other operands only choose among
         these elements.
-      sums: Whether the primitive sums over axes. Removed channels along a summed axis may then have
-        equal values instead of zeros.
+      sums: Whether the primitive is a sum over axes of its operand. Removed channels along a summed
+        axis may then have equal values instead of zeros.
     """
 
     axes: Callable[..., list[ChannelIds]]

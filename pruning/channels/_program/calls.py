@@ -90,9 +90,9 @@ _EXPANDED: WeakKeyDictionary[Any, Program | None] = WeakKeyDictionary()
 
 
 def _expand(primitive: Any) -> Program | None:
-    """The program of a `HiPrim`, or None if its operands are not arrays.
+    """The program of a `HiPrim`; None if it has no `expand` or has operands that are no arrays.
 
-    The program is cached: every call of `_expand` returns the same object.
+    The program is cached, so every call with the same primitive returns the same object.
     """
     if primitive not in _EXPANDED:
 

@@ -44,7 +44,7 @@ def line_of_error(error: Exception) -> str:
 
 
 def at(line: str) -> str:
-    """The words " at LINE" for the end of a sentence; empty if there is no line."""
+    """The text " at LINE" for the end of a sentence, or an empty text if there is no line."""
     return f" at {line}" if line else ""
 
 

@@ -145,7 +145,7 @@ def load_pruned(
 
     Raises:
       ValueError: The folder has no checkpoint, or `like` has other arrays or widths than the
-        checkpoint. If no `apply` was given, a call of the result's `apply` also raises this error.
+        checkpoint. If no `apply` was given, a call of the result's `apply` raises a ValueError.
     """
     return _load(*_read(as_path(checkpoint_dir, "checkpoint_dir")), apply, like)
 

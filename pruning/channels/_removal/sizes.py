@@ -51,14 +51,17 @@ class Sizes:
     def remain(self, ids: Vector) -> Vector:
         """For each channel id, whether its channel remains after removal.
 
-        The ids of a loop's state are newer than the masks. Whether such an id remains is read from
-        the set to which it now belongs.
+        The ids of a loop's state are newer than the masks. For such an id, the set to which the id
+        now belongs decides.
         """
         roots, removed = self.sets.find(ids), self.sets.removed
         return ~removed[np.where(roots < removed.size, roots, FREE)]
 
     def tables(self, eqn: Equation, arrays: Sequence[Leaf], values: Values) -> list[Leaf]:
-        """The operands of an equation; constants are cut along channels if it is elementwise."""
+        """The operands of an equation.
+
+        If the equation is elementwise, its constants are cut to the remaining channels.
+        """
         if not rule_of(eqn).elementwise:
             return list(arrays)
         triples = zip(arrays, values, self.sets.give_constants_ids(values), strict=True)
@@ -80,7 +83,7 @@ class Sizes:
 def first(array: Leaf, shape: Shape) -> Leaf:
     """The first `shape[k]` elements along each axis k of an array.
 
-    Along a free axis, all elements are equal, so any elements will do.
+    Along a free axis, all elements are equal, so it does not matter which elements remain.
     """
     return array[tuple(slice(n) for n in shape)] if np.shape(array) != shape else array
 

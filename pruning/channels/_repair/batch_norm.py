@@ -71,8 +71,8 @@ def fold_batch_norms(apply: Apply, params: Tree, *inputs: Tree) -> tuple[Apply, 
     Raises:
       TypeError: `apply` is not a function.
       ValueError: No batch norm can be folded, or `apply` cannot be traced. `run` raises a
-        ValueError if the program of `apply` at these inputs folds other kernels or needs other
-        arrays.
+        ValueError if the program of `apply` at the inputs of `run` folds other kernels or needs
+        other arrays.
 
     Example:
       >>> def layer(p, x):

@@ -85,7 +85,10 @@ def start_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
 
 
 def extend_chain(eqn: Equation, values: Sequence[Value]) -> Chain | None:
-    """The chain of an equation's operand, extended by the equation; None if it cannot be a link."""
+    """The chain of an operand, extended by the equation.
+
+    The result is None if the equation cannot be a link of the chain.
+    """
     sides = [k for k, value in enumerate(values) if value.chain is not None]
     if len(sides) != 1 or len(eqn.outvars) != 1 or not makes_reals(eqn):
         return None

@@ -53,10 +53,10 @@ def fold_constants(
     to the first parameter that the program adds to the sums (a bias), or subtracted from the first
     parameter that the program subtracts (a running mean). The contribution is dropped (1) if no
     parameter is added to the sums before the next nonlinearity, (2) if the sum is inside a loop,
-    (3) if the model divides by an array of the group, or takes its logarithm or square root, or (4)
-    if a norm over the channels makes the contribution depend on the inputs. If a convolution pads
-    with zeros, the contribution is smaller along the edges of an image, and the mean contribution
-    over the image is added. Otherwise, the folding is exact.
+    (3) if the model divides by an array of the group, or takes the logarithm or the square root of
+    the array, or (4) if a norm over the channels makes the contribution depend on the inputs. If a
+    convolution pads with zeros, the contribution is smaller along the edges of an image, and the
+    mean contribution over the image is added. Otherwise, the folding is exact.
 
     Args:
       apply: A function that JAX can trace, as for `coupled_channels`.
@@ -72,9 +72,9 @@ def fold_constants(
       changed.
 
     Raises:
-      ValueError: `remove_channels` would raise an error, or `apply` cannot be traced at these
+      ValueError: `mask_channels` would raise an error, or `apply` cannot be traced at these
         arguments.
-      TypeError: `remove_channels` would raise a TypeError.
+      TypeError: `mask_channels` would raise a TypeError.
 
     Example:
       >>> from pruning import coupled_channels
@@ -145,7 +145,8 @@ class Folding:
         """The sum of activations and a parameter, after the parameter is changed.
 
         The change is the mean difference between the sums of the two networks. If the program
-        subtracts a running mean, the difference at removed channels is taken to be zero.
+        subtracts a running mean, the sum of the first network is taken to be zero at removed
+        channels.
         """
         leaf, array = addend.leaf, jnp.asarray(self.leaves[addend.leaf])
         removed = removed_elements(array, self.paths[leaf], self.masks)

@@ -84,8 +84,8 @@ def least_squares(
         `ridge`. The shapes of batches differ. A kernel with removed inputs is read inside a loop or
         more than once, or is computed from other parameters. Second moments are not finite, or
         there are too few rows for a `ridge` of zero. `apply` cannot be traced at these arguments.
-        `remove_channels` would raise an error.
-      TypeError: `remove_channels` would raise a TypeError.
+        `mask_channels` would raise an error.
+      TypeError: `mask_channels` would raise a TypeError.
 
     Example:
       >>> from pruning import coupled_channels

@@ -66,7 +66,7 @@ def merge_channels(
         k) without rows or columns of zeros, where k is the number of kept channels.
 
     Returns:
-      A tree of the same shapes as `params`. Parameters of removed channels are unchanged.
+      A tree of the same shapes as `params`. The values at removed channels have no meaning.
 
     Raises:
       ValueError: An operation without a kernel, such as a norm or a product of queries with keys,
@@ -218,7 +218,7 @@ class Merging:
         ]
 
     def sign(self, i: int) -> np.ndarray:
-        """The array of parameter `i`, multiplied by the signs of a gain that is computed from it.
+        """The array of parameter `i`, multiplied by the signs of the gain that depends on `i`.
 
         After the merge, the gains are positive, and the filters have the signs of the old gains.
         """
@@ -284,7 +284,7 @@ class Merging:
         return jnp.asarray(x)
 
     def positions(self, i: int, *, incoming: bool = True) -> Iterator[tuple[Merge, Position]]:
-        """The merges and positions of parameter `i`, only on axes of outputs unless `incoming`."""
+        """The merges and positions of parameter `i`; on axes of inputs only with `incoming`."""
         for merge in self.merges:
             for p in merge.group.positions:
                 if p.path == self.paths[i] and (incoming or not p.incoming):

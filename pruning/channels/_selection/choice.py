@@ -296,9 +296,9 @@ def _check_ratio(ratio: int | float) -> None:
 def _largest(
     scores: Scores, counts: Sequence[int], min_channels: int, round_to: Sequence[int]
 ) -> Masks:
-    """For each group, a mask of the largest scores, which are at least as many as in `counts`.
+    """For each group, a mask of the largest scores.
 
-    `min_channels` and `round_to` may require more channels than `counts`.
+    The number of largest scores is in `counts`, unless `min_channels` or `round_to` requires more.
     """
     at_least(1, min_channels=min_channels)
     masks = []

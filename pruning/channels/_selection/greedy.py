@@ -87,8 +87,8 @@ def swap_channels(
 ) -> list[Bool[np.ndarray, " _"]]:
     """Swap kept and removed channels until no swap lowers the error of the next layers.
 
-    The error is that of the kernels that read the group, after they are fitted by least squares;
-    see E in `reconstruction_scores`. In each group, the function tries each kept channel in turn,
+    The error is the error E of `reconstruction_scores`, after the kernels that read the group are
+    fitted by least squares. In each group, the function tries each kept channel in turn,
     and swaps it with the removed channel that lowers the error most. If no swap lowers the error,
     the kept channel remains. The number of kept channels does not change. `swap_channels` is the
     local search of OSSCAR, Meng et al. (2024), in which each swap exchanges one pair of channels.
@@ -252,8 +252,8 @@ class Block:
         self.inverse, self.kernel = np.linalg.inv(self.gram), kernel.copy()
         self.target = self.gram @ kernel
         self.size, self.share = size, share if share > 0 else 1.0
-        # for each channel that the block reads: its rows of the kernel, equally many for all
-        # channels
+        # The rows of the kernel for each channel that the block reads. All channels have equally
+        # many rows.
         rows = {c: np.flatnonzero(channels == c) for c in range(size)}
         self.rows = {c: found for c, found in rows.items() if found.size}
         self.missing: Missing | None = None  # computed when it is needed
