@@ -481,7 +481,7 @@ def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):
     found = budget.choose(
         model.architecture, model.tensors, Wanted(budget=size * 8 // 10, round_to=1)
     )
-    assert found.groups == 5  # the width 40 is no multiple of 7 or 6 heads
+    assert found.groups == 5  # 7 and 6 heads do not divide the width 40
 
 
 @pytest.mark.parametrize("text", ["0.5B", "500m", "500_000_000", "5e8"])
@@ -531,7 +531,7 @@ WIDE_GPT2 = {"n_embd": 256, "n_inner": 1024, "n_head": 4, "n_layer": 2}
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "mixtral"])
 def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
-    pytest.importorskip("libtpu")  # which `make bench-compiled` installs
+    pytest.importorskip("libtpu")  # `make bench-compiled` installs libtpu
     folder = tmp_path / "model"
     model = model_of(folder, family, **WIDE_GPT2 if family == "gpt2" else WIDE)
     whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)

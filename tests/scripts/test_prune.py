@@ -355,7 +355,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     prune.main(options)
     run = tmp_path / "run"
     first = json.loads((tmp_path / "results.json").read_text())
-    prune.main(dataclasses.replace(options, run=run))  # resumes, and only measures times
+    prune.main(dataclasses.replace(options, run=run))  # only measures times again
     again = json.loads((tmp_path / "results.json").read_text())
     assert again["accuracy"] == first["accuracy"]
     with pytest.raises(InputError, match="'pear' matches none"):
