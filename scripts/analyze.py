@@ -6,8 +6,8 @@
 
 WEIGHTS is a file of safetensors, npz, Flax msgpack, PyTorch or Keras, or a folder of Orbax
 checkpoints. Code in a file is never run. RUN is the folder of a run of scripts/train.py; the newest
-checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed,
-with the weights of a neuron as a filter. The command prints a table with a row for each layer.
+checkpoint of one seed is read. If a network has no convolutions, its dense layers are analyzed; the
+weights of each neuron are a filter. The command prints a table with a row for each layer.
 OUT/index.html has the figures of the pruning paper, and OUT/results.json has every value.
 """
 

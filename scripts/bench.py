@@ -1,13 +1,13 @@
-"""Compare the speed of our functions with functions of other libraries, such as Flax and SciPy.
+"""Compare the times of our functions with those of other libraries, such as Flax and SciPy.
 
     python scripts/bench.py            # 25 minutes or more on 2 cores
 
 Both programs of a pair are compiled and warmed up. After the warm-up, calls of the two programs
 alternate in one process, and are timed. The ratio of times is the median over pairs of neighbouring
-calls, and is printed with its quartiles. A ratio below 1 means that our program is faster. Layers
-are also compared with a plain copy of their input, whose time is the least that memory allows, and
-with the memory of Flax's compiled program. `--out` writes the numbers and the load of the machine
-to a file after every group of programs.
+calls, and is printed with its quartiles. A ratio below 1 means that our program is faster. The time
+of a layer is also divided by the time of a plain copy of its input, and the memory of its compiled
+program by the memory of Flax's program. After every group of programs, `--out` writes the numbers
+to a file, with the load of the machine at the start.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports
@@ -39,7 +39,7 @@ class Options:
 
     Attributes:
       runs: The number of timed runs of each program, after warming up.
-      dtype: The dtype of layers and networks, float32 or bfloat16. Parameters and statistics are
+      dtype: The dtype of the subject layers, float32 or bfloat16. Parameters and statistics are
         always float32.
       only: The subject to time: layers, distances, pruning, coupling, halves, geometry, maps or
         training; by default all subjects.
@@ -54,7 +54,7 @@ class Options:
 
 @checked
 def main(options: Flat[Options]) -> None:
-    """Compare the times of our functions with other libraries and print a table for each group."""
+    """Compare our functions' times with those of other libraries; print a table for each group."""
     groups = choose(options)
     with files.in_use(options.out.parent) if options.out else nullcontext():
         for results in measure(groups, options):

@@ -1,14 +1,14 @@
-"""Measures the memory traffic (HBM) of our layers, Flax's layers and all functions.
+"""Measures the memory traffic (HBM) of our layers, Flax's layers and all public functions.
 
-The programs are compiled for v5e and H100.
+The programs are compiled for TPU v5e and H100.
 
     python scripts/bench_compiled.py            # half an hour of one core
     python scripts/bench_compiled.py --target v5e --only layers --shapes 256,56,56,256
 
 The command needs no device, because libtpu and the CUDA plugin compile ahead of time (`make
 bench-compiled` installs both). Without options, the command measures both targets in separate
-processes, and writes a page and its results. BatchNorm for v5e at (256, 112, 112, 64) in bfloat16
-should take 8.00 times the bytes of its input.
+processes, and writes a page and its results. The traffic of BatchNorm for v5e at (256, 112, 112,
+64) in bfloat16 should be 8.00 times the bytes of its input.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports
@@ -39,8 +39,8 @@ class Options:
       only: The table to measure; by default all tables.
       shapes: The shapes of the layers' inputs, such as 256,56,56,256; by default five shapes.
       dtype: The dtype of the layers; by default both.
-      out: The folder for the page and the results. The default is docs/results/compiled if
-        everything is measured; otherwise the command writes nothing.
+      out: The folder for the page and the results. The default is docs/results/compiled if no other
+        option is given. With other options and without `out`, the command writes nothing.
     """
 
     target: Literal["v5e", "h100"] | None = None

@@ -46,17 +46,17 @@ class Amounts:
     """How much of each kind of units remains.
 
     Attributes:
-      keep: The share of the model's parameters that remains.
-      parameters: The number of parameters that remain, such as 500M or 0.5B.
-      gigabytes: The gigabytes that pass through the memory of --target when a pass over --length
-        tokens is computed in bfloat16.
+      keep: The largest share of the model's parameters that remains.
+      parameters: The largest number of parameters that remain, such as 500M or 0.5B.
+      gigabytes: The largest number of gigabytes that a pass over --length tokens, in bfloat16,
+        reads from and writes to the memory of --target.
       target: The chip for which the traffic of --gigabytes is compiled.
       layers: The number of layers that remain.
       heads: The number of query heads that remain in each layer.
       intermediate: The number of hidden units that remain in each perceptron.
       hidden: The number of channels that remain in the residual stream.
       experts: The number of experts that remain in each mixture.
-      units: The kinds of units that a budget removes; each kind loses the same share.
+      units: The kinds of units that a budget removes; each kind loses about the same share.
       round_to: Widths that are chosen for a budget are multiples of this number.
     """
 

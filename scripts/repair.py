@@ -4,14 +4,14 @@
     python scripts/repair.py resnet20 --weights resnet20.safetensors --data-dir DIR
     python scripts/repair.py recalibration --weights resnet20.safetensors --data-dir DIR
 
-The experiment digits repairs perceptrons and networks of convolutions on the embedded digits
-(OUT/digits.json). The experiment resnet20 repairs a ResNet-20 that was trained on CIFAR-10. Its
-weight file has PyTorch's names. The repair is repeated with several random choices of training
-images, and each repair takes 13 minutes of a core (OUT/resnet20.json). The experiment recalibration
-recomputes the statistics of the unpruned network from images that differ from the training images
-(OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both results. A
-perceptron that loses half of its channels and is repaired by least squares has an accuracy of 97 %.
-An interrupted run of resnet20 resumes after its last row.
+The experiment digits repairs perceptrons and convolutional networks on the embedded digits
+(OUT/digits.json). The experiment resnet20 repairs a ResNet-20 that was trained on CIFAR-10
+(OUT/resnet20.json). Its weight file has PyTorch's names. All repairs are repeated with several sets
+of training images; the repairs with one set take 8 to 18 minutes of a core. The experiment
+recalibration recomputes the statistics of the unpruned network from images that differ from the
+training images (OUT/recalibration.json). If OUT has the first two files, OUT/index.html shows both
+results. A perceptron that loses half of its channels and is repaired by least squares has an
+accuracy of 97 %. An interrupted run of resnet20 resumes after its last row.
 """
 
 if __name__ == "__main__":  # handles Ctrl-C during the imports

@@ -1,4 +1,4 @@
-"""Runs commands: bad input ends with one sentence, and each run records versions and device."""
+"""Runs commands: bad input ends a command with one sentence; results record versions and device."""
 
 import errno
 import functools

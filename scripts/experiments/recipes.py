@@ -47,7 +47,7 @@ class Recipe:
         where the bounds hold.
       epochs: The number of passes over the training images.
       batch_size: The number of images per step, on all devices together.
-      learning_rate: The learning rate after the warm-up and before it decreases.
+      learning_rate: The learning rate between the end of the warm-up and the first decrease.
       schedule: How the learning rate decreases: by `drops`, or to 0 along a cosine or a line.
       warmup: The share of the run, at its start, in which the learning rate increases linearly from
         0.
@@ -57,8 +57,8 @@ class Recipe:
       drop_factor: The number by which the learning rate is divided at each drop.
       optimizer: nesterov, as in the unitization paper's code, or the name of an optimizer in Optax,
         such as sgd, adamw or lion.
-      momentum: The momentum of nesterov and of the optimizers of Optax that have a momentum; 0 is
-        plain gradient descent.
+      momentum: The momentum of nesterov and of the optimizers of Optax that have a momentum; with
+        0, nesterov and sgd are plain gradient descent.
       weight_decay: The weight decay of the kernels w. If the optimizer has no option for weight
         decay, weight_decay · w is added to the gradient.
       label_smoothing: The share of the target that is spread evenly over all classes.
@@ -244,7 +244,7 @@ def is_constant(recipe: Recipe) -> bool:
 def residual_recipe(dataset: str, depth: int, epochs: int, batch_size: int) -> Recipe:
     """The recipe of a small residual network.
 
-    The learning rate is divided at 30, 60 and 80 % of the epochs.
+    The learning rate is divided by 5 at 30, 60 and 80 % of the epochs.
 
     Raises:
       InputError: No residual network for small images has this depth.

@@ -42,7 +42,7 @@ class UnfittedFigure(Figure):
 
 @pytest.fixture(scope="module", autouse=True)
 def unfitted_figures(request):
-    """Do not fit margins, which takes half of a figure's time, except in browser tests."""
+    """Fit no margins except in browser tests, because fitting takes half of a figure's time."""
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("fitted_figures") is None:
             patch.setattr(plots, "Figure", UnfittedFigure)

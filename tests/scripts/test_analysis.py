@@ -64,7 +64,7 @@ def committed():
 
 
 def test_a_test_fails_where_holm_s_correction_over_layers_rejects_it(committed):
-    """For a trained ResNet-20, compared with the step-down procedure of Holm (1979)."""
+    """The tests of a trained ResNet-20 agree with the step-down procedure of Holm (1979)."""
     layers = [dict(layer) for layer in committed["layers"]]
     analysis.judge(layers)
     for i, layer in enumerate(layers):

@@ -59,7 +59,7 @@ def epochs_of(seed, seen, monkeypatch):
 def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     """After five steps, w = 31 and r = 26. After ten steps, w = 1023 and r = 1013."""
     first, second = epochs_of(0, [], monkeypatch)
-    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of 0 and 1, and then single steps
+    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of the losses 0 and 1, then single losses
     assert second["loss"] == [47, 127, 255, 511]
     assert [line["test_loss"] for line in (first, second)] == [31 + 26, 1023 + 1013]
     assert [line["accuracy"] for line in (first, second)] == [0.25, 0.25]
@@ -245,7 +245,7 @@ def test_held_out_texts_are_no_texts_of_the_training():
 
 
 def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key):
-    """The option `pixels` is the number of channels. At alpha 9, clipped to 1, lengths agree."""
+    """The option `pixels` is the number of channels. Alpha 9 is clipped to 1, so lengths agree."""
     x = 3 + 2 * jax.random.normal(key, (6, 2, 4, 5), jnp.float32)
     for per_pixel, axes, pixels in ((True, (3,), 1), (False, (1, 2, 3), 8)):
         layer = atlas.norms(per_pixel=per_pixel)["unitized, bounded"](5, rngs=nnx.Rngs(0))

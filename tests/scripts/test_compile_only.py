@@ -105,7 +105,7 @@ def test_the_lowered_step_is_the_one_that_runs(images, monkeypatch):
     monkeypatch.setattr(trainer, "MIN_SHARDED_SIZE", 64)
     layout = trainer.Layout(shard_state=True)
     program = trainer.Trainer(SMALL, images, trainer.mesh_of(8), layout)
-    compiled = program.lower().compile()  # warns, and so raises, if donations are unused
+    compiled = program.lower().compile()  # an unused donation would be an error
     state = program.init_state((0,))
     leaves = jax.tree.leaves(state)
     shardings = jax.tree.leaves(compiled.input_shardings[0][0])

@@ -207,7 +207,7 @@ ENTRY %main (x: f32[100]) -> f32[100] {
 
 
 def test_every_chip_is_published_with_all_its_figures():
-    """All chips have figures of one order of magnitude, in bytes or operations per second."""
+    """For each figure, all chips have one order of magnitude; units are bytes and seconds."""
     for chip in compiled_step.CHIPS.values():
         assert 1e14 < chip.flops < 1e15
         assert 5e11 < chip.hbm_bandwidth < 5e12

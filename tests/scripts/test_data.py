@@ -71,7 +71,7 @@ def test_images_that_cannot_be_standardized_are_named(options, sentence, tmp_pat
 
 def test_reading_many_images_is_announced(tmp_path, monkeypatch, capsys):
     make(tmp_path)
-    capsys.readouterr()  # what tensorflow-datasets says
+    capsys.readouterr()  # discards the output of tensorflow-datasets
     for limit, said in ((61, ""), (60, "reading 60 images of digits\n")):
         monkeypatch.setattr(datasets, "LARGE", limit)
         datasets.load("digits", tmp_path)

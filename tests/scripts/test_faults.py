@@ -42,7 +42,7 @@ def users_jax(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         for owner, name in full_disk.CACHED:
-            patch.setattr(owner, name, getattr(owner, name))  # the patch restores it at the end
+            patch.setattr(owner, name, getattr(owner, name))  # restored at the end
         full_disk.compile_once()
         yield
 
@@ -184,7 +184,7 @@ def as_stranger():
     ],
 )
 def test_what_another_user_may_not_read_is_named_and_remains(closed, words, runs, tmp_path):
-    for folder in (*tmp_path.parents[:3], tmp_path):  # pytest's workers add a level
+    for folder in (*tmp_path.parents[:3], tmp_path):  # pytest's workers add a folder
         if folder.owner() == "root" and folder.name != "tmp":
             folder.chmod(0o755)
     out = shutil.copytree(runs / "half", tmp_path / "run")

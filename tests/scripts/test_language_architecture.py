@@ -34,7 +34,7 @@ def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
 
 @pytest.mark.parametrize(
     ("family", "changes", "sliding"),
-    [  # the last value: the layers, of seven, that have a sliding window
+    [  # the last value lists the layers with a sliding window; there are seven layers
         ("llama", {"sliding_window": 5}, []),
         ("mistral", {"sliding_window": 5}, range(7)),
         ("mistral", {"sliding_window": None}, []),
@@ -125,9 +125,9 @@ def test_sliding_layers_of_gemma_3_have_a_base_of_their_own():
 
 
 def test_long_waves_of_llama_3_are_stretched_and_short_ones_are_not():
-    """Rates of wavelengths above 32 are divided by 8, and rates below 32/4 do not change.
+    """Rates are divided by 8 at wavelengths above 32, and do not change below 32/4.
 
-    Between 32/4 and 32, the rate is interpolated.
+    Between the wavelengths 32/4 and 32, the rate is interpolated.
     """
     rope = {
         "rope_type": "llama3",

@@ -160,7 +160,7 @@ def test_the_numbers_of_units_of_every_budget_are_as_recorded(family, tmp_path):
         kind = "experts" if family == "mixtral" else "intermediate"
         for given in ({}, {"layers": 3}, {"heads": 8, kind: getattr(whole, kind) - 2}):
             if family == "gpt2" and "heads" in given:
-                continue  # for GPT-2, an option has fixed all removable units
+                continue  # for GPT-2, the options fix the counts of all removable units
             counts = budget.choose(model.architecture, tensors, replace(wanted, **given))
             own = f"{share} {round_to} {given} {' '.join(units)}"
             found[own] = [*counts, removal.parameters(model.architecture, tensors, counts)]
@@ -212,14 +212,14 @@ def test_without_copies_the_repaired_model_is_the_whole_one(family, tmp_path):
     assert chosen.perplexity is not None
     assert comparison.whole_perplexity(model, counts, text) == chosen.perplexity._asdict()
     whole, cut, repaired = chosen.perplexity.value, found["cut"].value, found["repaired"].value
-    # The ridge of the repair pulls kernels towards the kernels of the cut model, so the repaired
+    # The ridge of the repair pulls kernels towards the kernels before the repair, so the repaired
     # model is not exactly equal to the whole model.
     assert abs(repaired / whole - 1) < 2e-3
     assert abs(cut / whole - 1) > 10 * abs(repaired / whole - 1)
 
 
 def channel_copies(weights):
-    """The last four channels of the stream copy the first four, and logits do not read them."""
+    """The stream's last four channels copy the first four; their weights in the head are zero."""
     for name, array in weights.items():
         if name.endswith(("embed_tokens.weight", "o_proj.weight", "down_proj.weight")):
             axis = int("embed" in name)
@@ -481,7 +481,7 @@ def test_the_heads_of_a_llama_divide_its_width_within_a_budget(tmp_path):
     found = budget.choose(
         model.architecture, model.tensors, Wanted(budget=size * 8 // 10, round_to=1)
     )
-    assert found.groups == 5  # the width 40 is no multiple of 7 or 6 heads
+    assert found.groups == 5  # 7 and 6 heads do not divide the width 40
 
 
 @pytest.mark.parametrize("text", ["0.5B", "500m", "500_000_000", "5e8"])
@@ -531,7 +531,7 @@ WIDE_GPT2 = {"n_embd": 256, "n_inner": 1024, "n_head": 4, "n_layer": 2}
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "mixtral"])
 def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
-    pytest.importorskip("libtpu")  # which `make bench-compiled` installs
+    pytest.importorskip("libtpu")  # `make bench-compiled` installs libtpu
     folder = tmp_path / "model"
     model = model_of(folder, family, **WIDE_GPT2 if family == "gpt2" else WIDE)
     whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)
@@ -544,7 +544,7 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
 
 
 def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):
-    """Later layers are fitted to the stream of the whole model, which has the removed layer."""
+    """Later layers are fitted to the stream of the whole model, with the removed layer."""
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 48}
     model = model_of(tmp_path / "model", "qwen2", **sizes)
     numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)

@@ -183,9 +183,9 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
 
 
 def test_a_header_may_be_followed_by_nothing_and_a_folder_name_in_an_index_is_left_out(tmp_path):
-    """A shard is the file with its name beside the index.
+    """A shard is searched for in the folder of the index.
 
-    Folders in the index's path are ignored.
+    Folders in the shard's path in the index are ignored.
     """
     library.save_file({"a": np.zeros((0, 3), np.float32)}, tmp_path / "x.safetensors")
     index = {"weight_map": {"a": "elsewhere/x.safetensors"}}

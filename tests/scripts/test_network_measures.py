@@ -269,7 +269,7 @@ def test_networks_of_a_report_are_trained_one_after_the_other_and_named(monkeypa
 
 
 def test_the_bar_of_a_report_is_full_when_all_is_done(monkeypatch, tmp_path):
-    """All stages advance by `units` in total, without the epochs of training, which is replaced."""
+    """All stages advance by `units` in total. Training is replaced, so its epochs are missing."""
     moved, seeds = [], 3
 
     class Stages:

@@ -265,7 +265,7 @@ def test_accuracies_of_whole_networks_are_means_over_seeds_and_draws():
             for name, seed, value in (("a", 0, 0.5), ("b", 0, 0.9), ("a", 1, 0.7))
         ]
     }
-    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # in bits: 111, 100 and 101
+    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # the first bits are 111, 100, 101
     found = repair_page.whole(digits, {"settings": {"test": 3}, **texts})
     expected = {"digits, a": 0.6, "digits, b": 0.9}
     expected |= {"ResNet-20": 1.0, "ResNet-20, recalibrated": 0.5}

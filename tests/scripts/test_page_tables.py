@@ -71,7 +71,7 @@ def atlas_row(**values):
 def test_titles_and_cells_of_a_table_are_escaped():
     text = page.table(["name", "a < b"], [["x & y", "1 > 0"]], "c")
     assert '<th scope="row">x &amp; y</th><td data-label="a &lt; b">1 &gt; 0</td>' in text
-    text = page.table(["name"], [["x"], ["y"]], "c", row_kinds=["late"])  # the second has no kind
+    text = page.table(["name"], [["x"], ["y"]], "c", row_kinds=["late"])  # row 2 has no kind
     assert re.findall(r'<tr class="(.*?)"><th scope="row">(.)', text) == [("late", "x"), ("", "y")]
 
 

@@ -78,7 +78,7 @@ def test_a_run_of_one_network_with_a_budget_is_described_in_words():
     run["options"] |= {"repair": "least_squares", "repair_images": 1500}
     summary = prune_page._summary(run)
     cards = dict(zip(*[iter(_cells(summary))] * 2, strict=False))
-    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # GM's is unknown
+    low, high = (100 * limit(PRUNED[0][:3]) for limit in (min, max))  # GM's accuracy is unknown
     assert cards["Pruned"] == f"{low:.1f} to {high:.1f} %"
     assert cards["Time of a batch"] == "0.80 of before"  # for the largest batch
     assert "measured, 128 images" in summary

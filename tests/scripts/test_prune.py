@@ -355,7 +355,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     prune.main(options)
     run = tmp_path / "run"
     first = json.loads((tmp_path / "results.json").read_text())
-    prune.main(dataclasses.replace(options, run=run))  # resumes, and only measures times
+    prune.main(dataclasses.replace(options, run=run))  # only measures times again
     again = json.loads((tmp_path / "results.json").read_text())
     assert again["accuracy"] == first["accuracy"]
     with pytest.raises(InputError, match="'pear' matches none"):
@@ -363,7 +363,7 @@ def test_a_run_writes_tables_a_page_and_small_networks_and_resumes(tmp_path, mon
     assert set(first["widths"]["pruned"].values()) >= {8, 16, 32}
     assert first["cost"]["pruned"]["macs"] < 0.3 * first["cost"]["trained"]["macs"]
     for by_stage in first["accuracy"]["by criterion"].values():
-        assert by_stage["fine-tuned"]["mean"] > 0.5  # random guesses have 0.1
+        assert by_stage["fine-tuned"]["mean"] > 0.5  # random guesses have an accuracy of 0.1
     networks = sorted(path for path in (tmp_path / "networks").glob("*/*") if path.is_dir())
     assert [path.name for path in networks] == sorted(
         f"{criterion}-{seed}" for criterion in pruning.CRITERIA for seed in range(2)

@@ -190,7 +190,7 @@ def test_images_of_a_bucket_are_copied_once(scheme, objects, tmp_path, monkeypat
     assert found.x_train.tobytes() == local.x_train.tobytes()
     copies = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
     assert len(copies) == len(list((remote / "digits" / "1.0.0").iterdir()))
-    assert all(scheme in path.parts for path in copies)  # gs and s3 may have buckets of one name
+    assert all(scheme in path.parts for path in copies)  # gs and s3 may both have a bucket `mine`
     for content in (b"cut short", bytes(10**6)):
         next(iter(copies)).write_bytes(content)
         assert datasets.load("digits", remote).y_test.tobytes() == local.y_test.tobytes()

@@ -40,12 +40,12 @@ WIDTHS = (16, 64, 256)  # widths of the linear networks
 
 
 def rescaled_cosines(key: Key[Array, ""]) -> Statistics:
-    """The mean |cos| of samples after 100 linear layers with rescaling only, and differences of it.
+    """The mean |cos| of samples after 100 linear layers with rescaling, and differences of means.
 
     The result "scaled" is √d times the mean at width d = 64. From the mean at width 64, "fall"
     subtracts half of the mean after 25 layers. From the means at widths 64 and 256, the other
-    results subtract 0.6 or 0.4 times the mean at a quarter of the width. If the mean decreases as
-    1/√d, it is 0.5 times the mean at a quarter of the width.
+    results subtract 0.6 or 0.4 times the mean at a quarter of the width. If means decrease as 1/√d,
+    each mean is 0.5 times the mean at a quarter of the width.
     """
     (_, small), (early, late), (_, large) = (_cosines(key, width) for width in WIDTHS)
     return {

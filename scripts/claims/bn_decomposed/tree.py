@@ -114,7 +114,10 @@ def _() -> Values:
 
 
 def _unclustered_steps(rng: np.random.Generator) -> Cases:
-    """Chains of neurons, each a child of the last with as many clusters, and the steps' signs."""
+    """Chains of neurons with equal numbers of clusters, and the signs of the steps.
+
+    Each neuron of a chain is a child of the previous neuron.
+    """
     for _ in range(40):
         low, high = rng.integers(3, 9, 2)
         middle = 1 + np.cumsum(rng.uniform(0, 1e-6, 3))

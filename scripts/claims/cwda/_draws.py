@@ -39,7 +39,8 @@ def three_filters(key: Key[Array, ""]) -> Statistics:
 
     The entry `inner_product` is for filters with standard deviation 0.7, and is divided by √d.
     `distance_to_point` is the distance from (2, 0, …, 0) to a filter with standard deviation 1.7.
-    `scaled_norm` is the norm of a filter with a log-normal scale.
+    `scaled_norm` is the norm of a filter with a log-normal scale, divided by the mean norm of a
+    filter with scale 1.
     """
     v = normal(key, 1000, 3, DIMS)
     a, b, c = v[:, 0], v[:, 1], v[:, 2]

@@ -30,7 +30,7 @@ class Network(NamedTuple):
 
 
 RESNET20 = Network("docs/results/resnet20/results.json", "one trained ResNet-20")
-# The last network has no convolutions, which the paper's condition requires.
+# The paper's condition requires convolutions, which the last network does not have.
 OTHERS = (
     Network(
         "docs/results/cifar10-preact20/results.json",

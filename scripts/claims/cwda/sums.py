@@ -1,4 +1,4 @@
-"""Section 3.2 of the pruning paper, Theorems 2 and 3: sums F₁ of distances, F₂ of squares."""
+"""Section 3.2 of the pruning paper, Theorems 2 and 3: sums F₁ of norms and F₂ of their squares."""
 
 import math
 from functools import partial

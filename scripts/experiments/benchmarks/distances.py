@@ -31,8 +31,8 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 def features() -> list[Pair]:
     """Our function for the distances of all features in one call, and its gradients.
 
-    The distances are compared with a loop over SciPy's function. If ott-jax is installed, distances
-    and gradients are compared with a vmap of ott-jax.
+    The distances are compared with a loop over SciPy's function, and the gradients with the
+    distances. If ott-jax is installed, distances and gradients are compared with a vmap of ott-jax.
     """
     x, y = jax.random.normal(jax.random.key(1), (2, *FEATURES))
     ours = jax.jit(jaxnorm.shift.emd_1d)

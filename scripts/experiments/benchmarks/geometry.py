@@ -1,4 +1,4 @@
-"""Times of deep trees, random networks and Monte Carlo.
+"""Times of deep trees, random networks, Monte Carlo and maps at infinite width.
 
 Random networks and Monte Carlo are compared with the operations that take most of their time.
 """

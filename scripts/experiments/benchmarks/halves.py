@@ -1,7 +1,7 @@
 """Times of ResNet-50 and VGG-16 with half the multiply-accumulates, and of the whole networks.
 
 The name of a row includes the ideal ratio of times, which is the ratio of multiply-accumulates. The
-ideal ratio, divided by the measured ratio, is the share of the ideal speed-up.
+ideal ratio, divided by the measured ratio, is the share of the ideal speed-up that is reached.
 """
 
 from collections.abc import Callable

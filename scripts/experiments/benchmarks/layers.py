@@ -56,7 +56,7 @@ def inference(dtype: Any) -> list[Pair]:
 
 
 def shapes() -> tuple[tuple[int, ...], ...]:
-    """The shapes of the inputs; a GPU or TPU has two more shapes, larger than any cache."""
+    """The shapes of the inputs; on a GPU or TPU also two shapes that are larger than any cache."""
     return SHAPES if jax.default_backend() == "cpu" else SHAPES + LARGE
 
 

@@ -70,7 +70,7 @@ def criteria() -> list[Pair]:
 def pytorch(host: list[np.ndarray]) -> Callable[[], list[Any]] | None:
     """The criteria's scores, computed in PyTorch.
 
-    Weiszfeld's iteration ends when a step no longer changes the result in float32.
+    Weiszfeld's iteration ends after a step of at most 10⁻⁶ of the result's norm, or 100 steps.
     """
     torch = torch_on_all_cores("four criteria / PyTorch")
     if torch is None:

@@ -40,7 +40,7 @@ def random_images(side: int, channels: int, count: int = 1280) -> Images:
 
 
 def steps() -> list[Pair]:
-    """Training steps of `RECIPE`, compared with other implementations of the same network."""
+    """Training steps of `RECIPE`, compared with unitized layers and with other training loops."""
     images = random_images(32, 3)
     loop = partial(training_loop, images)
     pairs = [

@@ -1,8 +1,8 @@
 """Times of published transformers, whole and with half of their heads and widths.
 
 The networks are plain functions with random weights: GPT-2 (small) and a LLaMA of the same width,
-in a scan over layers. `resized` runs the half networks, so that constants such as 1/√width remain
-those of the whole network.
+both with their layers in a scan. `resized` runs the half networks, so that constants such as
+1/√width remain those of the whole network.
 """
 
 from collections.abc import Callable
@@ -32,8 +32,8 @@ def groups() -> dict[str, Callable[[], list[Pair]]]:
 def pairs(apply: Callable[..., Any], shapes: Params) -> list[Pair]:
     """Networks with half of all heads and widths, compared with the whole network.
 
-    The first half network has the whole residual stream. The second has half of the stream's
-    channels.
+    The first pruned network has the whole residual stream. The second pruned network has half of
+    the stream's channels.
     """
     keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(shapes))))
     draw = jax.jit(jax.random.normal, static_argnums=1)
@@ -133,7 +133,7 @@ def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
 
 
 def rotate(x: jax.Array) -> jax.Array:
-    """Rotary positions, which rotate pairs of one channel from each half of the last axis."""
+    """Rotary positions: pairs of one channel from each half of the last axis are rotated."""
     a, b = jnp.split(x, 2, -1)
     rates = 10000.0 ** -np.linspace(0, 1, a.shape[-1], endpoint=False)
     angles = (np.arange(x.shape[1])[:, None] * rates)[:, None]

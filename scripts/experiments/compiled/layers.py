@@ -116,13 +116,14 @@ def parameters(name: str, channels: int) -> tuple[dict[str, Any], tuple[Any, Any
 
 
 def floor(name: str, shape: Shape, mode: Mode) -> int:
-    """The smallest possible HBM traffic in units of n, the bytes of x.
+    """The smallest possible HBM traffic in units of n, the bytes of x, if all arrays are in HBM.
 
     In training, batch norm reads x for the sums, and x again to write y. The backward pass reads x
-    and dy for the sums, and x and dy again to write dx. The total is 8 n, also for unitized images.
-    A unitized layer of vectors reads x for the sums, then for the norms, and then for the result.
-    Its backward pass also needs one more pass over x and dy. The traffic is 4 n forward and 7 n
-    backward. In inference, batch norm reads x and writes y: 2 n. A unitized layer also reads x for
+    and dy for the sums, and x and dy again to write dx. The total is 8 n, also for a unitized layer
+    of images. A unitized layer of vectors reads x for the sums, then for the norms, and then for
+    the result. Its backward pass also needs one more pass over x and dy. The traffic is 4 n forward
+    and 7 n backward. In inference, batch norm reads x and writes y: 2 n. A unitized layer also
+    reads x for
     the norms: 3 n.
     """
     if mode == "inference":

@@ -58,7 +58,10 @@ def hbm_needed(error: Exception) -> float:
 def measure(
     compiled: jax.stages.Compiled, flops: float, chips: int, chip: Chip | None
 ) -> dict[str, Any]:
-    """The memory, collectives, HBM traffic and operations of a step on each chip, with bounds."""
+    """The memory, collectives, HBM traffic and operations of a step on each chip.
+
+    If the figures of the `chip` are known, the result also has the bounds of the time.
+    """
     text = str(compiled.as_text())
     traffic, exchanged = summary(text), collectives(text)
     result: dict[str, Any] = {

@@ -1,9 +1,9 @@
 """Parses XLA's HLO, the text of a compiled program, and counts the bytes of arrays.
 
-A program is a dictionary from each computation to its list of instructions. Shapes remain text,
-such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element type,
-the dimensions and the layout. The layout has the order of the dimensions (the fastest first), the
-tiles, and the memory space; S(1) is a TPU's vector memory.
+A `Program` has a dictionary from the name of each computation to its instructions. Shapes remain
+text, such as `bf16[256,56,56,64]{3,0,2,1:T(8,128)(2,1)S(1)}`. The text of a shape has the element
+type, the dimensions and the layout. The layout has the order of the dimensions (the fastest-varying
+first), the tiles, and the memory space; S(1) is a TPU's vector memory.
 """
 
 import math
@@ -36,7 +36,7 @@ class Program(NamedTuple):
     entry: str
 
     def callee(self, instruction: Instruction) -> list[Instruction]:
-        """The computation that a fusion or call runs; empty for other operations."""
+        """The computation that an instruction calls or applies; empty if there is none."""
         return self.computations.get(called(instruction), [])
 
 

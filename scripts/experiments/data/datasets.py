@@ -85,9 +85,9 @@ def load(name: str, data_dir: str | Path | None = None, moments: Moments | None 
 
     Args:
       name: A name of `IN_MEMORY`.
-      data_dir: The folder of data sets in tensorflow-datasets' format. By default, this is a cache
-        folder, in which the digits are prepared at the first call. Files from a bucket are copied
-        to the cache.
+      data_dir: The folder of data sets in tensorflow-datasets' format, by default a cache folder.
+        If a local folder does not hold the digits, they are prepared there. Files from a bucket are
+        copied to the cache folder.
       moments: Means and standard deviations of each channel's pixels in [0, 1], by which the images
         are standardized; by default the moments of the training images.
 
@@ -135,7 +135,7 @@ def identity(data: Images | Records) -> dict[str, Any]:
     """The facts that identify a data set: its version, counts, shape, classes and checksums.
 
     For images in memory, the checksums cover all labels and images. For records, the checksums
-    cover a thousand records of each split.
+    cover at most a thousand records of each split.
     """
     if isinstance(data, Images):
         counts, shape = (len(data.y_train), len(data.y_test)), list(data.x_train.shape[1:])
@@ -255,9 +255,9 @@ def _check_counts(split: Any) -> None:
 
 @contextlib.contextmanager
 def _readable(version: Path) -> Iterator[None]:
-    """Raise `InputError` for an unreadable folder, for every type of exception of the libraries.
+    """Raise `InputError` if a folder cannot be read.
 
-    The libraries are tensorflow-datasets and array_record.
+    The libraries tensorflow-datasets and array_record raise many types of exceptions.
 
     Raises:
       InputError: The body of the `with` statement raised an exception.

@@ -46,7 +46,7 @@ class Shard(NamedTuple):
     processes: int = 1
 
     def positions(self, batch_size: int) -> range:
-        """The positions in a batch of the images that this process reads."""
+        """The positions, in a batch, of the images that this process reads."""
         size = batch_size // self.processes
         return range(self.process * size, (self.process + 1) * size)
 
@@ -130,8 +130,8 @@ def multi_scale_crops(image: Image.Image, *, crop: int, scales: Sequence[int]) -
 def whole_images(image: Image.Image, *, scales: Sequence[int]) -> list[Pixels]:
     """Evaluation 2 of Table 3: the whole image, at every scale.
 
-    The shorter side is resized to the scale, and the longer side to the nearest multiple of 32 that
-    is not below the scale, so images of nearly the same shape share a compiled program.
+    The shorter side is resized to the scale. The longer side is rounded to a multiple of 32, but is
+    not shorter than the scale. Therefore images of nearly the same shape share a compiled program.
     """
     views = []
     for shorter in scales:

@@ -32,7 +32,7 @@ class InMemoryLoader:
 
     Attributes:
       count: The number of training images.
-      classes: The number of labels.
+      classes: The number of classes.
       shape: The height, width and number of channels of the images.
       scannable: Whether one compiled program can take several steps.
       in_axes: The axes over which `vmap` maps the arrays of `device_batch` if several seeds are
@@ -127,7 +127,7 @@ class StreamingLoader:
         self._next: tuple[int, int] | None = None  # the seed and the number of the next batch
 
     def epoch(self, seed: Int[Array, ""], epoch: int, step: int) -> Iterator[Any]:
-        """The batches of an epoch from step `step` on; workers continue into the next epoch."""
+        """The batches from step `step` of an epoch on; the iterator goes on into later epochs."""
         wanted = (int(seed), epoch * self._steps + step)
         if wanted != self._next:
             self.close()
@@ -180,7 +180,7 @@ def sharded(mesh: Mesh, spec: P, tree: Any) -> Any:
 
 
 def replicate(mesh: Mesh, *arrays: np.ndarray) -> tuple[Array, ...]:
-    """Copy arrays to every device; every process must have them."""
+    """Copy arrays to every device; every process must have the same arrays."""
     sharding = NamedSharding(mesh, P())
     return tuple(
         jax.make_array_from_process_local_data(sharding, np.asarray(a), a.shape) for a in arrays

@@ -244,7 +244,7 @@ def layer_kinds(config: Mapping[str, Any]) -> list[str]:
     """The kind of each layer: "full_attention" or "sliding_attention".
 
     Raises:
-      InputError: `layer_types` has another number of layers, or another kind.
+      InputError: `layer_types` does not have one entry for each layer, or has an unknown kind.
     """
     layers, family = whole(config, "num_hidden_layers"), config["model_type"]
     listed = config.get("layer_types")
@@ -294,7 +294,7 @@ def frequencies(rope: Mapping[str, Any], head_dim: int) -> tuple[float, ...]:
     """Rotary angles for position 1, Su et al. (2021), scaled as `rope_type` says.
 
     Raises:
-      InputError: The angles are scaled in another way, or only a part of a head is rotated.
+      InputError: The code does not support `rope_type`, or only a part of a head is rotated.
     """
     kind = rope.get("rope_type", "default")
     if kind not in ("default", "linear", "llama3") or rope.get("partial_rotary_factor", 1) != 1:

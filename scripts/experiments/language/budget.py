@@ -26,8 +26,8 @@ class Wanted:
     Attributes:
       layers, heads, intermediate, hidden, experts: The numbers of units that remain.
       budget: The largest number of parameters.
-      gigabytes: The largest number of gigabytes (10⁹ bytes) that pass through the memory of
-        `target` when a sequence is computed.
+      gigabytes: The largest number of gigabytes (10⁹ bytes) that a pass over a sequence reads from
+        and writes to the memory of `target`.
       target: The name of a chip, "v5e" or "h100".
       units: The kinds of units that a budget may remove: heads, intermediate, hidden and experts,
         except kinds whose number the model family fixes.
@@ -144,7 +144,8 @@ def explicit(model: Architecture, wanted: Wanted) -> Counts:
 def candidates(model: Architecture, given: Counts, wanted: Wanted) -> Iterator[Counts]:
     """The candidate numbers of units, in decreasing order.
 
-    In each candidate, all kinds that a budget may remove have about the same share of their units.
+    In each candidate, about the same share of the units remains for all kinds that a budget may
+    remove.
     """
     free = free_units(model, wanted)
     for step in range(STEPS, 0, -1):

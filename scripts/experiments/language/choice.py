@@ -58,7 +58,7 @@ class Model:
 
 
 def make_ends(arrays: Mapping[str, np.ndarray]) -> Ends:
-    """The parameters before and after the layers, as an object made from their names."""
+    """The parameters before and after the layers, as an object made from arrays by name."""
     table = arrays[EMBEDDING]
     others = arrays.get(POSITIONS), arrays.get(NORM_BIAS)
     return Ends(table, arrays[NORM], arrays.get(HEAD, table), *others)
@@ -68,7 +68,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], Model]:
     """The configuration and the model of a folder, after a check of its tensor names.
 
     Raises:
-      InputError: The architecture is not supported, or a tensor has another name or shape.
+      InputError: The architecture is not supported, or a tensor has an unexpected name or shape.
     """
     config = folders.read_config(folder)
     architecture = parse(config)
@@ -174,7 +174,8 @@ class Seen(NamedTuple):
       activated: The inputs of the down projection; empty for a mixture of experts.
       experts: For each expert, the sum over tokens of the router's weight times the norm of the
         expert's output.
-      squares: The sum Σ h² over tokens for each channel, after each of the two norms of a layer.
+      squares: The sum Σ h² over tokens for each channel, where h is the output of a norm: the norm
+        before attention or the norm before the perceptron.
       after: The residual stream after the layer.
     """
 
@@ -186,7 +187,7 @@ class Seen(NamedTuple):
 
 
 def observe(layer: Layer, x: streams.Stream, *, experts: bool) -> Seen:
-    """Run a layer step by step; `experts` says whether experts are scored."""
+    """Run a layer and return its activations; `experts` says whether experts are scored."""
     mixed = layer.run("attend", x)
     between = layer.run("add_attention", x, mixed)
     sizes = np.zeros(layer.model.experts)
@@ -267,7 +268,7 @@ def of_experts(
 def of_inputs(
     kernel: np.ndarray, inputs: np.ndarray, width: int, count: int, score: Score
 ) -> np.ndarray:
-    """The units of a projection that remain by scores on text; each unit has `width` inputs."""
+    """The units before a projection that remain, by scores on text; a unit has `width` inputs."""
     if count == kernel.shape[1] // width:
         return np.arange(count)
     if score == "reconstruction":

@@ -85,8 +85,8 @@ def largest(model: Model, wanted: Wanted, limit: float, cost: Callable[[Counts],
 def traffic(model: Model, tokens: int, sharding: Sharding, counts: Counts) -> float:
     """Bytes that a pass over one sequence reads from and writes to a chip's memory.
 
-    A layer is compiled once, and its bytes are counted for all layers. The bytes of the output
-    layer are added. The bytes of the embedding's rows are not counted.
+    One layer is compiled, and its bytes are multiplied by the number of layers. The bytes of the
+    output layer are added. The bytes of the embedding's rows are not counted.
     """
     small = removal.smaller_architecture(model.architecture, first_units(model, counts))
     program = streams.without_layers(small)

@@ -172,7 +172,7 @@ def repair_layer(
 
 
 def solve_experts(plan: Plan, small: Layer, after: Stream, y: Stream) -> Layer:
-    """The smaller layer with down projections of the experts that are fitted by least squares.
+    """The smaller layer, whose experts' down projections are fitted by least squares.
 
     Each projection is fitted to the error that the other experts leave.
 

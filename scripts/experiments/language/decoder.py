@@ -1,8 +1,9 @@
 """Decoders like Llama, as plain functions of parameters with the names of Llama's files.
 
-The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.weight`, (outputs,
-inputs), without the prefix `model.layers.3.`. A residual stream is an array (*batch, tokens,
-hidden). All arrays are float32.
+The parameters of a layer are a dictionary with keys such as `self_attn.q_proj.weight`, without the
+prefix `model.layers.3.`. A kernel has the shape (outputs, inputs). A residual stream is an array
+(*batch, tokens, hidden). Models are run in at least float32. For a chip's traffic, the functions
+are only compiled, in bfloat16.
 
 A layer has four steps: `attend`, `add_attention`, `activate`, `add_activations`. Between the steps,
 callers can measure, score and fit the inputs of the layer's two output projections. A mixture of
@@ -74,7 +75,8 @@ def attend(model: Architecture, p: Params, x: Stream, at: Positions) -> Float[Ar
         k = rms_norm(model, k, p["self_attn.k_norm.weight"])
     if not model.traits.gpt2:
         q, k = rotate(q, at), rotate(k, at)
-    # In the next lines, g counts key-value heads, and r counts the queries of one key-value head.
+    # In the next lines, g counts key-value heads, and r counts the query heads of one key-value
+    # head.
     q = q.reshape(*q.shape[:-2], k.shape[-2], -1, model.head_dim)
     scores = soft_cap(
         jnp.einsum("...qgrd,...kgd->...grqk", q, k) * model.score_scale, model.score_cap
@@ -112,8 +114,8 @@ def shares(model: Architecture, p: Params, h: Stream) -> Float[Array, "*b t expe
     """The weights of the experts for every token; zero for experts to which the token is not sent.
 
     The function `shares` takes a softmax over all experts and then keeps the largest weights.
-    Shazeer et al. (2017) take the softmax over the largest experts. Both methods agree if the
-    weights are divided by their sum.
+    Shazeer et al. (2017) take the softmax over the experts with the largest logits. Both methods
+    agree if the weights are divided by their sum.
     """
     found = jax.nn.softmax(linear(p, "mlp.gate", h), -1)
     values, experts = lax.top_k(found, model.experts_per_token)

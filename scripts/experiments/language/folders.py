@@ -164,7 +164,7 @@ def staging(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 
     Args:
       folder: The destination, which must exist.
-      replace: Whether the folder may already have a model of the same files.
+      replace: Whether the folder may already have a model, whose files have the same names.
 
     Raises:
       InputError: The folder already has a model, and `replace` is false.
@@ -240,7 +240,7 @@ def fill(
 
 
 def copy_others(source: Path, target: Path) -> None:
-    """Copy all other files of a model: tokenizer, settings of generation, licence."""
+    """Copy a model's files other than weights and `config.json`, such as tokenizer and licence."""
     for path in sorted(source.iterdir()):
         weights = path.name.endswith(NOT_COPIED) or path.name.endswith(".index.json")
         if path.is_file() and not weights and path.name not in ("config.json", files.LOCK):

@@ -5,8 +5,8 @@ each tensor gets Llama's name. When a file is written, each tensor gets the name
 its family:
 
 - GPT-2's kernels are (inputs, outputs), and one tensor holds queries, keys and values.
-- A file has one tensor for each expert of a layer; our array contains all experts, (experts,
-outputs, inputs).
+- A file has one tensor for each expert of a layer; our array has all experts of a layer, and the
+  shape (experts, outputs, inputs).
 """
 
 import re
@@ -47,7 +47,7 @@ LAYERS = "model.layers."
 
 
 class Part(NamedTuple):
-    """A range of outputs of a bias or of a kernel (inputs, outputs), read as (outputs, inputs)."""
+    """Some of the outputs of a bias or of a kernel (inputs, outputs), which is read transposed."""
 
     tensor: Tensor
     start: int
@@ -93,7 +93,7 @@ Sources = dict[str, Source]
 
 
 def sources(family: str, tensors: Mapping[str, Tensor]) -> Sources:
-    """The places in files of a family's parameters, under Llama's names.
+    """The places of a family's parameters in files, under Llama's names.
 
     If a name has no entry in the family's table, it remains unchanged.
 

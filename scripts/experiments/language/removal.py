@@ -1,12 +1,12 @@
 """Removes units of a decoder from its arrays, and does not change what other units compute.
 
-An RMS norm divides by a mean over the width, so its result depends on the width. The residual
-stream has d channels in the whole decoder and k channels in the smaller decoder, and x / √(Σx²/d +
-ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and the new ε
-is ε d/k. Three further changes follow from the new ε and the new width. The norms of single heads
-also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales embeddings by the
-square root of the width, so Gemma's embeddings are multiplied by √(d/k). If Gemma's embedding is
-also the kernel of the output layer, the last norm is divided by √(d/k).
+An RMS norm divides by the root of a mean over the width, so its result depends on the width. The
+residual stream has d channels in the whole decoder and k channels in the smaller decoder, and x /
+√(Σx²/d + ε) γ = x / √(Σx²/k + ε d/k) γ √(d/k). Therefore the new norm has the scale γ √(d/k), and
+the new ε is ε d/k. Three further changes follow from the new ε and the new width. The norms of
+single heads also use the new ε, so queries and keys are multiplied by √(d/k). Gemma scales
+embeddings by the square root of the width, so Gemma's embeddings are multiplied by √(d/k). If
+Gemma's embedding is also the kernel of the output layer, the last norm is divided by √(d/k).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,7 +62,7 @@ IGNORED = (
 
 
 class Counts(NamedTuple):
-    """The numbers of units of a decoder; `intermediate` is the width of one expert."""
+    """The numbers of units of a decoder; `intermediate` is the width of a perceptron or expert."""
 
     layers: int
     groups: int
@@ -173,7 +173,7 @@ def layer_of(name: str) -> int:
 
 
 def axis_sizes(model: Architecture, found: Counts) -> dict[str, int]:
-    """The length of every named axis, except the axis of the vocabulary."""
+    """The length of every named axis, except the axes of the vocabulary and of positions."""
     queries = model.heads // model.groups
     return {
         "queries": found.groups * queries * model.head_dim,

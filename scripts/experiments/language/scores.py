@@ -89,7 +89,7 @@ def magnitudes(p: Mapping[str, np.ndarray], unit: str) -> Float[np.ndarray, " in
 
 
 def head_magnitudes(model: Architecture, p: Mapping[str, np.ndarray]) -> Vector:
-    """The norm of all weights of a key-value head and of its query heads."""
+    """For each key-value head, the norm of the weights of the head and of its query heads."""
     kinds = ("queries", "keys")
     sums = [magnitudes(p, kind).reshape(model.groups, -1).sum(1) for kind in kinds]
     return np.sqrt(np.sum(sums, 0))

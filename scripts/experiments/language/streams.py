@@ -1,4 +1,4 @@
-"""Evaluates decoders layer by layer, for some sequences at a time.
+"""Evaluates decoders layer by layer, for a few sequences at a time.
 
 The host stores the streams between layers.
 """

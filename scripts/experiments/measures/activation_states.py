@@ -29,7 +29,7 @@ WIDTH, LAYERS, DRAWS, DRAWN = 1000, 400, 4, 10
 
 
 def measure(name: str) -> dict[str, Any]:
-    """For one activation: the map of angles, the map's fixed point and the states of batches."""
+    """For one activation: the map of angles, its fixed point, states of batches and networks."""
     function, kinks = ACTIVATIONS[name]
     with jax.enable_x64(True):
         kernel = jax.jit(mean_field.kernel_map, static_argnums=(0, 1))(function, kinks)

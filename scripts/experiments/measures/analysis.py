@@ -17,7 +17,8 @@ from jaxtyping import Array, Float
 import pruning
 
 PAIRS = ["-".join(pair) for pair in pruning.ranking.PAIRS]
-# significance level of every test; `ks_bound` is at least the distance with probability 1 − LEVEL
+# Significance level of every test. With probability 1 − LEVEL, `ks_bound` is at least the distance
+# between a Gaussian and the distribution from which the weights are drawn.
 LEVEL = 0.05
 # margin of the test whether the mean weight is equivalent to 0, in standard deviations of weights
 MEAN_MARGIN = 0.05
@@ -67,9 +68,9 @@ def kernels_of(parameters: Mapping[str, np.ndarray]) -> tuple[str, dict[str, np.
 
 
 def above(results: dict[str, Any], threshold: float = 0.9) -> dict[str, tuple[int, int]]:
-    """For each pair of criteria, the number of layers with a large Spearman's ρ and of all layers.
+    """For each pair of criteria, the number of layers with a large ρ, and the number of all layers.
 
-    The ρ is large if it exceeds `threshold`.
+    Spearman's ρ is large if it exceeds `threshold`.
     """
     layers = results["layers"]
     return {
@@ -222,8 +223,8 @@ _tested = jax.jit(tests_of, compiler_options=QUICK)
 def judge(layers: list[dict[str, Any]]) -> None:
     """Add to each layer the names of the tests that reject the layer at `LEVEL`.
 
-    Holm's correction covers all layers. The name "mean" is added if the uncorrected test of
-    equivalence does not show that the mean is near 0.
+    For each test, Holm's correction covers all layers. The name "mean" is added if the uncorrected
+    test of equivalence does not show that the mean is near 0.
     """
     for layer in layers:
         layer["fails"] = []
@@ -243,7 +244,7 @@ def judge(layers: list[dict[str, Any]]) -> None:
 def histogram(name: str, weights: np.ndarray) -> dict[str, Any]:
     """The density of the weights, and their distance from a Gaussian.
 
-    The Gaussian has mean 0 and the standard deviation of the weights.
+    The Gaussian has mean 0, and its standard deviation is the root mean square of the weights.
     """
     x = np.asarray(weights, np.float32)
     density, edges = np.histogram(x, bins=min(60, 8 + x.size // 40), density=True)

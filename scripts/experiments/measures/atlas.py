@@ -2,8 +2,8 @@
 
 Networks of one task and seed start from the same weights and see the same batches. Shifts are exact
 earth mover distances of three layers' outputs for held-out images or texts. The layers normalize by
-statistics of the whole training set, so only changes of the weights cause a shift. Shifts are
-divided by the outputs' standard deviation over all features, because normalizers differ in scale.
+statistics of the whole training set, so only changes of the weights cause a shift. Normalizers
+differ in scale, so a shift is divided by the root of the sum of the features' variances.
 """
 
 import pydoc_data.topics
@@ -196,8 +196,8 @@ class Program(NamedTuple):
 
     Attributes:
       init: A function from a key to the untrained state.
-      step: A function from a state and a batch of rows of the training set to the next state and
-        the loss before the step.
+      step: A function of a state and of the indices of a batch in the training set, which returns
+        the next state and the loss before the step.
       whole_set: A function that returns the network with statistics of the whole training set.
       evaluate: A function that returns loss and accuracy on the test set, with running averages.
       outputs: A function from a state to the outputs of the measured layers for the first test
@@ -259,7 +259,7 @@ def _inference(own: Task, graph: nnx.GraphDef, has_statistics: bool) -> tuple[Ca
     @jax.jit
     def outputs(x: Array, state: Any) -> Outputs:
         found = layer_outputs(network(state), own.layers, x[:PROBE])
-        # For a text, the last position is taken, because only this position reads all other
+        # For a text, the last position is taken, because only this position attends to all other
         # positions.
         return {k: y[:, -1] if x.dtype == jnp.int32 else y for k, y in found.items()}
 

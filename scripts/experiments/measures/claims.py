@@ -51,7 +51,7 @@ def quick_claims() -> list[Claim]:
 
 
 def select(paper: str | None, pattern: str | None) -> tuple[Claim, ...]:
-    """The claims of a paper about an object such as "Theorem 1", or with `pattern` in the name."""
+    """The claims of a paper that match `pattern`: "Theorem 1", for example, or a part of a name."""
     papers = PAPERS | OWN
     if paper is not None and paper not in papers:
         raise InputError(f"--paper must be one of {', '.join(papers)}; got {paper}")
@@ -158,7 +158,10 @@ def result(verdict: Verdict) -> dict[str, Any]:
 
 
 def sentence_of(result: claims.Result) -> dict[str, str]:
-    """A sentence with the result of our networks, which is read from the file of results."""
+    """Our result, the printed result, and the file of our result.
+
+    If our result is given as a function, the function gets the contents of the file.
+    """
     ours = result.ours
     if callable(ours):
         ours = ours(json.loads((ROOT / result.page).read_text(encoding="utf-8")))

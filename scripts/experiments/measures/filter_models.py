@@ -2,8 +2,8 @@
 
 The first model has Gaussian filters. The second model has independent weights of a fitted shape,
 and a fitted spread of scales. The third model also has a fitted effective dimension. A fourth
-model, `logs`, is an upper limit: two normal variables with the measured correlation of log l1 and
-log l2.
+model, `logs`, shows how exact such predictions can be: two normal variables with the measured
+correlation of log l1 and log l2.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,8 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-# numbers of filters, and of weights of a filter, of the layer that stands for Table 4
+# The expected overlaps for Table 4 are those of a layer with this number of filters, and with this
+# number of weights in each filter.
 SIZE = (64, 576)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 
@@ -95,7 +96,7 @@ def network(kernels: Mapping[str, np.ndarray]) -> dict[str, Any]:
 
 
 def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
-    """The share of accuracy differences between two criteria that the expected overlap explains.
+    """How much of the accuracy differences between criteria the expected overlap explains.
 
     Args:
       others: The results of `scripts/prune.py`, by name.
@@ -121,7 +122,7 @@ def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The share of the variance of absolute accuracy differences that the overlap explains.
 
     The explaining quantity is 1 − expected overlap of the two criteria. The share `by_pair` is the
-    largest that any function of the pair of criteria could explain. The p-value comes from
+    largest share that any function of the pair of criteria could explain. The p-value comes from
     permutations of the pairs within each network.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]

@@ -23,7 +23,7 @@ from experiments.measures.networks import mean
 # number of random Gaussian layers from which the distribution of the rank correlation is estimated
 GAUSSIAN_LAYERS = 400
 # Measures of a layer, which are averaged over layers and seeds. For many Gaussian filters, `shape`
-# is 2, `std_spread` and `largest` are 1, and the other measures are 0.
+# is near 2, `std_spread` and `largest` are near 1, and the other measures are near 0.
 SIZES = ("ks", "shape", "std_spread", "mean", "largest", "spearman")
 
 Row = dict[str, Any]

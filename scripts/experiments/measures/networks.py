@@ -51,7 +51,8 @@ def training(
 ) -> dict[str, Any]:
     """The accuracies and losses of all runs, and the range of the parameter alpha.
 
-    The entry "difference" is the last test accuracy with unitization minus that with batch norm.
+    The entry "difference" is the last test accuracy with unitization, minus the last test accuracy
+    with batch norm.
     """
     results: dict[str, Any] = {
         name: {

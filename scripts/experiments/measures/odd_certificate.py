@@ -105,10 +105,11 @@ def layer(entries: Sequence[Number], n: int, kernel: Kernel) -> tuple[list[Numbe
     """The four entries after a layer, and the matrices by which deviations grow in the layer.
 
     The first matrix maps deviations of the four entries. These deviations leave the n − 1 samples
-    of the cluster exchangeable. The second matrix maps the numbers x, y and w of deviations that
-    differ between the samples i of the cluster, where Σ cᵢ = 0: x cᵢ of the variance of i, y cᵢ of
-    the covariance of i with the odd sample, and w (cᵢ + cⱼ) of the covariance of i and j. Its last
-    row and column are for deviations of the covariances of i and j whose sum over j is 0.
+    of the cluster exchangeable. The second matrix maps deviations that differ between the samples i
+    of the cluster. For numbers cᵢ with Σ cᵢ = 0, the variance of i deviates by x cᵢ, the covariance
+    of i with the odd sample by y cᵢ, and the covariance of i and j by w (cᵢ + cⱼ). The first three
+    rows and columns of the second matrix map the numbers x, y and w. The last row and column are
+    for deviations of the covariances of i and j whose sum over j is 0.
     """
     # the means of the rows of the Gram matrix, as linear functions of the four entries
     first = mpmath.matrix([[1, n - 1, 0, 0]]) / n
@@ -168,7 +169,8 @@ def opposite_or_equal(value: Function, slope: Function, curvature: Function) -> 
 
     Each mean is an integral over one variable. The error of the trapezoidal rule decreases
     exponentially as the step becomes smaller. With the step of the code, the error is below 1e-50
-    if the function of the standardized variable is analytic up to 0.5 from the real line.
+    if the function of the standardized variable is analytic up to a distance of 0.5 from the real
+    line.
     """
     nodes = [mpmath.mpf(k) / 40 for k in range(-640, 641)]
     weights = [mpmath.npdf(x) / 40 for x in nodes]

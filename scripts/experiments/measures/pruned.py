@@ -126,7 +126,7 @@ def digest(settings: dict[str, Any], plan: Plan, run: Path) -> str:
 def layer_by_layer(network: Network, plan: Plan) -> dict[str, Any]:
     """The accuracy after the channels with the lowest scores of a single group are removed.
 
-    The result has the accuracies by the first layer of the group, with one entry for each ratio.
+    The result maps the first layer of each group to the accuracies, with one entry for each ratio.
     """
     image = network.images.x_test[:1]
     found = coupled_channels(network.apply, network.tree, image)

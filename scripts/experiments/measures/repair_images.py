@@ -74,7 +74,7 @@ class Task(NamedTuple):
         return [(part,) for part in np.split(x, len(x) // self.batch)]
 
     def prune_draw(self, **options: Any) -> Any:
-        x = self.train[0][:1]  # without the stem, the residual stream is not pruned either
+        x = self.train[0][:1]  # if the stem is excluded, the residual stream is not pruned
         given = {"ratios": [self.ratio], "exclude": ["stem"], "score": self.score()} | options
         return pruning.prune(applied(self.graph), self.tree, x, **given).params
 

@@ -158,7 +158,7 @@ def train_all(
         )
         found = columns(lines)
         if seed > 0 or order != first:
-            del found["moments"]  # the page draws only those of the first seed and order
+            del found["moments"]  # the page draws moments only for the first seed and order
         measured.append(run._asdict() | found)
     return measured
 
@@ -333,7 +333,10 @@ class Follower:
 
 
 def _distances(layers: dict[str, dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """For each layer, the distance of an epoch and its floor, or else its bounds and baseline."""
+    """For each layer, the distance of an epoch with its floor, or with its bounds and baseline.
+
+    The bounds and the baseline are given if the floor is not measured.
+    """
     return {
         name: {what: layer["shift"][what] for what in ("exact", "lower", "upper", "baseline")}
         if layer["floor"] is None

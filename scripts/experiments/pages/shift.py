@@ -99,7 +99,10 @@ def distance(run: dict, kind: str, what: str = "exact") -> np.ndarray:
 
 
 def _ratio(runs: Runs, kind: str, epoch: int) -> OverSeeds:
-    """The mean distance over `NEAR` epochs from `epoch` on, divided by that over `NEAR` before."""
+    """The mean distance from `epoch` on, divided by the mean distance before `epoch`.
+
+    Each mean is over `NEAR` epochs.
+    """
 
     def ratio(run: dict) -> float:
         found = distance(run, kind)

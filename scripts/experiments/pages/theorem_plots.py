@@ -139,8 +139,7 @@ def _growth() -> Numbers:
     """The growth of distances in the cluster of a nearly invariant batch of 10 samples.
 
     The growth is the root of the sum of squared distances, divided by its value before the first
-    layer. The weights have the variance of Theorem 13 of "Batch Normalization
-    Decomposed".
+    layer. The weights have the variance of Theorem 13 of "Batch Normalization Decomposed".
     """
     n, layers = 10, (0, 1, 2, 5, 10, 20, 50, 100)
     x = np.array(geometry.invariant_representation(n, 3))

@@ -217,7 +217,7 @@ def _without_closed_loops(raised: Any) -> None:
 
 
 def list_files(folder: Path) -> None:
-    """Write the list of the files in a folder's subfolders, which are already on the disk.
+    """Write the list of the files in a folder's subfolders, after all files are on the disk.
 
     The list leaves out files outside the subfolders, because Orbax changes these files last, for
     example to write the time of the checkpoint.

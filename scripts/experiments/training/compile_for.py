@@ -32,8 +32,8 @@ def show(
     """Print the cost of a training step on each chip of a topology; the last line is JSON.
 
     Raises:
-      InputError: The topology or the data set is unknown, a plugin or a library is not installed,
-        a plugin cannot compile the step, or the batch does not divide.
+      InputError: The topology or the data set is unknown, a plugin or a library is not installed, a
+        plugin cannot compile the step, or a batch cannot be divided by the number of chips.
     """
     # `environment` is called before minutes of compilation, because it raises if a library is
     # missing

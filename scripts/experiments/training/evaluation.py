@@ -136,10 +136,10 @@ def array_evaluator(
 class RecordEvaluator:
     """A function of two arguments: a network, and a function that returns the views of an image.
 
-    The function returns the shares of test images that are classified correctly. The logits of an
-    image are the mean over the views of the image. Views may have any sizes; views of equal size
-    are batched over images. Every process evaluates its own part of the images on its own devices,
-    with a copy of the network.
+    A call returns the shares of test images that are classified correctly. The logits of an image
+    are the mean over the views of the image. Views may have any sizes; views of equal size are
+    batched over images. Every process evaluates its own part of the images on its own devices, with
+    a copy of the network.
     """
 
     def __init__(self, logits: Logits, records: Records, recipe: Recipe, mesh: Mesh, workers: int):

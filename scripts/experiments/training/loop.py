@@ -157,7 +157,7 @@ class Profiling:
 def trace_folder(out: Path) -> Path:
     """The folder of a run's trace, next to its metrics.
 
-    If OUT is a bucket, it is a new local folder.
+    If OUT is in a bucket, the result is a new local folder.
     """
     return Path(tempfile.mkdtemp(prefix="profile-")) if is_remote(out) else out / "profile"
 

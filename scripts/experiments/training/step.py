@@ -36,7 +36,7 @@ def train_step(
     mesh: Mesh,
     microbatches: int,
 ) -> Step:
-    """A function of a state, the loader's arrays and a seed that returns the next state.
+    """Return a function from a state, the loader's arrays and a seed to the next state.
 
     Args:
       recipe: Recipe of the network.
@@ -132,10 +132,10 @@ def _gradient(
 ) -> Callable:
     """A function that returns loss, new statistics and gradient.
 
-    The arguments of the function are parameters, statistics and a batch. Every device
-    differentiates the mean loss of its own images. The function that is differentiated casts the
-    parameters to the precision of the computation, so the gradient is already float32 when it is
-    averaged over the devices.
+    The arguments of the function are parameters, statistics, images, labels and the random draws of
+    the augmentation. Every device differentiates the mean loss of its own images. The function that
+    is differentiated casts the parameters to the precision of the computation, so the gradient is
+    already float32 when it is averaged over the devices.
     """
     axes = ("data",) if mesh.size > 1 else ()  # on a single device, no collectives are needed
     loss_of = partial(cross_entropy, smoothing=recipe.label_smoothing)
