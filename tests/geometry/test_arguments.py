@@ -218,6 +218,11 @@ def test_arrays_of_other_shapes_or_elements_are_refused(function, x, message):
         function(jnp.asarray(x))
 
 
+def test_a_gram_matrix_may_be_of_a_zero_sample():
+    kernel = geometry.arccosine_kernel(jnp.diag(jnp.array([2.0, 0.0])))
+    np.testing.assert_allclose(kernel, np.diag([2.0, 0.0]), atol=1e-6)
+
+
 def test_rounding_does_not_make_a_gram_matrix_asymmetric():
     """An asymmetry of up to 1 % of the largest element is accepted."""
     rounded = jnp.array([[2.0, 0.5], [0.515, 1.0]])

@@ -118,6 +118,13 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
 
+def test_more_neurons_with_the_same_relation_change_no_probability():
+    x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
+    for neurons in ([[1.0, 1.0]], [[1.0, 1.0], [2.0, 2.0], [0.5, 0.5]]):
+        found = geometry.ranks.full_rank_probability(x, jnp.array(neurons))
+        np.testing.assert_allclose(found, 0.75, rtol=1e-6)
+
+
 def test_neurons_must_be_finite():
     x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(ValueError, match="neurons must be finite"):

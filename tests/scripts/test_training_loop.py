@@ -328,6 +328,22 @@ def test_a_network_with_one_number_that_is_not_finite_is_not():
         check_finite("loss", np.array([1.0, np.nan]), 4, given)
 
 
+@pytest.mark.parametrize(("first", "said"), [(None, "the disk is full"), ("first", "first")])
+def test_an_error_of_the_last_write_is_raised_unless_another_comes_first(first, said, tmp_path):
+    def close():
+        raise InputError("the disk is full")
+
+    def write():
+        with Checkpoints(tmp_path) as saved:
+            saved.manager.close()
+            saved.manager.close = close
+            if first:
+                raise KeyError(first)
+
+    with pytest.raises(KeyError if first else InputError, match=said):
+        write()
+
+
 def test_another_folder_of_the_same_name_gets_no_checkpoint(tmp_path):
     folder = tmp_path / "c"
     with Checkpoints(folder) as saved:
