@@ -62,7 +62,7 @@ def check_eps(eps: Any, name: str = "eps") -> Any:
 
 
 def choose_eps(epsilon: Any, eps: Any) -> Any:
-    """The argument `epsilon` of a layer, or its other name `eps` if this is given; checked."""
+    """The number `eps` if it is not None, and otherwise `epsilon`; raise as `check_eps` does."""
     return check_eps(epsilon, "epsilon") if eps is None else check_eps(eps)
 
 
@@ -137,7 +137,7 @@ def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **opti
       name: The name of the user's argument.
       example: A function that would be right, such as "jnp.max".
       like: The arguments of the function in words, such as "a key".
-      args: The arguments that `f` would get, or others of the same number.
+      args: The arguments that `f` would get, or the same number of other arguments.
       options: The arguments that `f` would get by name.
     """
     check_function(f, name, example)

@@ -94,7 +94,7 @@ def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
 
 
 def check_module(model: Any) -> None:
-    """Raise `TypeError` unless `model` is a module of NNX, and not its class."""
+    """Raise `TypeError` unless `model` is an instance of an NNX module; a class is not accepted."""
     if isinstance(model, type):
         raise TypeError(f"model must be a module; got the class {model.__name__}")
     if not isinstance(model, nnx.Pytree):
@@ -131,10 +131,10 @@ def _replacement(
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
     """A copy of `model` whose unitized layers keep the pixel counts that they use for `x`.
 
-    Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
-    images of another size, its layers should still use the number of pixels of training. Otherwise,
-    the scale of outputs would depend on the size of the image. A layer with a given `pixels`, or
-    with `per_pixel`, does not depend on the image size and does not change.
+    Line 9 of Algorithm 2 of Huang and Yu divides by the number of pixels of the image. If a network
+    is evaluated on images of another size, its layers should still use the number of pixels of
+    training. Otherwise, the scale of outputs would depend on the size of the image. A layer with a
+    given `pixels`, or with `per_pixel`, does not depend on the image size and does not change.
 
     Args:
       model: A model with any layers; the model itself is not changed. The variables of the model
@@ -179,9 +179,10 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     """One layer that computes `norm(layer(x))`, with the batch norm in inference.
 
     The kernel is multiplied by the norm's scale / √(var + eps), where var is the running variance.
-    The bias is changed so that the folded layer has the same outputs. The kernel and the bias keep
-    their dtype and metadata. `fold` does not change `layer` and `norm`. A unitized layer cannot be
-    folded, because unitization divides each sample by its own norm.
+    The bias is changed so that the folded layer has the same outputs. The kernel keeps its dtype,
+    which is also the dtype of the new bias, and both keep their metadata. `fold` does not change
+    `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each sample
+    by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.

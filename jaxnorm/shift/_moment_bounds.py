@@ -202,7 +202,7 @@ def normalized_lower_bound(
 
     The sum is over the d features. The bound requires that no absolute output exceeds `radius`.
     Outputs that are normalized by their own batch of m samples never exceed √(m − 1). If the
-    squares of means overflow, the result is NaN.
+    square of a mean overflows, the result is infinite or NaN.
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics.

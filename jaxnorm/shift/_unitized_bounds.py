@@ -100,7 +100,7 @@ def interpolated_upper_bound(
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
     The bound grows with the outputs, and therefore with the dimension of the outputs. The paper
-    claims bounds without moments, but for Eq. 10 its bounds hold only at alpha = 1. If an alpha is
+    claims bounds without moments. For Eq. 10, these bounds hold only at alpha = 1. If an alpha is
     outside [0, 1], the result is NaN.
 
     Args:
