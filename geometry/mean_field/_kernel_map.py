@@ -189,7 +189,7 @@ def mixed_map(
       bias: The share of the biases in the variance of the preactivations.
 
     Raises:
-      ValueError: A share is negative, or the sum of both exceeds 1.
+      ValueError: A share is negative, or the sum of both shares exceeds 1.
 
     Example:
       >>> kernel = mixed_map(kernel_map(jax.nn.relu, (0.0,)), skip=0.5)
@@ -385,7 +385,7 @@ def jump(
 ) -> Float[Array, " kinks"]:
     """The jumps of the slope at the kinks.
 
-    An error of a jump changes only the terms of the ramps beyond the last term of φ.
+    An error of a jump changes only the ramps' terms of higher order than the last term of φ.
     """
     t = jnp.asarray(kinks, dtype)
     step = float(jnp.finfo(dtype).eps) ** 0.5 * (1 + jnp.abs(t))
@@ -418,7 +418,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
 
 
 def _check_shape(activation: Activation, x: Array) -> None:
-    """Raise `TypeError` unless `activation` maps a traced array to an array of the same shape."""
+    """Raise unless `activation` is a JAX function that maps each element of an array by itself."""
     try:
         made = jax.eval_shape(lambda x: activation(x), x)  # `eval_shape` accepts no ufunc
     except jax.errors.TracerArrayConversionError as error:

@@ -44,7 +44,7 @@ class NextLayer(NamedTuple):
 
 
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
-    """Whether a Gram matrix is that of an invariant representation, up to order and scale.
+    """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12, the longest sample is orthogonal to all other samples, which are equal and n −
     1 times shorter. The given Gram matrix is divided by its largest element. Then each element may
