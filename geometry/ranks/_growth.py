@@ -114,9 +114,9 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     nonzero. If two cells differ in one sample with aⱼ ≠ 0, the neurons of at least one of the two
     cells break the relation, and the neurons of the opposite cell too. Therefore the probability is
     at least 2γ(x), where γ(x) is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ
-    instead of 2γ. If the condition number of the representations is near the
-    inverse of the rounding unit, rounding decides which neurons break the relation. Under `jit`,
-    the result is NaN if samples are not finite.
+    instead of 2γ. If the condition number of the representations is near the inverse of the
+    rounding unit, rounding decides which neurons break the relation. Under `jit`, the result is NaN
+    if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -146,10 +146,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Here γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the
-    result is n/γ, which Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for n equally
-    spaced points in the plane, the bound is n², but far fewer neurons suffice, such as 27 on
-    average for n = 21. `mean_rows_bound` runs on the host.
+    Here γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the result is n/γ, which
+    Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for n equally spaced points in the
+    plane, the bound is n², but far fewer neurons suffice, such as 27 on average for n = 21.
+    `mean_rows_bound` runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].
