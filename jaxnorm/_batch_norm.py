@@ -88,7 +88,7 @@ def batch_norm(
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.
       axis_name: The mapped axes over which the batch is spread.
-      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
+      axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

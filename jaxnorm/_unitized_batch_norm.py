@@ -136,7 +136,7 @@ def unitized_batch_norm(
         pixels does not enter the statistics, but is normalized like any other sample.
       axis_name: The mapped axes over which the batch is spread. The pixels of one sample must be on
         one device.
-      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
+      axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

@@ -29,10 +29,10 @@ def check_floating(x: Any, name: str) -> None:
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array.
+    """Raise `TypeError` unless `x` is a JAX or NumPy array of numbers, not a list or a number.
 
-    A layer of Flax is no array, although it has a dtype. A `jax.ShapeDtypeStruct` is no array,
-    because it has no values.
+    A layer of Flax is not accepted, although it has a dtype. A `jax.ShapeDtypeStruct` is not
+    accepted, because it has no values.
     """
     if not hasattr(x, "dtype") or not hasattr(x, "shape") or isinstance(x, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")

@@ -21,8 +21,8 @@ HE_NORMAL = nnx.initializers.he_normal()
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
     """A convolution without bias, centered on every `stride`-th pixel, beginning with the first.
 
-    With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of a
-    side of even length.
+    With `"SAME"`, a 3×3 or 7×7 convolution of stride 2 would be centered on the second, fourth, …
+    pixel of a side of even length.
     """
     return nnx.Conv(
         channels,

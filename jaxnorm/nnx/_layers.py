@@ -312,9 +312,9 @@ class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
     In training, r and d of `batch_renorm` are computed before the batch updates the running
-    statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. Because
-    `r_max` and `d_max` are static attributes, each new value compiles a new program. If a schedule
-    changes `r_max` and `d_max` at every step, call the function `batch_renorm` instead.
+    statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. Because `r_max` and
+    `d_max` are static attributes, each new value compiles a new program. If a schedule changes
+    `r_max` and `d_max` at every step, call the function `batch_renorm` instead.
 
     Args:
       r_max: The upper limit of the factor r, as in `batch_renorm`.

@@ -43,12 +43,13 @@ def replace_batch_norm(
     Without `layer`, the new layers are instances of `jaxnorm.nnx.BatchNorm`. For unitized layers,
     call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
-    `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer
-    has the variables of the old layer, and the old layer's values of all options of `BatchNorm`. If
-    a batch norm becomes unitized, its alpha is by default 0, so outputs do not change. If a
-    `BatchNorm` replaces a unitized layer, the alpha of the unitized layer is lost. The options
-    `pixels`, `per_pixel` and `factor` are read from `layer` only. As in Flax, the running variance
-    of a replaced Flax layer is an average of biased variances.
+    `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, including unitized batch
+    norms and batch renorms. A new layer has the variables of the old layer, and the old layer's
+    values of all options of `BatchNorm`. If a batch norm becomes unitized, its alpha is by default
+    0, so outputs do not change. If a `BatchNorm` replaces a unitized layer, the alpha of the
+    unitized layer is lost. The options `pixels`, `per_pixel` and `factor` are read from `layer`
+    only. As in Flax, the running variance of a replaced Flax layer is an average of biased
+    variances.
 
     A unitized layer adds the parameter alpha. An optimizer made before the replacement has no state
     for alpha, so its update fails. Make a new optimizer after the replacement. If the replacement
@@ -61,7 +62,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is no module.
+      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is not a module.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -190,7 +191,7 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
         last axis.
 
     Raises:
-      TypeError: `norm` is not a batch norm, or `layer` is not a convolution or dense layer.
+      TypeError: `norm` is not a `BatchNorm`, or `layer` is not a convolution or dense layer.
       ValueError: The features of `layer` and `norm` differ, or `norm` acts along another axis.
 
     Example:

@@ -127,8 +127,8 @@ def interpolation_counterexample(
     """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
     The outputs are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
-    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows,
-    because the theorems do not cover `unitize`.
+    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows.
+    Therefore `unitize` has no bound that depends only on alpha.
 
     Args:
       alpha: The parameter of unitization, in (0, 1).
