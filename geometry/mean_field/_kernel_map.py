@@ -326,7 +326,8 @@ def expand(
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # More than one node for each half wave of the last Hermite function, and 128 nodes for φ.
+    # The rule has more than one node for each half wave of the last Hermite function, and 128 more
+    # nodes for φ.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2

@@ -7,8 +7,8 @@ subtracts the mean over the batch. After the division, the activities are not Ga
 
     E[f(z) / (zᵀ P z)] = ½ ∫ det(I + a P G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a P G)⁻¹,
 
-an integral over one variable a. All nodes of the quadrature use one eigendecomposition, of C = P G
-P. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
+an integral over one variable a. All nodes of the quadrature use the same eigendecomposition of C =
+P G P. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
 resulting Gram matrices have trace n, except for `rescale` without recentering. For a layer of
 `width` neurons, the mean Gram matrix is width/2 times the result.
 """

@@ -111,9 +111,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     The r given neurons must give rank n − 1 to the first n − 1 samples, and to all samples. Then
     there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
     breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
-    nonzero. If two cells differ in one sample with aⱼ ≠ 0, the neurons of at least one of the two
-    cells break the relation, and the neurons of the opposite cell too. Therefore the probability is
-    at least 2γ(x), where γ(x) is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ
+    nonzero. If two cells differ only in one sample with aⱼ ≠ 0, the neurons of at least one of the
+    two cells break the relation. The two opposite cells also differ only in this sample, so the
+    neurons of at least one of these cells break the relation too. Therefore the probability is at
+    least 2γ(x), where γ(x) is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ
     instead of 2γ. If the condition number of the representations is near the inverse of the
     rounding unit, rounding decides which neurons break the relation. Under `jit`, the result is NaN
     if samples are not finite.
