@@ -149,7 +149,8 @@ def kernel_map(
     Raises:
       TypeError: `activation` is not a function.
       ValueError: The kinks are not finite or do not ascend, `activation` is discontinuous at a
-        kink, there are fewer than 3 terms, or `std` is not positive.
+        kink or does not map each element by itself, there are fewer than 3 terms, or `std` is not
+        positive.
 
     Example:
       >>> relu = kernel_map(jax.nn.relu, (0.0,))
