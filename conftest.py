@@ -17,13 +17,13 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 # With XLA's own caches, keys would contain the folder's name, which differs from run to run.
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compilation takes most time
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes most of the time
 
 # The number of XLA's threads. With no more threads than devices, of which there are 8, devices that
 # call LAPACK in a loop would wait for each other for ever.
 os.environ.setdefault("NPROC", "16")
 
-# saves a fifteenth of the time, because tracing makes many small objects
+# Fewer garbage collections save a fifteenth of the time, because tracing makes many small objects.
 gc.set_threshold(200_000, 20, 100)
 
 import jax  # noqa: E402, it reads the environment

@@ -6,15 +6,17 @@ functions of a topic are in a namespace:
 
 - `networks`: batches in random networks, and neurons that are active for one sample.
 - `mean_field`: layers of infinite width, which are maps from Gram matrices to Gram matrices.
-- `tree`: the recentering tree at any depth, and its limit of infinite depth.
-- `odd_points`: odd points and invariant representations, at finite and infinite width.
+- `tree`: the recentering tree, a deterministic model of recentering and ReLU, at any depth and in
+  the limit of infinite depth.
+- `odd_points`: odd points, which are samples that recentering and ReLU drive away from all other
+  samples, and invariant representations.
 - `cells`: sets of Gaussian neurons that are active on the same samples, and γ, the smallest
   positive probability of such a set.
 - `ranks`: ranks of a batch, and how many neurons give a batch full rank.
 - `filters`: lengths, angles and distances of the filters of a layer.
 - `sampling`: Monte Carlo estimates with their standard errors.
-- `claims`: claims of papers as data, checked by Monte Carlo; this namespace is imported at its
-  first use.
+- `claims`: claims of papers, checked in computed cases or by Monte Carlo; this namespace is
+  imported at its first use.
 """
 
 import typing

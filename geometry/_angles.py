@@ -22,8 +22,8 @@ from jaxnorm import unit_vector
 from jaxnorm.internal import norm, replicate
 
 # Largest size of a block of pairwise differences, in bytes. All differences together have n² ·
-# features elements. TPU and GPU fuse the computation of differences. A CPU stores the differences,
-# and is 2.5 times slower if a block exceeds its cache.
+# features elements. On TPU and GPU, XLA fuses the differences with the norms and does not store
+# them. A CPU stores the differences, and is 2.5 times slower if a block exceeds its cache.
 _BLOCK, _CPU_BLOCK = 2**26, 2**20
 
 

@@ -15,8 +15,8 @@ from jaxnorm.internal import (
     show,
 )
 
-# The tolerance of two checks, because bfloat16 rounds by 0.004: for |gᵢⱼ − gⱼᵢ| of a Gram matrix,
-# relative to its largest element, and for the excess of a cosine over 1.
+# The tolerance of |gᵢⱼ − gⱼᵢ| in a Gram matrix, relative to its largest element, and of the excess
+# of a cosine over 1. The relative rounding error of bfloat16 is 0.004.
 _ROUNDING = 0.01
 
 
@@ -75,7 +75,7 @@ def as_cosine(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def whole_number(n: Any, name: str) -> int:
     """`n` as an int.
 
-    The function raises an error unless `n` is an integer that a float represents exactly.
+    The function raises an error unless `n` is an integer in [−2**53, 2**53].
     """
     if getattr(n, "shape", None) == () and not is_traced(n):
         n = n.item()  # `n` is an array of one number

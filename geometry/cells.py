@@ -52,9 +52,9 @@ def cell_volumes_2d(x: Float[Array, "n 2"]) -> Float[Array, "2*n"]:
     """Gaussian volumes of the 2n cells of n samples in the plane.
 
     Cells i and i + n are opposite. The 2n volumes sum to 1. Collinear samples have the same
-    orthogonal line, so the cells between their lines have volume 0. If the angle between two lines
-    is a few units in the last place, it counts as 0. A zero vector does not bound a cell. If all
-    samples are zero, there is one cell of volume 1, and the gradient is zero.
+    orthogonal line, so the cells between their lines have volume 0. An angle of a few units in the
+    last place between two lines counts as 0. A zero vector does not bound a cell. If all samples
+    are zero, there is one cell of volume 1, and the gradient is zero.
 
     Example:
       >>> print(cell_volumes_2d(jnp.array([[1.0, 0.0], [1.0, 1.0]])))

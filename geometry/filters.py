@@ -1,11 +1,11 @@
 """Lengths, angles and distances of a layer's filters, and their moments for Gaussian filters.
 
 Theorem 5 of Huang et al. (2020) is about weights from N(0, c²) in many dimensions. Filters then
-have almost equal lengths, right angles and equal distances. For such weights, all moments in
-`geometry.filters` are known exactly in any dimension. As the dimension grows, ratios of lengths or
-distances tend to 1 at the rate 1/√dims, but their differences do not tend to 0. Filters are the
-rows of a matrix. Angles are in radians. For the covariance of the filters, with the edges of
-Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
+have almost equal lengths, almost right angles and almost equal distances. For such weights, all
+moments in `geometry.filters` are known exactly in any dimension. As the dimension grows, ratios of
+lengths or distances tend to 1 at the rate 1/√dims, but their differences do not tend to 0. Filters
+are the rows of a matrix. Angles are in radians. For the covariance of the filters, with the edges
+of Marchenko and Pastur, see `pruning.weight_tests.covariance_report`.
 """
 
 import math
@@ -70,7 +70,7 @@ def filter_geometry(filters: Float[Array, "n dims"]) -> FilterGeometry:
     pairs = np.triu_indices(len(h), 1)
     length = norm(h)[:, 0]
     angle, distance = replicate(angles(h))[pairs], replicate(distances(h))[pairs]
-    # Most angles are close to π/2, where the sine has more digits than the cosine.
+    # Most angles are close to π/2, where sin(π/2 − angle) is more precise than cos(angle).
     cosine = jnp.sin(math.pi / 2 - angle)
     moments = FilterGeometry(
         length.mean(),

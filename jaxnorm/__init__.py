@@ -1,11 +1,11 @@
-"""Normalization layers with separate parts, unitization, and measures of covariate shift.
+"""Normalization layers and their parts, unitization, and measures of covariate shift.
 
 Functions are pure and leave `jit`, `vmap` and `grad` to the caller. Samples lie on the leading axes
-of an array, and features on the last axis. `jaxnorm.nnx` and `jaxnorm.linen` contain Flax modules
-of the functions. `jaxnorm.models` builds the papers' networks with these modules. `jaxnorm.shift`
-measures the shift of a layer's outputs. If your own modules are named `pruning` or `geometry`,
-import the packages of these names as `jaxnorm.pruning` and `jaxnorm.geometry`. The subpackages are
-imported at first use.
+of an array, and features on the last axis. `jaxnorm.nnx` and `jaxnorm.linen` contain the layers as
+Flax modules. `jaxnorm.models` contains dense, residual and VGG networks with these modules.
+`jaxnorm.shift` measures the shift of a layer's outputs. If your own modules are named `pruning` or
+`geometry`, import the packages of these names as `jaxnorm.pruning` and `jaxnorm.geometry`. The
+subpackages are imported at first use.
 """
 
 import typing

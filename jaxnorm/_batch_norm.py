@@ -6,8 +6,8 @@ argument `statistics`. The result has the dtype of `x`; statistics, sums and sca
 float32.
 
 The code computes y = gain (x − shift) + offset, with one gain and one offset for each channel. The
-shift is near the mean of the batch, so a large mean or outliers do not cost digits. If the sum of
-squared deviations of a batch exceeds the largest float, 3·10³⁸, the variance and the result are
+shift is near the mean of the batch, so a large mean or outliers cost little precision. If the sum
+of squared deviations of a batch exceeds the largest float, 3·10³⁸, the variance and the result are
 NaN.
 """
 
@@ -63,7 +63,7 @@ def batch_norm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch norm, Ioffe and Szegedy (2015): scale (x − μ) / √(σ² + eps) + bias.
 
-    The variance σ² is biased: the sum of squares is divided by the number of samples.
+    The variance σ² is biased: it is the mean of the squared deviations from μ.
 
     With recentering, a constant channel becomes `bias`. If `where` chooses no sample, the batch is
     normalized by mean 0 and variance 0. If `eps` is 0, rescaling by a variance of 0 gives NaN.
@@ -83,12 +83,12 @@ def batch_norm(
         which the variance is multiplied in training. The correction does not change the returned
         statistics.
       groups: The number of ghost batches: consecutive parts of the batch, each of which is
-        normalized by its own statistics. If there are several groups, the returned statistics have
-        an additional leading axis.
+        normalized by its own statistics. In training with several groups, the returned statistics
+        have an additional leading axis. In inference, `groups` has no effect.
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.
       axis_name: The mapped axes over which the batch is spread.
-      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
+      axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

@@ -45,14 +45,13 @@ def batch_renorm(
 ) -> tuple[Float[Array, "n *spatial c"], BatchStatistics]:
     """Batch renormalization, Ioffe (2017), Algorithm 1: scale (r (x − μ) / σ + d) + bias.
 
-    In the formula, σ stands for √(σ² + eps) with the biased variance σ².
-
-    The statistics μ and σ are the batch's, and μ′ and σ′ are the running statistics. The factor r
-    is σ/σ′, clipped to [1/r_max, r_max]. The summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max].
-    Gradients treat r and d as constants. If neither r nor d is clipped, the result equals the
-    result in inference, scale (x − μ′)/σ′ + bias, but the gradient with respect to `x` is r times
-    the gradient of a batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer is
-    batch norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5. In
+    Here μ and μ′ are the mean of the batch and the running mean. With the biased variance v of the
+    batch, σ is √(v + eps). With the running variance v′, σ′ is √(v′ + eps). The factor r is σ/σ′,
+    clipped to [1/r_max, r_max]. The summand d is (μ − μ′)/σ′, clipped to [−d_max, d_max]. Gradients
+    treat r and d as constants. If neither r nor d is clipped, the result equals the result in
+    inference, scale (x − μ′)/σ′ + bias, but the gradient with respect to `x` is r times the
+    gradient of a batch norm. With `r_max` 1 and `d_max` 0, or without `running`, the layer is batch
+    norm. The paper begins with `r_max` 1 and `d_max` 0, and relaxes the limits to 3 and 5. In
     inference the layer is `batch_norm`. If Σ (x − μ)² exceeds the largest float, 3·10³⁸, the result
     is NaN.
 
@@ -62,8 +61,8 @@ def batch_renorm(
       bias: The summand β, a number or one per channel, by default 0.
       statistics: The statistics to use in inference. In training, leave `statistics` out: the
         statistics of `x` are used.
-      running: Running statistics before this batch, from which r and d are computed. The gradient
-        with respect to the running statistics is zero.
+      running: The running statistics before this batch, which give μ′ and σ′. The gradient with
+        respect to the running statistics is zero.
       r_max: The upper limit of the factor r, at least 1; a number, or a traced number from a
         schedule.
       d_max: The upper limit of the absolute summand |d|, at least 0; a number, or a traced number
@@ -74,7 +73,7 @@ def batch_renorm(
       where: A mask of the samples that enter the statistics, as in `batch_statistics`. Samples
         outside the mask are normalized too.
       axis_name: The mapped axes over which the batch is spread.
-      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
+      axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

@@ -72,7 +72,7 @@ def merge_moments(a: Moments, b: Moments, *, counts: tuple[Count, Count]) -> Mom
         kurtosis are NaN.
 
     Raises:
-      TypeError: `a` or `b` is not a `Moments`, or a count is no number.
+      TypeError: `a` or `b` is not a `Moments`, or a count is not a number.
       ValueError: The two sets have different features, or `counts` are not two numbers that are
         at least 0.
 
@@ -107,7 +107,7 @@ def _zero_without_samples(moments: Moments, count: Array) -> Moments:
 
 
 def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
-    """Central moments of `count` samples; the k-th is divided by the k-th power of `unit`."""
+    """The central moments; the k-th moment is divided by the k-th power of `unit`."""
     var = moments.var / unit / unit
     constant = (moments.var == 0) & (jnp.isnan(moments.skewness) | (count == 0))
     # If the variance underflowed, third and fourth moments are unknown: NaN.
@@ -120,7 +120,7 @@ def _central(moments: Moments, count: Array, unit: Array) -> CentralMoments:
 def _moments_of_powers(
     mean: Array, var: Array, third: Array, fourth: Array, unit: Array
 ) -> Moments:
-    """`Moments` from central moments of which the k-th is divided by the k-th power of `unit`."""
+    """`Moments` from central moments; the k-th moment is divided by the k-th power of `unit`."""
     constant = var == 0
     safe = jnp.where(constant, 1, var)
     whole = var * unit * unit

@@ -1,4 +1,4 @@
-"""Batch statistics that can be merged exactly over parts, masks and shards.
+"""Batch statistics with masks and over shards, and the merging of statistics of several parts.
 
 Samples lie on the leading axes of an array, and features on the last axis. All sums are computed in
 at least float32.
@@ -68,7 +68,7 @@ def batch_statistics(
         in `jax.lax.psum`.
 
     Raises:
-      ValueError: `x` has no features or no leading axis, or `where` has another shape.
+      ValueError: `x` has no features or no leading axis, or the shape of `where` does not fit `x`.
 
     Example:
       >>> stats = batch_statistics(jnp.array([[1.0, 5.0], [3.0, 5.0]]))
@@ -288,7 +288,8 @@ def merge_statistics(a: BatchStatistics, b: BatchStatistics) -> BatchStatistics:
 
     Raises:
       TypeError: `a` or `b` is not a `BatchStatistics`.
-      ValueError: The two sets have different features, or a count is negative or no number.
+      ValueError: The two sets have different features, or a count is negative, NaN, or not one
+        number.
 
     Example:
       >>> x = jnp.array([[1.0], [2.0], [6.0]])

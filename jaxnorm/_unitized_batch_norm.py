@@ -96,7 +96,7 @@ def unitized_batch_norm(
 
     Let x̂ be the normalized input, P the number of pixels per sample, and s = Σ x̂² / (pixels · P),
     summed over pixels and channels of one sample. The result is scale (alpha / √(s + eps) + 1 −
-    alpha) x̂ + bias. A vector of shape (n, c) has one pixel per sample, so s = ‖x̂‖² (Algorithm 1).
+    alpha) x̂ + bias. An input of shape (n, c) has one pixel per sample, so s = ‖x̂‖² (Algorithm 1).
     If alpha is 0, the layer is batch norm. In inference too, each sample is divided by its own
     norm, so the layer cannot be folded into other layers.
 
@@ -123,8 +123,8 @@ def unitized_batch_norm(
       eps: The number added to the variance and to the mean square s of a sample.
       pixels: The constant n in line 9 of Algorithm 2; with `per_pixel`, the default is 1.
       per_pixel: Whether each pixel is divided by the norm of its own channels, as in Figure 1(b).
-        By default, it is divided by the norm of the image, as in Figure 1(c). With `per_pixel`, s =
-        Σ x̂² / pixels over the channels of one pixel.
+        By default, each pixel is divided by the norm of the image, as in Figure 1(c). With
+        `per_pixel`, s = Σ x̂² / pixels, summed over the channels of one pixel.
       factor: A function of alpha and s + eps whose result multiplies x̂: `interpolated` (default)
         or `bounded`. To keep alpha in [0, 1], pass a function that first clips alpha or applies a
         sigmoid.
@@ -136,7 +136,7 @@ def unitized_batch_norm(
         pixels does not enter the statistics, but is normalized like any other sample.
       axis_name: The mapped axes over which the batch is spread. The pixels of one sample must be on
         one device.
-      axis_index_groups: Groups of devices along `axis_name`, as in `batch_statistics`.
+      axis_index_groups: Groups of indices along `axis_name`, as in `batch_statistics`.
 
     Raises:
       TypeError: `x` is not of a floating dtype.

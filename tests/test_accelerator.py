@@ -1,4 +1,6 @@
-"""Compares layers, and functions with a special form for accelerators, between device and CPU.
+"""Compares results of an accelerator and of the CPU.
+
+The tests are for layers, and for functions that have a special form for accelerators.
 
 The tests need a TPU or GPU, and are skipped without one. To run the tests, use `pytest -m
 accelerator`.

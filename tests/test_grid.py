@@ -74,7 +74,7 @@ def has_nan(leaves):
 
 
 def differs(found, expected, tolerance, smallest=0.0):
-    """Whether arrays differ by more than the tolerance, relative to the largest element of each."""
+    """Whether arrays differ by more than the tolerance times their largest expected element."""
     if isinstance(expected, str):
         return False  # a compiled program does not check values, so it raises no error
     if isinstance(found, str):

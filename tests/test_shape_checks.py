@@ -1,4 +1,4 @@
-"""During tests, arguments are checked against shapes in signatures, and only there."""
+"""Tests check arguments against the shapes in signatures, but only if a signature has arrays."""
 
 import jax.numpy as jnp
 import pytest

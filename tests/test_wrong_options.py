@@ -1,4 +1,4 @@
-"""A wrong option or argument raises an error of one sentence, the same in all functions."""
+"""A wrong option or argument raises the same error of one sentence in all functions."""
 
 # pyright: reportArgumentType=false, reportCallIssue=false, reportAttributeAccessIssue=false
 

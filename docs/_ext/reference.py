@@ -139,7 +139,10 @@ def is_function(value: Any) -> bool:
 
 
 def escaped(text: str) -> str:
-    """`text` with escaped markup outside of backticks; words in backticks may touch letters."""
+    """`text` with escaped markup outside of backticks, and separators around code in backticks.
+
+    Without a separator, code that touches a letter would not be marked up.
+    """
     text = re.sub(r"((?:^|: )\s*\w)\.(?=\s|$)", r"\1\.", text)  # otherwise "x." begins a list
     pieces = re.split(r"(`+[^`]+`+)", text)
     pieces[::2] = [re.sub(r"([*|]|_(?=\W|$))", r"\\\1", piece) for piece in pieces[::2]]
@@ -164,7 +167,7 @@ def shorten(
 
 
 def module_signature(module: type) -> str:
-    """The signature of the constructor of a Flax module, without types. The metaclass hides it."""
+    """The signature of a Flax module's constructor, without types; the metaclass hides it."""
     signature = sphinx_inspect.signature(module.__init__, bound_method=True)
     text = sphinx_inspect.stringify_signature(
         signature, show_annotation=False, show_return_annotation=False

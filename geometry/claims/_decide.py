@@ -96,8 +96,9 @@ def measure(
       TypeError: `claims` has an element that is not a claim, or `key` is not a random key.
       ValueError: A claim has neither a check nor a reason. The function of a check returns no
         number. `precision` is not in (0, 2]: with larger values, checks may miss a wrong number.
-        `threads` is below 1. There are both several threads and several devices, or as many
-        `threads` as a CPU has threads of XLA: programs could then wait for each other.
+        `threads` is below 1. There are both several threads and several devices. On a CPU, there
+        are several `threads`, and at least as many as XLA has threads: programs could then wait for
+        each other.
     """
     check_key(key)
     check_numeric(precision, "precision")

@@ -70,7 +70,8 @@ class Verdict(NamedTuple):
       printed_holds: Whether all printed forms hold; None if no check is about the printed form.
       corrected_holds: Whether all corrected forms hold; None if no check is about a corrected form.
       as_recorded: Whether every check has the outcome that its form requires.
-      text: The recorded class of the claim, or the checks that contradict this class.
+      text: The recorded class of the claim, or "false" if a printed form fails and the claim has no
+        `fault`. If checks do not have the outcomes that their forms require, `text` names them.
     """
 
     claim: Claim

@@ -24,7 +24,7 @@ fail. Overread forms are not printed, but a reader may believe them; their check
 Fault = Literal["misprint", "false in a case", "false"]
 """The kind of error in a printed statement.
 
-A misprint is an error of the print only: the paper uses the corrected form, or nothing rests on the
+A misprint is an error of the print only: the paper uses the corrected form, or does not use the
 printed form. A statement that is false in a case fails only in a case that its hypotheses allow,
 such as a null set or an approximation beyond its range."""
 Standing = Literal["true", "misprint", "false in a case", "false", "not tested"]

@@ -149,7 +149,8 @@ def kernel_map(
     Raises:
       TypeError: `activation` is not a function.
       ValueError: The kinks are not finite or do not ascend, `activation` is discontinuous at a
-        kink, there are fewer than 3 terms, or `std` is not positive.
+        kink or does not map each element by itself, there are fewer than 3 terms, or `std` is not
+        positive.
 
     Example:
       >>> relu = kernel_map(jax.nn.relu, (0.0,))
@@ -189,7 +190,7 @@ def mixed_map(
       bias: The share of the biases in the variance of the preactivations.
 
     Raises:
-      ValueError: A share is negative, or the sum of both exceeds 1.
+      ValueError: A share is negative, or the sum of both shares exceeds 1.
 
     Example:
       >>> kernel = mixed_map(kernel_map(jax.nn.relu, (0.0,)), skip=0.5)
@@ -326,7 +327,8 @@ def expand(
     scale = jnp.maximum(std, tiny**0.5)
     cuts = jnp.clip(jnp.asarray(kinks, dtype) / scale, -_RADIUS, _RADIUS)
     ends = jnp.concatenate([jnp.full(1, -_RADIUS, dtype), cuts, jnp.full(1, _RADIUS, dtype)])
-    # More than one node for each half wave of the last Hermite function, and 128 nodes for φ.
+    # The rule has more than one node for each half wave of the last Hermite function, and 128 more
+    # nodes for φ.
     rule = leggauss(nodes or 128 + int(_RADIUS * terms**0.5))
     places, weights = (jnp.asarray(a, dtype) for a in rule)
     half, middle = (ends[1:] - ends[:-1]) / 2, (ends[1:] + ends[:-1]) / 2
@@ -385,7 +387,7 @@ def jump(
 ) -> Float[Array, " kinks"]:
     """The jumps of the slope at the kinks.
 
-    An error of a jump changes only the terms of the ramps beyond the last term of φ.
+    An error of a jump changes only the ramps' terms of higher order than the last term of φ.
     """
     t = jnp.asarray(kinks, dtype)
 
@@ -423,7 +425,7 @@ def _checked(activation: Activation, kinks: tuple[float, ...], terms: int | None
 
 
 def _check_shape(activation: Activation, x: Array) -> None:
-    """Raise `TypeError` unless `activation` maps a traced array to an array of the same shape."""
+    """Raise unless `activation` is a JAX function that maps each element of an array by itself."""
     try:
         made = jax.eval_shape(lambda x: activation(x), x)  # `eval_shape` accepts no ufunc
     except jax.errors.TracerArrayConversionError as error:

@@ -7,8 +7,8 @@ subtracts the mean over the batch. After the division, the activities are not Ga
 
     E[f(z) / (zᵀ P z)] = ½ ∫ det(I + a P G)^(−1/2) E[f(z_a)] da,   Cov z_a = G (I + a P G)⁻¹,
 
-an integral over one variable a. All nodes of the quadrature use one eigendecomposition, of C = P G
-P. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
+an integral over one variable a. All nodes of the quadrature use the same eigendecomposition of C =
+P G P. Gram matrices are (n, n), and are gathered if they are sharded over Explicit mesh axes. The
 resulting Gram matrices have trace n, except for `rescale` without recentering. For a layer of
 `width` neurons, the mean Gram matrix is width/2 times the result.
 """
@@ -49,7 +49,7 @@ def rescale_rms_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def standardize_step(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """The Gram matrix after batch norm without parameters and ReLU: `jaxnorm.standardize`.
+    """The Gram matrix after batch norm without parameters (`jaxnorm.standardize`), then ReLU.
 
     The function applies `rescale_rms_step` to the Gram matrix of the recentred batch. If all norms
     are equal and all angles are equal, the angles are `recentred_angle(n)` after one layer, and
@@ -144,7 +144,8 @@ class _Spectrum(NamedTuple):
 class _Resolvent(NamedTuple):
     """The matrices P (I + a C)⁻¹ and C (I + a C)⁻¹, and log det(I + a C).
 
-    P projects to the range of C. Without P, a multiplies rounding errors outside of the range.
+    Here P is the projection to the range of C. Without P, the factor a would multiply rounding
+    errors outside of the range.
     """
 
     inverse: Float[Array, "n n"]
@@ -168,7 +169,8 @@ def _(primals: tuple, tangents: tuple) -> tuple[_Resolvent, _Resolvent]:
     # With X = (I + a C)⁻¹: dX = −a X dC X, and C X = (I − X)/a. If eigenvalues coincide, X has a
     # derivative although the eigenvectors do not. The nodes a are constants.
     # Let N be the projection to the directions outside of the range of C. If the samples change, N
-    # dC N is zero. So P X may replace X in the trace, and next to a factor that N makes zero.
+    # dC N is zero. Therefore P X may replace X in the trace, and in products in which the other
+    # factor times N is zero.
     (c, a, spectrum), (d, *_) = primals, tangents
     at_a = _resolvent(c, a, spectrum)
     change = -a * matmul(at_a.inverse, matmul(d, at_a.inverse))

@@ -129,7 +129,7 @@ def _in_float64(x: Float[Array, "n k"]) -> np.ndarray:
 
 
 def _directions(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each sample, a unit vector along which it exceeds all other samples, and its margin.
+    """For each sample, a unit vector along which the sample exceeds all others, and the margin.
 
     Margins are divided by the largest distance of a sample from the mean. If there is no such
     vector, the margin is at most `_MIN_MARGIN`.

@@ -44,9 +44,9 @@ def random_network(
 
     Figures 3, 5 and 6 of Nachum et al. show random networks of this kind. Weights are drawn when
     they are needed and not stored, so only the recorded statistics need memory that grows with
-    depth. On a CPU, drawing weights takes most of the time, which therefore depends on the kind of
-    `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. A batch of sharded
-    samples remains sharded, and its recorded statistics are gathered.
+    depth. On a CPU, drawing weights takes most of the time, which therefore depends on the random
+    generator of `key`. To run many networks, use `vmap` over keys. A zero batch remains zero. A
+    batch of sharded samples remains sharded, and its recorded statistics are gathered.
 
     Args:
       key: Random key of the weights.
@@ -63,14 +63,14 @@ def random_network(
         is 0.
       statistic: Any function of the scaled batch that returns an array or a tree of arrays to
         record.
-      layers: The numbers of the layers after which the statistic is recorded, ascending from 1 to
-        `depth`; by default all layers.
+      layers: The numbers of the layers after which the statistic is recorded, in ascending order
+        and between 1 and `depth`; by default all layers.
 
     Raises:
-      TypeError: `normalization` or `nonlinearity` is not a function, `key` is not a random key, or
-        `depth` or `width` is not an `int`.
+      TypeError: `normalization`, `nonlinearity` or `statistic` is not a function, `key` is not a
+        random key, or `depth` or `width` is not an `int`.
       ValueError: `x` is not a matrix of finite numbers, `depth` or `width` is below 1 or at least
-        2³¹, or `layers` does not ascend within 1 and `depth`.
+        2³¹, or `layers` is not in ascending order or not between 1 and `depth`.
 
     Example:
       >>> net = random_network(
@@ -118,7 +118,7 @@ def random_network(
         lambda one: jnp.zeros((len(chosen), *one.shape), one.dtype),
         (jax.eval_shape(statistic, last), log_scale),
     )
-    # The statistic of a layer that is not recorded is written to an extra row at the end.
+    # The row of a layer that is not recorded is len(chosen), at which `step` records nothing.
     rows = jnp.full(depth, len(chosen)).at[jnp.array(chosen) - 1].set(jnp.arange(len(chosen)))
     # Only the first layer may have another number of inputs, so all further layers share one scan.
     carry, _ = step((*batch, recorded), (keys[0], rows[0]))

@@ -44,7 +44,7 @@ class NextLayer(NamedTuple):
 
 
 def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[Array, ""]:
-    """Whether a Gram matrix is that of an invariant representation, up to order and scale.
+    """Whether a Gram matrix belongs to an invariant representation, up to order and scale.
 
     In Definition 12, the longest sample is orthogonal to all other samples, which are equal and n −
     1 times shorter. The given Gram matrix is divided by its largest element. Then each element may
@@ -79,7 +79,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     14 print norms instead of the squared norms; see `expected_norm_factor`. Let R be the `radius`
     of the result. Distances between the other samples do not grow if R ≥ n/(n − 1) (item 4). In an
     invariant representation, R² is (n² − 2n + 2)/(n − 1)², which is too small for item 4. Squared
-    distances then grow relative to R² by the factor `cluster_growth`.
+    distances between the other samples then grow relative to R² by the factor `cluster_growth`.
 
     Raises:
       ValueError: There are fewer than 2 samples.

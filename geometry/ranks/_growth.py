@@ -34,9 +34,9 @@ def rows_needed(
     """The number of Gaussian neurons that are drawn until n samples have rank n, and the rank.
 
     At most `max_rows` neurons are drawn, so the rank may be below n. If `full_rank_reachable` is
-    false, the rank is always below n. A new neuron increases the rank only if the part of its n
-    activities that is orthogonal to those of earlier neurons exceeds about 64 n ε of their length,
-    where ε is the rounding unit.
+    false, the rank is always below n. The n activities of a neuron form a vector. A new neuron
+    increases the rank only if the part of its vector that is orthogonal to the vectors of earlier
+    neurons is longer than about 64 n ε times the vector, where ε is the rounding unit.
 
     Raises:
       ValueError: `max_rows` is below 1, or is 2³¹ or more.
@@ -111,12 +111,13 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
     The r given neurons must give rank n − 1 to the first n − 1 samples, and to all samples. Then
     there is exactly one relation Σ aⱼ yⱼ = 0 between the samples' representations yⱼ. A neuron
     breaks this relation if Σ aⱼ xⱼ, summed over the samples j for which the neuron is active, is
-    nonzero. The probability is at least 2γ(x), where γ(x) is the smallest probability of a cell
-    (`gamma_2d`). The reason is the following. If two cells differ in one sample with aⱼ ≠ 0, the
-    neurons of at least one of them break the relation. The same holds for the two opposite cells.
-    Lemma 2 prints γ instead of 2γ. If the condition number of the representations is near the
-    inverse of the rounding unit, rounding decides which neurons break the relation. Under `jit`,
-    the result is NaN if samples are not finite.
+    nonzero. If two cells differ only in one sample with aⱼ ≠ 0, the neurons of at least one of the
+    two cells break the relation. The two opposite cells also differ only in this sample, so the
+    neurons of at least one of these cells break the relation too. Therefore the probability is at
+    least 2γ(x), where γ(x) is the smallest probability of a cell (`gamma_2d`). Lemma 2 prints γ
+    instead of 2γ. If the condition number of the representations is near the inverse of the
+    rounding unit, rounding decides which neurons break the relation. Under `jit`, the result is NaN
+    if samples are not finite.
 
     Raises:
       ValueError: There are fewer than 2 samples.
@@ -146,10 +147,10 @@ def full_rank_probability(x: Float[Array, "n 2"], neurons: Float[Array, "r 2"]) 
 def mean_rows_bound(n: int, gamma: float) -> float:
     """An upper bound n/(2γ) on the mean of `rows_needed`, for n ≥ 2.
 
-    Here γ is the smallest probability of a cell (`gamma_2d`). Theorem 3 prints the bound n/γ, which
-    is right for n = 1. The bound n/(2γ) is not sharp: for n equally spaced points in the plane, the
-    bound is n², but far fewer neurons suffice, such as 27 on average for n = 21. `mean_rows_bound`
-    runs on the host.
+    Here γ is the smallest probability of a cell (`gamma_2d`). For n = 1, the result is n/γ, which
+    Theorem 3 prints for all n. The bound n/(2γ) is not sharp: for n equally spaced points in the
+    plane, the bound is n², but far fewer neurons suffice, such as 27 on average for n = 21.
+    `mean_rows_bound` runs on the host.
 
     Raises:
       ValueError: n is not an integer or is below 1, or γ is not in (0, 1/2].

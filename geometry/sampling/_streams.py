@@ -174,7 +174,7 @@ def fold(
         return _fold(program, None, inputs, *bounds, state)
     # All hosts can pass equal NumPy arrays, but a JAX array is on the devices of one host.
     implementation = jax.random.key_impl(inputs.key)
-    # Without this context, these would be tracers inside a traced function, not NumPy arrays.
+    # Inside a traced function, the key data would be a tracer without this context.
     with jax.ensure_compile_time_eval():
         inputs = inputs._replace(key=jax.random.key_data(inputs.key))
         inputs, state = jax.tree.map(np.asarray, (inputs, state))

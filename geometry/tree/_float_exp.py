@@ -44,7 +44,7 @@ def add(a: FloatExp, b: FloatExp) -> FloatExp:
 
 
 def renormalize(a: FloatExp, *, axis: int | None = None, where: Array | bool = True) -> FloatExp:
-    """The numbers `a` with new exponents, so that the largest mantissa along `axis` is in [1/2, 1).
+    """The numbers `a` with new exponents, so that the largest |mantissa| along `axis` is in [½, 1).
 
     Only the exponents that `where` selects change. Zeros keep their exponent.
     """

@@ -3,7 +3,8 @@
 The tree is the deterministic model of recentering and ReLU of Nachum et al., Definition 5. Samples
 are rows of x (n, neurons). A layer doubles the number of neurons. `tree_gram` computes the Gram
 matrix of the n samples at any depth in polynomial time, because all but at most n − 2 of the 2ᵗ
-neurons at depth t take only two values. Bounds on the depth are in `geometry.tree._limits`.
+neurons at depth t take only two values. `depth_bound` returns a depth from which all neurons take
+at most three values.
 """
 
 import math
@@ -112,8 +113,8 @@ def tree_gram(x: Float[Array, " n"] | Float[Array, "n coordinates"], depth: int)
         return TreeGram(gram(h), jnp.zeros((), h.dtype), jnp.square(distances(h)))
     grams, squares = jax.vmap(lambda c: _one_coordinate(c, depth), in_axes=1)(h)
     top = top_exponent(grams)
-    # Each layer of the recursion multiplied its results by n, so they are multiplied by n**-depth.
-    # The powers of two in n**-depth are subtracted from exponents, which is exact.
+    # Each layer of the recursion multiplied heights by n, so log(n**depth) is subtracted from the
+    # logarithm of the scale. The integer part of log2(n**depth) is subtracted exactly.
     fraction, whole = math.modf(depth * math.log2(len(h)))
     log_scale = ((top - 2 * int(whole)).astype(h.dtype) / 2 - fraction) * math.log(2)
     return TreeGram(

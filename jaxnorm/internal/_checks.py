@@ -29,10 +29,10 @@ def check_floating(x: Any, name: str) -> None:
 
 
 def check_array(x: Any, name: str) -> None:
-    """Raise `TypeError` unless `x` is a JAX or NumPy array; a list or a number is no array.
+    """Raise `TypeError` unless `x` is a JAX or NumPy array of numbers, not a list or a number.
 
-    A layer of Flax is no array, although it has a dtype. A `jax.ShapeDtypeStruct` is no array,
-    because it has no values.
+    A layer of Flax is not accepted, although it has a dtype. A `jax.ShapeDtypeStruct` is not
+    accepted, because it has no values.
     """
     if not hasattr(x, "dtype") or not hasattr(x, "shape") or isinstance(x, jax.ShapeDtypeStruct):
         raise TypeError(f"{name} must be an array; got {type(x).__name__}")
@@ -62,7 +62,7 @@ def check_eps(eps: Any, name: str = "eps") -> Any:
 
 
 def choose_eps(epsilon: Any, eps: Any) -> Any:
-    """The argument `epsilon` of a layer, or its other name `eps` if this is given; checked."""
+    """The number `eps` if it is not None, and otherwise `epsilon`; raise as `check_eps` does."""
     return check_eps(epsilon, "epsilon") if eps is None else check_eps(eps)
 
 
@@ -137,7 +137,7 @@ def check_call(f: Any, name: str, example: str, like: str, /, *args: Any, **opti
       name: The name of the user's argument.
       example: A function that would be right, such as "jnp.max".
       like: The arguments of the function in words, such as "a key".
-      args: The arguments that `f` would get, or others of the same number.
+      args: The arguments that `f` would get, or the same number of other arguments.
       options: The arguments that `f` would get by name.
     """
     check_function(f, name, example)

@@ -1,4 +1,4 @@
-"""Floating-point functions for all packages, such as precise sums and safe square roots."""
+"""Floating-point functions for all packages, such as norms and safe square roots."""
 
 import math
 from collections.abc import Sequence
@@ -81,8 +81,8 @@ def center(x: Float[Array, "*shape"], axis: Axes) -> Float[Array, "*shape"]:
     """`x` minus its mean along `axis`; the result is exactly zero if `x` is constant along `axis`.
 
     The first element is subtracted before the mean is computed, so a constant has no rounding
-    error, and a large mean loses no digits. The gradient of `center` is the gradient of x −
-    mean(x).
+    error, and a large mean does not reduce the precision. The gradient of `center` is the gradient
+    of x − mean(x).
     """
     axes = axis_tuple(x, axis)
     h = x - jax.lax.stop_gradient(first_along(x, axes))

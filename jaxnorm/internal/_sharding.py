@@ -1,4 +1,4 @@
-"""Functions for arrays that are sharded over Explicit axes of a mesh, as by `jax.make_mesh`.
+"""Functions for arrays that are sharded over Explicit axes of a mesh.
 
 On Auto axes, the compiler chooses shardings and inserts collectives. On Explicit axes, an operation
 raises an error if the sharding of its result is ambiguous, and the caller must choose the sharding.
@@ -85,7 +85,7 @@ def first_along(x: Float[Array, "*shape"], axes: tuple[int, ...]) -> Float[Array
 
 
 def spread_slice(x: Float[Array, "*batch c"]) -> Float[Array, "*part c"]:
-    """About every 128th sample of `x`, but at least two samples if `x` has two.
+    """About every 128th sample of `x`, but at least two samples if `x` has two or more.
 
     The samples are spread evenly over all axes but the last. Spatial axes are sliced before the
     batch axis, because usually the batch is sharded. A slice of a sharded axis needs no

@@ -21,8 +21,8 @@ HE_NORMAL = nnx.initializers.he_normal()
 def conv(channels: int, width: int, size: int, *, stride: int = 1, rngs: nnx.Rngs) -> nnx.Conv:
     """A convolution without bias, centered on every `stride`-th pixel, beginning with the first.
 
-    With `"SAME"`, a convolution of stride 2 would be centered on the second, fourth, … pixel of a
-    side of even length.
+    With `"SAME"`, a 3×3 or 7×7 convolution of stride 2 would be centered on the second, fourth, …
+    pixel of a side of even length.
     """
     return nnx.Conv(
         channels,
@@ -60,7 +60,7 @@ def stages(
 
 
 class PreActBlock(nnx.Module):
-    """Twice normalization, ReLU and a 3×3 convolution, with a shortcut: He et al. (2016b).
+    """Normalization, ReLU and a 3×3 convolution, twice, with a shortcut: He et al. (2016b).
 
     If the shape changes, the shortcut is a 1×1 convolution of the block's input before
     normalization.
@@ -83,7 +83,7 @@ class PreActBlock(nnx.Module):
 
 
 class PreActBottleneck(nnx.Module):
-    """Three times normalization, ReLU and a convolution, with a shortcut: He et al. (2016b).
+    """Normalization, ReLU and a convolution, three times, with a shortcut: He et al. (2016b).
 
     The kernels of the bottleneck are 1×1, 3×3 and 1×1. The first 1×1 convolution has the stride. If
     the shape changes, the shortcut is a 1×1 convolution of the block's input before normalization.
@@ -139,7 +139,7 @@ class Identity(nnx.Module):
 class BasicBlock(nnx.Module):
     """Two 3×3 convolutions, each normalized, and a shortcut: He et al. (2016a).
 
-    If the shape changes, the shortcut is a `Projection` if `project` is true, and otherwise an
+    The shortcut is a `Projection` if `project` is true and the shape changes, and otherwise an
     `Identity`.
     """
 

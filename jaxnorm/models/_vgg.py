@@ -33,8 +33,8 @@ class VGG(nnx.Module):
       rngs: Keys for the initializers.
 
     Raises:
-      ValueError: `depth` is not a depth of Table 1; images are not 224×224; or, if `hidden` is
-        empty, images are smaller than 32×32.
+      ValueError: `depth` is not a depth of Table 1. With hidden layers, images are not 224×224.
+        Without hidden layers, images are smaller than 32×32.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Flax NNX modules of the functions of `jaxnorm`, and functions that change models with norms."""
+"""Flax NNX modules for the functions of `jaxnorm`, and functions for models with norms."""
 
 from jaxnorm.nnx._layers import (
     BatchNorm as BatchNorm,

@@ -173,7 +173,8 @@ class RunningNorm(Affine):
     def _update(self, batch: BatchStatistics) -> None:
         running = Running(self.mean[...], self.var[...])
         running = running.update_running(batch, self.momentum, self.running_correction)
-        # Assignment by `[...]` is slow: JAX before 0.12 then walks the whole trace for every layer.
+        # Assignment by `[...]` is slow, because JAX before 0.12 then searches the whole trace for
+        # every layer.
         self.mean.set_value(running.mean)
         self.var.set_value(running.var)
 
@@ -310,10 +311,10 @@ class UnitizedBatchNorm(RunningNorm):
 class BatchRenorm(RunningNorm):
     """A batch renormalization layer with learned `scale` and `bias` and running statistics.
 
-    In training, the factors r and d of `batch_renorm` are computed before the batch updates the
-    running statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. Because
-    `r_max` and `d_max` are static attributes, each new value compiles a new program. If a schedule
-    changes `r_max` and `d_max` at every step, call the function `batch_renorm` instead.
+    In training, r and d of `batch_renorm` are computed before the batch updates the running
+    statistics. The paper trains the first steps with `r_max` 1 and `d_max` 0. Because `r_max` and
+    `d_max` are static attributes, each new value compiles a new program. If a schedule changes
+    `r_max` and `d_max` at every step, call the function `batch_renorm` instead.
 
     Args:
       r_max: The upper limit of the factor r, as in `batch_renorm`.

@@ -39,8 +39,8 @@ def recalibrate(
     Use `recalibrate` if the weights of a network were pruned, averaged or otherwise changed. Every
     batch norm of `jaxnorm` or Flax gets the mean and the biased variance of all its inputs. During
     recalibration, each batch is normalized by its own statistics. If a layer is called twice for a
-    batch, only the last call counts. Layers without batch statistics do not change. If a batch
-    raises an error, the model is not changed.
+    batch, only the last call counts. Layers without batch statistics do not change. If the model
+    raises an error for a batch, no running statistics are changed.
 
     Args:
       model: A model with at least one batch norm.

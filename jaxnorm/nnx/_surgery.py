@@ -43,12 +43,13 @@ def replace_batch_norm(
     Without `layer`, the new layers are instances of `jaxnorm.nnx.BatchNorm`. For unitized layers,
     call `replace_batch_norm(model, jaxnorm.nnx.UnitizedBatchNorm)`.
 
-    `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, unitized or not. A new layer
-    has the variables of the old layer, and the old layer's values of all options of `BatchNorm`. If
-    a batch norm becomes unitized, its alpha is by default 0, so outputs do not change. If a
-    `BatchNorm` replaces a unitized layer, the alpha of the unitized layer is lost. The options
-    `pixels`, `per_pixel` and `factor` are read from `layer` only. As in Flax, the running variance
-    of a replaced Flax layer is an average of biased variances.
+    `replace_batch_norm` replaces batch norms of Flax and of `jaxnorm`, including unitized batch
+    norms and batch renorms. A new layer has the variables of the old layer, and the old layer's
+    values of all options of `BatchNorm`. If a batch norm becomes unitized, its alpha is by default
+    0, so outputs do not change. If a `BatchNorm` replaces a unitized layer, the alpha of the
+    unitized layer is lost. The options `pixels`, `per_pixel` and `factor` are read from `layer`
+    only. As in Flax, the running variance of a replaced Flax layer is an average of biased
+    variances.
 
     A unitized layer adds the parameter alpha. An optimizer made before the replacement has no state
     for alpha, so its update fails. Make a new optimizer after the replacement. If the replacement
@@ -61,7 +62,7 @@ def replace_batch_norm(
         `partial(UnitizedBatchNorm, factor=jaxnorm.bounded)`.
 
     Raises:
-      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is no module.
+      TypeError: `layer` is neither `BatchNorm` nor `UnitizedBatchNorm`, or `model` is not a module.
       ValueError: `model` has no batch norm, or a batch norm without recentering or rescaling would
         become unitized.
 
@@ -94,7 +95,7 @@ def batch_norms(model: nnx.Module) -> list[RunningNorm | nnx.BatchNorm]:
 
 
 def check_module(model: Any) -> None:
-    """Raise `TypeError` unless `model` is a module of NNX, and not its class."""
+    """Raise `TypeError` unless `model` is an instance of an NNX module; a class is not accepted."""
     if isinstance(model, type):
         raise TypeError(f"model must be a module; got the class {model.__name__}")
     if not isinstance(model, nnx.Pytree):
@@ -131,10 +132,10 @@ def _replacement(
 def fix_pixels(model: nnx.Module, x: Float[Array | jax.ShapeDtypeStruct, "n *shape"]) -> nnx.Module:
     """A copy of `model` whose unitized layers keep the pixel counts that they use for `x`.
 
-    Line 9 of Algorithm 2 divides by the number of pixels of the image. If a network is evaluated on
-    images of another size, its layers should still use the number of pixels of training. Otherwise,
-    the scale of outputs would depend on the size of the image. A layer with a given `pixels`, or
-    with `per_pixel`, does not depend on the image size and does not change.
+    Line 9 of Algorithm 2 of Huang and Yu divides by the number of pixels of the image. If a network
+    is evaluated on images of another size, its layers should still use the number of pixels of
+    training. Otherwise, the scale of outputs would depend on the size of the image. A layer with a
+    given `pixels`, or with `per_pixel`, does not depend on the image size and does not change.
 
     Args:
       model: A model with any layers; the model itself is not changed. The variables of the model
@@ -179,9 +180,10 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
     """One layer that computes `norm(layer(x))`, with the batch norm in inference.
 
     The kernel is multiplied by the norm's scale / √(var + eps), where var is the running variance.
-    The bias is changed so that the folded layer has the same outputs. The kernel and the bias keep
-    their dtype and metadata. `fold` does not change `layer` and `norm`. A unitized layer cannot be
-    folded, because unitization divides each sample by its own norm.
+    The bias is changed so that the folded layer has the same outputs. The kernel keeps its dtype,
+    which is also the dtype of the new bias, and both keep their metadata. `fold` does not change
+    `layer` and `norm`. A unitized layer cannot be folded, because unitization divides each sample
+    by its own norm.
 
     Args:
       layer: A convolution or dense layer; output features are the last axis of its kernel.
@@ -189,7 +191,7 @@ def fold(layer: nnx.Conv | nnx.Linear, norm: nnx.Module) -> nnx.Conv | nnx.Linea
         last axis.
 
     Raises:
-      TypeError: `norm` is not a batch norm, or `layer` is not a convolution or dense layer.
+      TypeError: `norm` is not a `BatchNorm`, or `layer` is not a convolution or dense layer.
       ValueError: The features of `layer` and `norm` differ, or `norm` acts along another axis.
 
     Example:

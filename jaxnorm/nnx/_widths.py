@@ -81,7 +81,7 @@ def _group_norm(layer: nnx.GroupNorm) -> None:
 
 
 def _channels(layer: nnx.Module, default: int) -> int:
-    """The number of channels of a norm that has a scale or a bias."""
+    """The number of channels of the norm's scale or bias, or `default` if it has neither."""
     found = (getattr(layer, name, None) for name in ("scale", "bias"))
     return next((x[...].shape[-1] for x in found if x is not None), default)
 
@@ -89,8 +89,8 @@ def _channels(layer: nnx.Module, default: int) -> int:
 def _attention(layer: nnx.MultiHeadAttention) -> None:
     """Adapt attention to the shapes of its projections.
 
-    A kernel has the axes (inputs, heads, head features). The kernel of the output has the axes
-    (heads, head features, outputs).
+    The kernels of query, key and value have the axes (inputs, heads, head features). The kernel of
+    the output has the axes (heads, head features, outputs).
     """
     layer.in_features, layer.num_heads, layer.head_dim = layer.query.kernel[...].shape[-3:]
     layer.in_kv_features, layer.num_kv_heads, _ = layer.key.kernel[...].shape[-3:]

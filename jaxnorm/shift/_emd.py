@@ -78,7 +78,7 @@ def transport_plan(
     x_weights: Float[Array, " n"] | None = None,
     y_weights: Float[Array, " m"] | None = None,
 ) -> Float[np.ndarray, "n m"]:
-    """The transport plan of `emd`, which says how much mass moves from sample i to sample j.
+    """The transport plan of `emd`: the mass that moves from sample i of `x` to sample j of `y`.
 
     Row i sums to weight i of `x_weights` divided by the sum of `x_weights`, and column j sums to
     weight j of `y_weights` divided by the sum of `y_weights`. Without weights, equal numbers of
@@ -238,7 +238,7 @@ def emd_sliced(
     # `norm` has a finite gradient even if all projections are equal, and does not square large
     # numbers.
     deviation = norm(distances - mean)[0]
-    # NaN with one projection
+    # With one projection, the standard error is NaN.
     degrees = projections * (projections - 1) or math.nan
     stderr = deviation / degrees**0.5
     return Sliced(mean, stderr, distances[distances.argmax()])

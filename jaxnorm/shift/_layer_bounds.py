@@ -50,10 +50,10 @@ def certified_upper_bound(
 ) -> Float[Array, ""]:
     """The largest possible W₁ of a layer's outputs if W₁ of its inputs is W: min(2M, L W).
 
-    The product L W is 0 if L or W is 0, even if the other is infinite. Both bounds are attained: 2M
-    if every output moves to the opposite point of the ball, and L W if inputs move where the slope
-    of the layer is largest. If the mean of the outputs equals the bias at both moments, √2 M is
-    also a bound.
+    The product L W is 0 if one factor is 0, even if the other factor is infinite. The distance
+    approaches 2M if every output moves from near the surface of the ball to the opposite point, and
+    L W if inputs move where the slope of the layer is largest. If the mean of the outputs equals
+    the bias at both moments, √2 M is also a bound.
 
     Args:
       bounds: The bounds of the layer, which must not change between the two moments of training.
@@ -139,7 +139,8 @@ def dyt_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
 def derf_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     """The bounds of `derf`, γ erf(α x + s) + bias: M = ‖γ‖, L = (2/√π) max|α γ|, for every s.
 
-    If every |α x| is large, distances from the bias approach M. At α x = −s, the slope is L.
+    If every |α x| is large, distances from the bias approach M. At α x = −s, the slope is L. A
+    feature with α = 0 has the constant output γ erf(s) + bias, and does not count in M.
 
     Args:
       alpha: The factor α inside erf.
@@ -159,11 +160,11 @@ def unitized_bounds(alpha: Alpha, scale: Float[Array, " d"]) -> LayerBounds:
     `unitize_bounded` computes Eqs. 8 and 9 of Huang and Yu, and γ is the scale of the layer.
 
     Far from the origin, distances from the bias approach M. Near the origin, the slope approaches
-    L. M is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside [0, 1], M and
-    L are NaN. If α differs between features, the returned L is 5/4 of max|γ/(1 − α)|, which is not
-    the smallest possible constant. The reason is the Jacobian Γ (I − A)⁻¹ (I − C) (I − C w wᵀ) with
-    a unit vector w. Here Γ and A are the diagonal matrices of γ and α. C is a diagonal matrix with
-    elements in [0, 1), so the norm of C (I − C) w is at most 1/4.
+    max|γ/(1 − α)|. M is infinite if an α is 0, and L is infinite if an α is 1. If an α is outside
+    [0, 1], M and L are NaN. If α differs between features, the returned L is 5/4 of max|γ/(1 − α)|,
+    which is not the smallest possible constant. The reason is the Jacobian Γ (I − A)⁻¹ (I − C) (I −
+    C w wᵀ) with a unit vector w. Here Γ and A are the diagonal matrices of γ and α. C is a diagonal
+    matrix with elements in [0, 1), so the norm of C (I − C) w is at most 1/4.
 
     Args:
       alpha: The parameter α of unitization.

@@ -3,9 +3,10 @@
 Let p and q be two distributions on R^d, in practice a layer's outputs at two moments of training.
 Means and variances are vectors with one number for each coordinate. S and S' are the sums of the
 variances of p and q, and D is the distance of the means. The distribution of a set of samples gives
-each sample the same weight. For such a distribution, every bound holds exactly. If an input has a
-NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise `ValueError`
-for vectors of different lengths or without elements, and outside `jit` for a negative variance.
+each sample the same weight. For such a distribution, no bound has a statistical error. If an input
+has a NaN, the result is NaN. Vectors are promoted to at least float32. The functions raise
+`ValueError` for vectors of different lengths or without elements, and outside `jit` for a negative
+variance.
 """
 
 import jax.numpy as jnp
@@ -202,7 +203,7 @@ def normalized_lower_bound(
 
     The sum is over the d features. The bound requires that no absolute output exceeds `radius`.
     Outputs that are normalized by their own batch of m samples never exceed √(m − 1). If the
-    squares of means overflow, the result is NaN.
+    square of a mean overflows, the result is infinite or NaN.
 
     Args:
       mean_x: The mean e of outputs that are normalized by noisy statistics.

@@ -50,7 +50,7 @@ def check_samples(x: Float[Array, "n *features"], name: str) -> None:
 def check_weights(weights: Array | None, x: Array, name: str) -> None:
     """Raise unless `weights` is None or has one number per sample.
 
-    Outside `jit`, weights must not be negative.
+    Outside `jit`, weights must be finite and not negative.
     """
     if weights is None:
         return

@@ -100,7 +100,7 @@ def interpolated_upper_bound(
     """A bound for Eq. 10, `unitize`: E max_j (alpha_j + (1 − alpha_j) ‖X‖) plus the same for Y.
 
     The bound grows with the outputs, and therefore with the dimension of the outputs. The paper
-    claims bounds without moments, but for Eq. 10 its bounds hold only at alpha = 1. If an alpha is
+    claims bounds without moments. For Eq. 10, these bounds hold only at alpha = 1. If an alpha is
     outside [0, 1], the result is NaN.
 
     Args:
@@ -127,8 +127,8 @@ def interpolation_counterexample(
     """Two outputs ±R e₁ whose distance after Eq. 10 with eps 0 is 2 (alpha + (1 − alpha) R).
 
     The outputs are computed on the host from Python numbers. If R > (1 + alpha)/alpha, the distance
-    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows,
-    because the theorems do not cover `unitize`.
+    exceeds 2/alpha, the bound of Theorems 3.1 to 3.3. The distance grows without limit as R grows.
+    Therefore `unitize` has no bound that depends only on alpha.
 
     Args:
       alpha: The parameter of unitization, in (0, 1).

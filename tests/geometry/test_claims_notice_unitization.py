@@ -61,7 +61,7 @@ def without_root_of_dimension(function):
 
 
 def without_squares(function):
-    """Compute Σ (e + v − e′ − v′) without the squares of e and e′."""
+    """Compute Σ (|e| + v − |e′| − v′), with |e| instead of the square of e."""
     return lambda e, v, f, w, *, radius: function(
         jnp.sqrt(jnp.abs(e)), v, jnp.sqrt(jnp.abs(f)), w, radius=radius
     )

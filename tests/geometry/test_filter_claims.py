@@ -1,4 +1,4 @@
-"""True and false claims of the pruning paper on Gaussian filters that no function computes."""
+"""Claims of the pruning paper on Gaussian filters, true or false, that no function computes."""
 
 import jax
 import numpy as np

@@ -69,7 +69,7 @@ def normal_density(mpmath, x):
 
 
 def mean_of_elu(mpmath, mean, std):
-    """The mean E ELU(mean + std z) of a standard normal z."""
+    """The mean E ELU(mean + std z) for a standard normal z."""
     ratio = mean / std
     linear = mean * mpmath.ncdf(ratio) + std * normal_density(mpmath, ratio)
     return linear + mpmath.exp(mean + std**2 / 2) * mpmath.ncdf(-ratio - std) - mpmath.ncdf(-ratio)
@@ -296,7 +296,7 @@ def test_fields_of_a_truncated_series_by_hand():
 def test_a_step_has_as_many_terms_as_are_asked_for():
     """The series of E eᵘ eᵛ in the covariance g has three terms, except on the diagonal."""
     g = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.0], [0.0, 0.0, 0.0]])
-    rounded = g - 1e-18 * np.diag([0, 0, 1])  # a zero after the rounding of recentering
+    rounded = g - 1e-18 * np.diag([0, 0, 1])  # recentering may round a zero to −1e-18
     found = jax.jit(lambda g: activation_step(g, jnp.exp, terms=3))(rounded)
     norms = np.exp(np.diag(g) / 2)
     expected = np.outer(norms, norms) * (1 + g + g**2 / 2)

@@ -113,7 +113,10 @@ def test_the_spread_of_relu_at_finite_width_by_hand():
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "error"), [(300, 0.25), (1000, 0.12), (3000, 0.06)])
 def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
-    """Layers of ReLU in NumPy have this noise, mean and deviation, to first order in n/width."""
+    """Layers of ReLU in NumPy have the noise, mean and deviation of `spread_distribution`.
+
+    The agreement is to first order in n/width.
+    """
     n, layers, rng = 30, 4000, np.random.default_rng(0)
     gram, spreads = gram_of(n, odd_state(n)), []
     for _ in range(layers):

@@ -310,7 +310,7 @@ def output_and_gradients(x, alpha, scale, bias, upstream, *, factor):
 )
 def test_float32_outputs_and_gradients_against_float64(shape, factor, mean, tolerance):
     x, alpha, *affine = case(shape, mean)
-    # For alpha outside [0, 1], `bounded` may divide by a number near zero, so results lose digits.
+    # For alpha outside [0, 1], `bounded` may divide by a number near zero, which costs precision.
     alpha = alpha if factor is interpolated else np.clip(alpha, 0, 1)
     values = tuple(value.astype(np.float32) for value in (x, alpha, *affine))
     upstream = np.random.default_rng(1).normal(size=shape)
@@ -490,7 +490,8 @@ def test_the_bounded_layer_has_eq_9_in_place_of_eq_10(shape, inference):
 
 @pytest.mark.parametrize("shape", [(6, 5), (3, 4, 5, 2)])
 def test_eq_9_bounds_the_norm_that_eq_10_lets_grow(shape):
-    # One sample is far from the others. Its normalized norm exceeds the bound of Theorem 3.3.
+    # One sample is far from the others. With given statistics of mean 0 and variance 1, the norm of
+    # this sample after Eq. 10 exceeds the bound of Theorem 3.3.
     x = jnp.asarray(case(shape)[0]).at[0].multiply(1e3)
     area = int(np.prod(shape[1:-1]))
     alpha = jnp.full(shape[-1], 0.5)
@@ -629,7 +630,10 @@ def test_pixels_must_be_positive(pixels):
 
 
 def test_a_sample_at_the_mean_has_no_negative_square(key):
-    """For the image v of 0, v and 2 v, rounding would make Σ h² − 2 m Σ h + P m² negative."""
+    """For the middle one of three images of values 0, v and 2 v, Σ h² − 2 m Σ h + P m² is 0.
+
+    Rounding would make the sum negative.
+    """
     values = np.asarray(jax.random.uniform(key, (500, 1, 1, 1), jnp.float32, 0.1, 1))
     x = jnp.asarray(values * np.arange(3, dtype=np.float32)[:, None, None] * np.ones((7, 1), "f"))
 

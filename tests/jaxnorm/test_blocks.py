@@ -19,7 +19,7 @@ from jaxnorm.nnx import BatchNorm
 
 
 def drawn(model: Any) -> Any:
-    """The model with random arrays, also running statistics, so that all channels differ."""
+    """The model with random arrays, including running statistics, so that all channels differ."""
     rng = np.random.default_rng(0)
     for path, variable in nnx.iter_graph(model):
         if isinstance(variable, nnx.Variable):

@@ -189,7 +189,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """By hand: cones at (0, 0) and (3, 4), and two equal cones, with a minimum lower by τ log 2."""
+    """By hand: cones at (0, 0) and (3, 4); two equal cones lower the minimum by τ log 2."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)

@@ -59,7 +59,8 @@ def test_a_view_changes_only_what_it_is_given():
 
 def test_without_an_update_a_layer_is_pure():
     layer = BatchNorm(3, update_running_average=False, epsilon=0.5, rngs=nnx.Rngs(0))
-    gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))  # an update raises an error
+    # An update of the layer under `jit` would raise an error.
+    gradient = jax.jit(jax.grad(lambda x: jnp.square(layer(x)).sum()))
     # The sum is n v / (v + ε) for each feature, where v is the variance.
     x = np.asarray(X, float)
     expected = 2 * 0.5 * (x - x.mean(0)) / (x.var(0) + 0.5) ** 2

@@ -200,8 +200,8 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
         models.ResNet, depth, classes=3, pre_activation=pre_activation, norm=unnormalized
     )
     model = filled(build, copying)
-    # The stem selects pixels 0, 2, 4, …. The first pooling window covers pixels 0 and 2. After all
-    # strides, a 32×32 image has only the output of this window.
+    # The stem selects pixels 0, 2, 4, …. The first pooling window covers pixels 0 and 2. All
+    # strides together leave only the output of this window of a 32×32 image.
     x = batch()
     corner = np.asarray(x)[:, 0:3:2, 0:3:2].max((1, 2))
     np.testing.assert_array_equal(forward(model, x), 2**blocks * np.maximum(corner, 0))

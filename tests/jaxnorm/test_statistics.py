@@ -388,7 +388,7 @@ def test_what_has_no_unit_is_right_in_every_unit(unit):
     if 1e-18 < unit < 1e18:
         np.testing.assert_allclose(merged.kurtosis, found.kurtosis, rtol=1e-4)
         np.testing.assert_allclose(merged.skewness, found.skewness, rtol=1e-4)
-    elif not fits.any() or unit < 1e-24:  # if digits are lost, the result is NaN
+    elif not fits.any() or unit < 1e-24:  # the variance overflows or underflows
         assert np.isnan(merged.kurtosis).all()
 
 

@@ -107,7 +107,7 @@ def about(bucket: str, name: str) -> dict[str, str]:
 
 @contextmanager
 def served(patch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """Serve buckets that libraries use like cloud buckets. The value has the objects by path."""
+    """Serve buckets that libraries use like cloud buckets, and yield their objects by path."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     address = f"127.0.0.1:{server.server_port}"
     patch.setenv("TENSORSTORE_GCS_HTTP_URL", f"http://{address}")

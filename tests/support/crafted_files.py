@@ -253,7 +253,7 @@ def compressed(file):
 
 
 def layer_names(file):
-    """Three thousand names of layers that all refer to the same megabyte."""
+    """Three thousand names of layers; the first has a megabyte, and each other name one letter."""
     attribute: Any = np.array(["a" * 2**20] + ["b"] * 2999, object)
     file.attrs.create("layer_names", attribute, dtype=h5py.string_dtype())
 

@@ -398,7 +398,7 @@ def window_of(config: dict[str, Any], i: int) -> int | None:
 
 
 def turned(config: dict[str, Any], i: int, u: np.ndarray, t: int) -> np.ndarray:
-    """The vector of a head after a rotary position, which rotates pairs of elements."""
+    """The vector of a head after rotary position embedding, which rotates pairs of elements."""
     u, half, scaling = u.copy(), len(u) // 2, config.get("rope_scaling")
     local = config["model_type"] == "gemma3_text" and slides(config, i)
     theta = config["rope_local_base_freq"] if local else config["rope_theta"]

@@ -49,7 +49,7 @@ def scatter(combine: Callable[..., Any]) -> Callable[..., Any]:
 def _windows(
     shape: Sequence[int], sizes: Sequence[int], indices: Any, to: Sequence[int], batch: Any
 ) -> list[tuple[slice, ...]]:
-    """The window at each index, or no windows if one extends beyond the array."""
+    """The window at each index, or no windows if a window extends beyond the array."""
     windows = []
     for place in np.ndindex(indices.shape[:-1]):
         start = np.zeros(len(shape), int)

@@ -193,7 +193,7 @@ def rounding_error(network: RandomNetwork) -> float:
 
 
 def _gradient(apply: Callable[..., Any], params: Any, x: Any) -> Any:
-    """The gradient of the sum of all outputs of `apply`, each times another number."""
+    """The gradient of a weighted sum of all outputs of `apply`."""
 
     def total(params: Any, x: Any) -> Any:
         outputs = jax.tree.leaves(apply(params, x))

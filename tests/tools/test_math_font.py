@@ -1,4 +1,4 @@
-"""The font of formulas: what browsers need of it, and its letters."""
+"""The font of formulas has the tables that browsers need, and all letters of the guides."""
 
 import re
 from html import unescape

@@ -1,4 +1,4 @@
-"""`make results-long`: its plan is of commands that exist, and it ends and resumes cleanly."""
+"""`make results-long` plans only commands that exist, and ends and resumes cleanly."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The checks of `make lint` notice what they are for."""
+"""Each check of `make lint` notices the faults for which it was written."""
 
 from pathlib import Path
 

@@ -19,7 +19,8 @@ def test_writing_a_page_would_change_nothing(page):
     assert {*kinds} <= {*WRITERS, *COMPUTED}
     for kind in kinds:
         assert text.count(f"<!-- end of {kind} -->") == kinds.count(kind)
-    assert not re.search("^<!-- number", text, re.MULTILINE)  # would end a paragraph
+    # A comment at the start of a line would end a paragraph.
+    assert not re.search("^<!-- number", text, re.MULTILINE)
 
 
 def test_every_kind_is_on_a_page():

@@ -17,7 +17,7 @@ def projected(p, x):
 
 
 def truncated(p, x):
-    """A shortcut of as many channels as the input and the output both have."""
+    """A shortcut for as many channels as the smaller of input and output has."""
     y = tanh(x @ p["w"])
     c = min(x.shape[-1], y.shape[-1])
     return y.at[..., :c].add(x[..., :c])
