@@ -19,6 +19,7 @@ from jaxnorm.internal import (
     check_fits,
     norm,
     promote_to_float32,
+    unit_of,
 )
 
 Alpha = int | float | Float[Array, ""] | Float[Array, " d"]
@@ -39,9 +40,9 @@ def unit_vector(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
     """
     h = promote_to_float32(x)
     axis = _one_axis(h, axis)
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), axis, keepdims=True))
+    largest = jnp.max(jnp.abs(h), axis, keepdims=True)
     nonzero = largest != 0  # the comparison is true for NaN, so NaN remains NaN
-    h = h / jnp.where(nonzero, largest, 1)
+    h = h / unit_of(largest)
     square = jnp.sum(jnp.square(h), axis, keepdims=True)
     unit = h * jax.lax.rsqrt(jnp.where(nonzero, square, 1))
     return jnp.where(nonzero, unit, _first_axis(h, axis)).astype(jnp.result_type(x))

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from geometry._arguments import as_gram
 from geometry.mean_field._kernel_map import Activation, Expansion, expand, ramp_kernel, within
-from jaxnorm.internal import auto_sharded, replicate, safe_sqrt
+from jaxnorm.internal import auto_sharded, replicate, safe_sqrt, unit_of
 
 
 def activation_step(
@@ -65,6 +65,7 @@ def rescale_gram(gram: Float[Array, "n n"]) -> Float[Array, "n n"]:
        [0.  1.5]]
     """
     g = as_gram(gram)
+    g = g / unit_of(jnp.abs(g).max())  # so that the trace does not overflow
     mean = jnp.trace(g) / len(g)
     return (g / jnp.where(mean == 0, 1, mean)).astype(jnp.result_type(gram))
 

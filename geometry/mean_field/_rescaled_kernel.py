@@ -25,7 +25,7 @@ from jaxtyping import Array, Float
 from geometry._arguments import as_cosine, as_gram
 from geometry.mean_field._kernel import recenter_both, relu_kernel
 from jaxnorm import recenter
-from jaxnorm.internal import floating, matmul, replicate, safe_sqrt
+from jaxnorm.internal import floating, matmul, replicate, safe_sqrt, unit_of
 
 _STEP = 0.4  # the step of log a, with which the error of the trapezoidal rule is 1e-9
 _BLOCK = 2**26  # bytes of memory for the matrices of a block of nodes
@@ -185,6 +185,7 @@ def _unit_trace(gram: Float[Array, "n n"], min_samples: int = 1) -> Float[Array,
     The scale of `gram` does not change results, but at a small scale gradients would underflow.
     """
     g = replicate(as_gram(gram, min_samples=min_samples))
+    g = g / unit_of(jnp.abs(g).max())  # so that the trace does not overflow
     trace = jax.lax.stop_gradient(jnp.trace(g))
     return g / jnp.where(trace <= 0, 1, trace)
 

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key, PyTree
 from geometry._angles import gram, rows_times
 from geometry._arguments import as_samples
 from jaxnorm import recenter
-from jaxnorm.internal import check_flags, check_function, check_key, check_whole, replicate
+from jaxnorm.internal import check_flags, check_function, check_key, check_whole, replicate, unit_of
 
 
 class RandomNetwork(NamedTuple):
@@ -158,7 +158,7 @@ def _divide_by_scale(x: Array, log_scale: Array) -> tuple[Array, Array]:
     """
     largest = jnp.max(jnp.abs(x))
     zero = largest == 0  # the comparison is false for NaN, so NaN remains NaN
-    safe = jnp.where(zero, 1, largest)
-    h = x / safe
+    unit = unit_of(largest)
+    h = x / unit
     square = jnp.where(zero, 1, jnp.square(h).sum() / len(x))
-    return h * jax.lax.rsqrt(square), log_scale + jnp.log(safe) + jnp.log(square) / 2
+    return h * jax.lax.rsqrt(square), log_scale + jnp.log(unit) + jnp.log(square) / 2

@@ -10,7 +10,6 @@ first row of the batch. The functions `is_invariant` and `next_layer` gather sha
 import math
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -25,6 +24,7 @@ from jaxnorm.internal import (
     norm,
     promote_to_float32,
     replicate,
+    unit_of,
 )
 
 
@@ -62,7 +62,8 @@ def is_invariant(gram: Float[Array, "n n"], *, tolerance: float = 1e-6) -> Bool[
     g = replicate(as_gram(gram, min_samples=2))
     n = len(g)
     odd = jnp.arange(n) == jnp.argmax(jnp.diagonal(g))
-    largest = jnp.max(jnp.diagonal(g))
+    g = g / unit_of(jnp.max(jnp.diagonal(g)))
+    largest = jnp.max(jnp.diagonal(g))  # 1, unless the given element is near the largest float
     one = jnp.where(odd[:, None] & odd[None], 1, 0)
     cluster = jnp.where(~odd[:, None] & ~odd[None], (n - 1) ** -2, 0)
     expected = (one + cluster).astype(g.dtype)
@@ -93,8 +94,7 @@ def next_layer(x: Float[Array, "n d"]) -> NextLayer:
     n = len(h)
     h = h - h.mean(0, keepdims=True)
     # Deviations are divided by the largest deviation, so no square overflows.
-    largest = jax.lax.stop_gradient(jnp.abs(h).max())
-    unit = jnp.where(largest == 0, 1, largest)
+    unit = unit_of(jnp.abs(h).max())
     h = h / unit
     # After recentering, ν is a negative multiple of the first sample, because x₁ − ν is n/(n − 1)
     # times the recentred first sample.

@@ -7,13 +7,12 @@ not a matrix, or is not finite outside `jit`, the functions raise `ValueError`. 
 axes, `numerical_rank` gathers `x`, and all other functions gather a Gram matrix.
 """
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from geometry._angles import gram as gram_matrix
 from geometry._arguments import as_gram, as_samples
-from jaxnorm.internal import replicate, safe_sqrt
+from jaxnorm.internal import replicate, safe_sqrt, unit_of
 
 
 def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
@@ -28,7 +27,8 @@ def numerical_rank(x: Float[Array, "n d"]) -> Int[Array, ""]:
       >>> print(numerical_rank(jnp.ones((5, 3))))
       1
     """
-    values = jnp.linalg.svd(replicate(as_samples(x)), compute_uv=False)
+    h = replicate(as_samples(x))
+    values = jnp.linalg.svd(h / unit_of(jnp.abs(h).max()), compute_uv=False)
     return jnp.sum(values > max(x.shape) * float(jnp.finfo(x.dtype).eps) * values.max())
 
 
@@ -91,6 +91,7 @@ def orthogonality_gap(gram: Float[Array, "n n"]) -> Float[Array, ""]:
       0.866
     """
     g = as_gram(gram)
+    g = g / unit_of(jnp.abs(g).max())  # so that the trace does not overflow
     squares = jnp.square(g / _trace(g) - jnp.eye(len(g), dtype=g.dtype) / len(g)).sum()
     return safe_sqrt(squares).astype(jnp.result_type(gram))
 
@@ -99,8 +100,7 @@ def _relative_gram(x: Float[Array, "n d"]) -> Float[Array, "m m"]:
     """x xᵀ or xᵀ x, whichever is smaller, after x is divided by its largest absolute element."""
     h = as_samples(x)
     # Ranks do not depend on the scale of `x`.
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(h), initial=0))
-    h = h / jnp.where(largest == 0, 1, largest)
+    h = h / unit_of(jnp.max(jnp.abs(h), initial=0))
     return gram_matrix(h if h.shape[0] <= h.shape[1] else h.T)
 
 
