@@ -112,7 +112,7 @@ def scalar(x: Any, name: str, dtype: np.dtype) -> Float[Array, ""]:
     real(**{name: x})
     if np.size(x) != 1:
         raise ValueError(f"{name} must be one number; got shape {np.shape(x)}")
-    positive_number(x, name)
+    positive_number(x if is_traced(x) else np.reshape(x, ()), name)
     number = jnp.asarray(x, dtype).reshape(())
     return jnp.where(number > 0, number, jnp.nan) if is_traced(x) else number
 

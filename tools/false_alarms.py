@@ -99,9 +99,9 @@ def _off(z_scores: dict[str, list[float]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--keys", type=int, default=200, help="at least 1")
-    parser.add_argument("--precision", type=float, default=2.0, help="factor on standard errors")
-    parser.add_argument("--seed", type=int, default=1000, help="of the first key")
+    parser.add_argument("--keys", type=int, default=200, help="number of keys, at least 1")
+    parser.add_argument("--precision", type=float, default=2.0, help="factor of standard errors")
+    parser.add_argument("--seed", type=int, default=1000, help="seed of the first key")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
     began = time.perf_counter()

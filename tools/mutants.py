@@ -173,7 +173,7 @@ def listed(path: Path) -> list[Mutant]:
         module, before = ROOT / mistake["path"], mistake["before"]
         source = module.read_text(encoding="utf-8") if module.exists() else ""
         if source.count(before) != 1:
-            print(f"no longer to be planted: {mistake['path']}: {mistake['what']}", flush=True)
+            print(f"cannot be planted: {mistake['path']}: {mistake['what']}", flush=True)
             continue
         line = source[: source.index(before)].count("\n") + 1 + before.startswith("\n")
         wrong = source.replace(before, mistake["after"])

@@ -210,9 +210,11 @@ def duration(seconds: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("names", nargs="*", help='of results, or "all"')
-    parser.add_argument("--input", action="append", default=[], help="NAME=PATH, of a command's")
-    parser.add_argument("--tolerance", type=float, default=0.01, help="relative")
+    parser.add_argument("names", nargs="*", help='names of results, or "all"')
+    parser.add_argument(
+        "--input", action="append", default=[], help="NAME=PATH: the path of a command's input NAME"
+    )
+    parser.add_argument("--tolerance", type=float, default=0.01, help="largest relative difference")
     options = parser.parse_args()
     inputs = dict(text.split("=", 1) for text in options.input)
     every, same = results(), True

@@ -198,7 +198,9 @@ def table_of(page: Path, header: str) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--computed", action="store_true", help="also of architectures: minutes")
+    parser.add_argument(
+        "--computed", action="store_true", help="also write tables of architectures (minutes)"
+    )
     writers = WRITERS | (COMPUTED if parser.parse_args().computed else {})
     if "architectures" in writers:
         import jax

@@ -403,7 +403,7 @@ def jump(
     (jumps, gap, size), (_, narrow_gap, _) = beside(step), beside(step / 4)
     # With a smaller step, the gap of a continuous function is smaller. The gap of a jump is not.
     if not is_traced(gap) and jnp.any((gap > 0.01 * size) & (narrow_gap > gap / 2)):
-        raise ValueError(f"activation must be continuous; it jumps at a kink of {kinks}")
+        raise ValueError(f"activation must be continuous; it jumps at one of the kinks {kinks}")
     return jumps
 
 

@@ -239,6 +239,10 @@ def test_nan_is_never_the_best(key):
             lambda: pruning.weight_tests.std_equivalence(jnp.asarray(X), margin=10**400),
             "margin must fit a float",
         ),
+        (
+            lambda: pruning.weight_tests.std_equivalence(jnp.asarray(X), margin=np.array([-1.0])),
+            r"margin must be positive and finite; got -1\.0$",
+        ),
         (lambda: pruning.gaussian.chi_moment(10**400, 2, 1), "std must fit a float"),
         (lambda: gaussian.chi_variance(1.0, -1), "dims must be at least 0"),
         (lambda: ranking.chance_overlap(10**400, ratio=0.5), "num_filters must fit a float"),

@@ -659,6 +659,34 @@ def test_a_keep_that_does_not_fit_is_refused(mlp, keep, error, said):
         remove_channels(params, groups, keep)
 
 
+READ_KEEP = {
+    "remove_channels": lambda f, p, groups, keep, x: remove_channels(p, groups, keep),
+    "mask_channels": lambda f, p, groups, keep, x: mask_channels(p, groups, keep),
+    "resized": lambda f, p, groups, keep, x: channels.resized(f, groups, keep)(p, x),
+    "check_program": lambda f, p, groups, keep, x: channels.check_program(f, p, groups, keep, x),
+    "fold_constants": lambda f, p, groups, keep, x: channels.fold_constants(f, p, groups, keep, x),
+    "merge_channels": lambda f, p, groups, keep, x: channels.merge_channels(
+        f, p, groups, keep, inputs=[x]
+    ),
+    **{
+        function.__name__: lambda f, p, groups, keep, x, function=function: function(
+            f, p, groups, keep, batches=[(x,), (x,)]
+        )
+        for function in (channels.rescale, channels.least_squares, channels.swap_channels)
+    },
+}
+
+
+@pytest.mark.parametrize("name", READ_KEEP)
+def test_every_function_refuses_masks_that_are_too_few_or_too_many(name):
+    apply, params, x = prunable.model("mlp")
+    groups = coupled_channels(apply, params, x)
+    for count in (0, 2):
+        said = f"^keep must hold 1 vectors, one per group; got {count}$"
+        with pytest.raises(ValueError, match=said):
+            READ_KEEP[name](apply, params, groups, [np.arange(6) > 2] * count, x)
+
+
 def test_a_tree_that_does_not_fit_is_refused(mlp):
     params, groups = mlp
     keep = [np.arange(6) > 2]

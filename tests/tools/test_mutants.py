@@ -76,7 +76,7 @@ def test_a_list_plants_each_mistake_where_its_text_is_and_says_which_text_is_gon
     assert source.splitlines()[planted.line - 1].startswith("def select(")
     assert planted.source == source.replace("def select(", "def choose(")
     assert capsys.readouterr().out == (
-        "no longer to be planted: tools/slow_parts.py: something that nobody wrote\n"
+        "cannot be planted: tools/slow_parts.py: something that nobody wrote\n"
     )
 
 

@@ -31,7 +31,7 @@ from pruning.channels._program.calls import (
 )
 from pruning.channels._program.interpret import is_literal
 from pruning.channels._program.lines import at, line_of, line_of_error
-from pruning.channels._removal.removal import Keep, keep_masks
+from pruning.channels._removal.removal import Keep, check_keep, keep_masks
 from pruning.channels._removal.sizes import Sizes, large_tree
 
 # parameters of primitives that follow from the shapes of the results
@@ -57,8 +57,9 @@ def check_program(
     Raises:
       ValueError: `apply` does not take its widths from `params`, or computes another function at
         the smaller widths. The message names the first different equation and its line in the
-        model's code.
+        model's code. `keep` does not have one mask for each group.
     """
+    check_keep(groups, keep)
     try:
         small, _ = trace(apply, params, *inputs)
     except Exception as error:

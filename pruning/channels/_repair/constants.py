@@ -21,6 +21,7 @@ from pruning.channels._program.calls import Apply, Equation, Leaf, Tree, evaluat
 from pruning.channels._removal.removal import (
     Keep,
     KeepMasks,
+    check_keep,
     keep_masks,
     mask_channels,
     producers,
@@ -88,6 +89,7 @@ def fold_constants(
       [6.]
     """
     check_on_host("fold_constants", keep, instead="for a traced keep, use mask_channels alone")
+    check_keep(groups, keep, may_be_empty=True)
     regular = [not g.normed and all(p.masked for p in g.positions) for g in groups]
     groups = list(compress(groups, regular))
     keep = list(compress(keep, regular))
