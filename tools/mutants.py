@@ -38,6 +38,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from coverage import CoverageData
 from rich.console import Console
 from rich.progress import track
@@ -300,7 +301,7 @@ def try_module(
         child = os.fork()
         if child == 0:
             os.setsid()
-            _run(Path(folder), tests, Begun(began, only))
+            _run(Path(folder), tests, Begun(began, tests, only))
         try:
             status = _status(child, limit)
         finally:  # also end processes that tests have started
@@ -336,12 +337,22 @@ def copy_code(folder: Path) -> None:
 
 
 class Begun:
-    """A plugin of pytest that records the last test that began, and may run only one test."""
+    """A plugin of pytest that chooses tests, and records the last test that began.
 
-    def __init__(self, path: Path, only: str | None):
+    Slow tests run only if they are named one by one, and not if only their file is named.
+    """
+
+    def __init__(self, path: Path, tests: list[str], only: str | None):
         self.path, self.only = path, only
+        self.named = tuple(test for test in tests if "::" in test)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        items[:] = [
+            item
+            for item in items
+            if item.get_closest_marker("slow") is None or item.nodeid.startswith(self.named)
+        ]
         if self.only is not None:
             items[:] = [item for item in items if item.nodeid == self.only]
 
@@ -360,12 +371,9 @@ def _run(folder: Path, tests: list[str], begun: Begun) -> None:
         own = [str(folder), str(folder / "scripts")]
         sys.path[:] = own + [entry for entry in sys.path if Path(entry) not in (ROOT, Path())]
         os.environ["PYTHONPATH"] = os.pathsep.join([*own, os.environ.get("PYTHONPATH", "")])
-        import pytest
-
-        by_name = ["-m", "slow or not slow"] if tests[0].startswith(OUTCOMES) else []
         # Suppress warnings about modules that are already loaded.
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        options = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *by_name]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "slow or not slow", *quiet]
         status = int(pytest.main([*options, *tests], plugins=[begun]))
     finally:
         os._exit(status)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 from coverage import CoverageData
@@ -119,6 +120,18 @@ def test_a_line_is_tested_by_what_runs_it_its_own_files_first(tmp_path):
     assert by_line[3] == own
 
 
+def test_a_slow_test_runs_if_it_is_named_itself(tmp_path):
+    def item(nodeid, *, slow):
+        return SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda _: slow or None)
+
+    fast, slow = item("a.py::test_x", slow=False), item("a.py::test_y[1]", slow=True)
+    named = item("b.py::test_z[net]", slow=True)
+    for tests, chosen in ((["a.py"], [fast]), (["b.py::test_z", "a.py"], [fast, named])):
+        items = [fast, slow, named]
+        mutants.Begun(tmp_path, tests, None).pytest_collection_modifyitems(items)
+        assert items == chosen
+
+
 def test_a_module_of_claims_is_tested_by_its_recorded_outcomes():
     path, _, name = OUTCOMES.partition("::")
     test = f'@pytest.mark.slow\n@pytest.mark.parametrize("module", MODULES)\ndef {name}('
@@ -165,6 +178,7 @@ def test_only_what_the_unchanged_code_survives_is_counted(
 RUN = """
 import json, sys
 from pathlib import Path
+from types import SimpleNamespace
 from tools import mutants
 mutants.preload()
 path = mutants.ROOT / "jaxnorm" / "shift" / "_emd.py"
