@@ -26,8 +26,8 @@ def gram_of(n, state):
     return g
 
 
-def radius_of_the_whole_batch(g):
-    """The spectral radius at `g` of the derivative of a layer, on matrices of trace 1."""
+def growths_of_the_whole_batch(g):
+    """The absolute eigenvalues at `g` of the derivative of a layer, on matrices of trace 1."""
     n = len(g)
     rows, columns = np.triu_indices(n)
 
@@ -37,22 +37,30 @@ def radius_of_the_whole_batch(g):
         return (after / jnp.trace(after))[rows, columns]
 
     jacobian = jax.jit(jax.jacfwd(layer))(jnp.asarray((g / np.trace(g))[rows, columns]))
-    return np.abs(np.linalg.eigvals(np.asarray(jacobian))).max()
+    return np.sort(np.abs(np.linalg.eigvals(np.asarray(jacobian))))
+
+
+def growths_of(found, n):
+    """The growths of all deviations of n samples; the growth of the batch's scale is zero."""
+    pairs = [found.pairs] * ((n - 1) * (n - 4) // 2)
+    return np.sort([*found.family, 0, *found.single * (n - 2), *pairs])
 
 
 def test_the_odd_state_of_relu_and_its_radius_are_those_of_the_whole_batch():
     found = odd_stability(8, *RELU)
     assert found is not None
     np.testing.assert_allclose(found.state, odd_state(8), rtol=1e-10)
-    whole = radius_of_the_whole_batch(gram_of(8, odd_state(8)))
-    np.testing.assert_allclose(found.radius, whole, rtol=1e-8)
+    whole = growths_of_the_whole_batch(gram_of(8, odd_state(8)))
+    np.testing.assert_allclose(growths_of(found, 8), whole, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(found.radius, whole[-1], rtol=1e-8)
     assert found.radius < 1  # so the odd state is stable
 
 
 def test_the_symmetric_batch_of_relu_is_stable():
     found = symmetric_stability(8, *RELU)
-    whole = radius_of_the_whole_batch(gram_of(8, found.state))
-    np.testing.assert_allclose(found.radius, whole, rtol=1e-7)
+    whole = growths_of_the_whole_batch(gram_of(8, found.state))
+    np.testing.assert_allclose(growths_of(found, 8), whole, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(found.radius, whole[-1], rtol=1e-7)
     assert found.radius < 1
     assert found.state.norm_ratio == pytest.approx(1)
 
@@ -140,9 +148,16 @@ def test_the_spread_at_finite_width_is_the_stationary_random_walk(width, error):
 
 
 def test_a_cluster_that_collapses_or_grows_has_no_distribution():
-    for activation, spread in ((jax.nn.gelu, 0.0), (jnp.tanh, None)):
-        assert cluster_spread(10, activation) == spread
-        assert spread_distribution(10, 50, activation) is None
+    def far_too_wide(x):  # the expansion gives a spread of 198 radians
+        return jnp.tanh(x) + 0.2 * jax.nn.relu(x)
+
+    for arguments, spread in (
+        ((jax.nn.gelu,), 0.0),
+        ((jnp.tanh,), None),
+        ((far_too_wide, (0.0,)), None),
+    ):
+        assert cluster_spread(10, *arguments) == spread
+        assert spread_distribution(10, 50, *arguments) is None
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -118,6 +118,13 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
 
+def test_under_jit_samples_with_nan_have_no_probability():
+    probability = jax.jit(geometry.ranks.full_rank_probability)
+    neurons = jnp.array([[1.0, 1.0], [0.5, 1.0]])
+    for bad in (jnp.nan, jnp.inf):
+        assert jnp.isnan(probability(jnp.array([[1.0, 0.0], [0.0, 1.0], [bad, 1.0]]), neurons))
+
+
 def test_more_neurons_with_the_same_relation_change_no_probability():
     x = jnp.array([[1.0, 0.0], [0.0, 1.0]])
     for neurons in ([[1.0, 1.0]], [[1.0, 1.0], [2.0, 2.0], [0.5, 0.5]]):

@@ -243,6 +243,20 @@ def test_a_narrower_stream_is_repaired_towards_the_whole_one(tmp_path):
     assert distance[0] < 0.2 * distance[1]
 
 
+def test_streams_begin_with_the_tokens_that_have_a_next_token(tmp_path):
+    model = model_of(tmp_path / "model", "qwen2", **SIZES)
+    calibration, held_out = np.arange(12).reshape(2, 6), np.arange(12, 24).reshape(2, 6)
+    selection = removal.whole(model.architecture)._replace(hidden=np.arange(6))
+    text = Text(calibration, held_out)
+    plan = cutting.plan(model, selection, text, repaired=True)
+    state = cutting.start(plan, model.ends())
+    table = np.asarray(model.ends().table, np.float32)
+    np.testing.assert_allclose(state.whole, table[calibration[:, :-1]])
+    np.testing.assert_allclose(state.repaired, table[calibration[:, :-1]])
+    np.testing.assert_allclose(state.cut_held_out, table[held_out[:, :-1]])
+    np.testing.assert_allclose(state.repaired_held_out, table[held_out[:, :-1]])
+
+
 EXPERTS: dict[str, Any] = {"hidden_size": 12, "num_hidden_layers": 2, "sliding_window": None}
 
 

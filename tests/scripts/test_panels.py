@@ -243,9 +243,9 @@ def test_compiled_programs_are_counted_by_their_limits():
         "h100": {"functions": functions, "bottleneck": [{"skipped": "tuned on the device"}]},
     }
     assert compiled_page.verdicts({"targets": targets}) == [
-        ("TPU v5e", "2 of 3", "programs hold their limits"),
+        ("TPU v5e", "2 of 3", "programs are within their limits"),
         ("TPU v5e", "0 of 0", "public functions compile"),
-        ("NVIDIA H100", "0 of 0", "programs hold their limits"),
+        ("NVIDIA H100", "0 of 0", "programs are within their limits"),
         ("NVIDIA H100", "1 of 2", "public functions compile"),
     ]
     table = compiled_page.rows_table("functions", functions[:1])

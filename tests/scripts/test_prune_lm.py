@@ -14,7 +14,7 @@ import pytest
 
 import prune_lm
 from experiments.cli import InputError
-from experiments.language import tokens
+from experiments.language import pruning_run, tokens
 from prune_lm import Amounts, Options
 from tests.support import language_models, smaller_language_models
 from tests.support.recorded import assert_as_recorded, condense
@@ -100,7 +100,7 @@ def test_a_smaller_model_its_page_and_its_numbers_are_written(folder, text, tmp_
     for found in results["perplexity"].values():
         assert f"{found['value']:.3f}" in page
     assert f"{small:,}" in page
-    assert "kernels were solved again" in page
+    assert "kernels were fitted by least squares" in page
     with pytest.raises(InputError, match="must be a folder without a model"):
         prune_lm.main(options(folder, text, out))
 
@@ -142,6 +142,15 @@ def test_without_a_repair_kernels_are_only_cut(folder, text, tmp_path, users_jax
     assert set(found["perplexity"]) == {"whole", "cut"}
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "Units were chosen by wanda; no kernel was changed; nothing was trained." in page
+
+
+def test_a_share_of_the_parameters_is_met_from_below(folder):
+    total = sum(a.size for a in language_models.read(folder)[1].values())
+    for below in (0.4, 0.6):
+        keep = (total - 100 - below) / total
+        assert pruning_run.budget_of(folder, keep, None, None) == total - 101
+    assert pruning_run.budget_of(folder, None, "2k", None) == 2000
+    assert pruning_run.budget_of(folder, None, None, 1.0) is None
 
 
 def test_magnitudes_and_random_choice_need_no_text(folder, tmp_path, users_jax):

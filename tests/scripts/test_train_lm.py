@@ -1,9 +1,11 @@
 """A tiny language model is trained, resumed, exported and compared."""
 
+import itertools
 import json
 import os
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -68,6 +70,27 @@ def test_an_interrupted_training_ends_with_the_weights_of_a_whole_one(tmp_path, 
     whole, again = (language_models.read(tmp_path / n / "model")[1] for n in ("whole", "again"))
     for name, array in whole.items():
         np.testing.assert_array_equal(again[name], array)
+
+
+def test_seconds_are_of_all_starts_together(tmp_path, monkeypatch):
+    """Each step takes 10 seconds. The run is interrupted after two steps and resumed later."""
+    clock = itertools.chain([0, 10, 20], [5000, 5010, 5020])
+    monkeypatch.setattr(training_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    log = training_run.log
+
+    def interrupt(notes, *others):
+        if notes["step"] == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        log(notes, *others)
+
+    settings = options(tmp_path, steps=4, every=1)
+    monkeypatch.setattr(training_run, "log", interrupt)
+    with pytest.raises(StoppedError):
+        train_lm.main(settings)
+    monkeypatch.setattr(training_run, "log", log)
+    train_lm.main(settings)
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert results["seconds"] == 40
 
 
 def test_a_trained_model_is_compared_and_pruned(tmp_path):

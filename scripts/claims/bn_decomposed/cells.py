@@ -122,8 +122,9 @@ LEMMA_2 = claim(
     covers="Equations 13, 14a, 14b, 14c, 15a, 15b, 16 and 17",
     corrected=r"The probability that an additional row raises the rank is at least $2\gamma$, and "
     r"the bound $2\gamma$ is attained",
-    why=r"If the sum $\sum a_j x_j$ over the active $j$ is orthogonal to $w$, the rank does not "
-    "rise. Almost surely, the sum is orthogonal to $w$ only if the sum is 0. If two cells differ "
+    why=r"Let $\sum a_j y_j = 0$ be a relation of the outputs of the earlier rows. If the sum "
+    r"$\sum a_j x_j$ over the active $j$ is orthogonal to $w$, the rank does not rise. Almost "
+    "surely, the sum is orthogonal to $w$ only if the sum is 0. If two cells differ "
     r"in one sample with $a_i \ne 0$, the sums of the two cells differ by $a_i x_i$, so one of "
     "the two sums is not 0. By symmetry, one of the sums of the two opposite cells is not 0.",
 )
@@ -208,6 +209,6 @@ def _(key: Key[Array, ""]) -> Values:
     return 1 - _flips(generator(key), 1, 20_000).mean()
 
 
-@EQUATIONS_18_TO_20.equal("the corrected step does", form="corrected")
+@EQUATIONS_18_TO_20.equal("the corrected step changes one sign", form="corrected")
 def _(key: Key[Array, ""]) -> Values:
     return ~_flips(generator(key), 2)

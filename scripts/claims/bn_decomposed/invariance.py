@@ -52,7 +52,7 @@ DEFINITION_12 = claim(
 )
 
 
-@DEFINITION_12.equal("is recognized, others are not")
+@DEFINITION_12.equal("`is_invariant` recognizes the invariant representation, and no changed batch")
 def _() -> Cases:
     recognized = jax.jit(lambda x: geometry.is_invariant(geometry.gram(x)))
     for n in (3, 7):

@@ -56,7 +56,10 @@ EQUATION_8 = claim(
     why="Recentering is linear in the batch, so Equation 111 applies to the recentred samples.",
 )
 EQUATION_8.mean(
-    "= the arc-cosine kernel", lambda: kernel_of_the_batch(True), KERNEL, "recentred_product"
+    "E ReLU(w x̃₁) ReLU(w x̃₂) = half of the arc-cosine kernel",
+    lambda: kernel_of_the_batch(True),
+    KERNEL,
+    "recentred_product",
 )
 
 
@@ -65,7 +68,7 @@ EQUATIONS_95_TO_98 = claim(
     r"$\operatorname{E}\|\operatorname{ReLU}(Wx)\|^2 = (d\sigma^2/2)\|x\|^2$",
     why="ReLU keeps half of the second moment of a symmetric variable.",
 )
-EQUATIONS_95_TO_98.mean("over ‖x‖² at σ² = 2/d", 1.0, KERNEL, "squared_norm")
+EQUATIONS_95_TO_98.mean("E‖ReLU(Wx)‖²/‖x‖² = 1 at σ² = 2/d", 1.0, KERNEL, "squared_norm")
 
 
 EQUATION_111 = claim(
@@ -73,7 +76,7 @@ EQUATION_111 = claim(
     r"$K(x, y) = \operatorname{E} \operatorname{ReLU}(wx) \operatorname{ReLU}(wy) = "
     r"\|x\|\|y\|(\sqrt{1 - \rho^2} + (\pi - \arccos\rho)\rho)/(2\pi)$",
 )
-EQUATION_111.mean("of two samples", lambda: kernel_of_the_batch(False), KERNEL, "product")
+EQUATION_111.mean("K of two samples", lambda: kernel_of_the_batch(False), KERNEL, "product")
 
 
 def _kernel_excess(x: np.ndarray, y: np.ndarray) -> np.ndarray:

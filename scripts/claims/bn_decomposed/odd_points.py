@@ -87,7 +87,12 @@ REMARK_ON_THE_ODD_POINT.mean(
     "P(one turns odd) ≥ ½, n = 10, width ∞ (0.87)", 0.5, ENDS, "odd", side="≥", against=0.0
 )
 REMARK_ON_THE_ODD_POINT.mean(
-    "the longest centred in 90 % of these", 0.0, ENDS, "longest", side="≥", against=-0.3
+    "in 90 % of these batches, the odd sample is the longest recentred sample",
+    0.0,
+    ENDS,
+    "longest",
+    side="≥",
+    against=-0.3,
 )
 
 
@@ -105,7 +110,12 @@ def _() -> Cases:
 
 
 REMARK_ON_THE_ODD_POINT.mean(
-    "at width 50 too, with P ≥ ½", 0.5, ENDS, "at_width_50", side="≥", form="overread"
+    "P(the longest sample is the longest after 60 layers of width 50) ≥ ½",
+    0.5,
+    ENDS,
+    "at_width_50",
+    side="≥",
+    form="overread",
 )
 
 
@@ -170,7 +180,9 @@ def _() -> Values:
     return cluster_distances(50)[0]
 
 
-@FIGURE_3.equal("odd states of 7 and 10 points stay", tolerance=1e-8, form="corrected")
+@FIGURE_3.equal(
+    "a layer does not change the odd states of 7 and 10 points", tolerance=1e-8, form="corrected"
+)
 def _() -> Cases:
     step, is_odd = jax.jit(geometry.mean_field_step), jax.jit(geometry.is_odd)
     for n in (7, 10):

@@ -99,7 +99,7 @@ for _width in WIDTHS[1:]:
     _more = f"{_width} beyond 0.4"
     FIGURE_1.mean(f"E|cos| of width {_width} ≥ 0.4 of {_width // 4}", 0.0, COSINES, _more, side="≥")
 FIGURE_1.mean(
-    "with depth |cos| falls: 100 layers ≤ half of 25",
+    "E|cos| after 100 layers ≤ half of E|cos| after 25 layers",
     0.0,
     COSINES,
     "fall",

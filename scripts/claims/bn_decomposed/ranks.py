@@ -223,7 +223,9 @@ def _(key: Key[Array, ""]) -> Values:
     return [_missing(generator(key), x) for x in (_ZERO_ONCE_CENTRED, _OPPOSITE_ONCE_CENTRED)]
 
 
-@COROLLARY_4.equal("reached iff said to be", form="corrected")
+@COROLLARY_4.equal(
+    "full rank is reached if and only if `full_rank_reachable` says so", form="corrected"
+)
 def _(key: Key[Array, ""]) -> Values:
     rng = generator(key)
     reachable = jax.jit(lambda x: geometry.ranks.full_rank_reachable(recenter(x)))

@@ -129,7 +129,7 @@ THEOREM_14_3 = claim(
 )
 
 
-@THEOREM_14_3.equal("x₁′ · ν̂", tolerance=1e-12)
+@THEOREM_14_3.equal("x₁′ · ν̂ = 0", tolerance=1e-12)
 def _(key: Key[Array, ""]) -> Values:
     odd, image_of_centre, _ = _images(key)
     return (odd * image_of_centre).sum(1)
@@ -270,6 +270,11 @@ def _() -> Values:
     return [cluster_distances(n)[1] * math.sqrt(2) * n**2 / (3 * math.pi) for n in (300, 1000)]
 
 
-@STABILITY.equal("its square grows by n²/(n² − 2n + 2)", 1.0, tolerance=5e-3, form="corrected")
+@STABILITY.equal(
+    "the squared spread of a tiny cluster grows by n²/(n² − 2n + 2)",
+    1.0,
+    tolerance=5e-3,
+    form="corrected",
+)
 def _(key: Key[Array, ""]) -> Values:
     return [growth / geometry.odd_points.cluster_growth(n) for n, growth in _growths_of_spread(key)]

@@ -43,19 +43,21 @@ EQUATIONS_61_AND_62 = claim(
 )
 
 
-@EQUATIONS_61_AND_62.at_most("n = 3; T = 2, 5 and 50", form="rejected")
+@EQUATIONS_61_AND_62.at_most("sum ≤ bound, n = 3; T = 2, 5 and 50", form="rejected")
 def _() -> Values:
     return [_geometric_sum(3, t) - _bound_of_the_sum(3, t) for t in (2, 5, 50)]
 
 
-@EQUATIONS_61_AND_62.at_most("n = 4 to 29", form="corrected")
+@EQUATIONS_61_AND_62.at_most("sum ≤ bound, n = 4 to 29", form="corrected")
 def _() -> Values:
     return [
         _geometric_sum(n, t) - _bound_of_the_sum(n, t) for n in range(4, 30) for t in (2, 5, 50)
     ]
 
 
-@EQUATIONS_61_AND_62.equal("attained by many layers", tolerance=1e-9, form="corrected")
+@EQUATIONS_61_AND_62.equal(
+    "the bound is attained in the limit of many layers", tolerance=1e-9, form="corrected"
+)
 def _() -> Values:
     return [_geometric_sum(n, 1000) / _bound_of_the_sum(n, 1000) - 1 for n in range(4, 30)]
 
@@ -265,12 +267,14 @@ FIGURE_8 = claim(
 )
 
 
-@FIGURE_8.equal("children of (0, 1, 2)", form="rejected")
+@FIGURE_8.equal("the children of (0, 1, 2) have 2 and 3 clusters", form="rejected")
 def _() -> Values:
     return np.array(_clusters_of_children([0.0, 1.0, 2.0])) - (2, 3)
 
 
-@FIGURE_8.equal("where the middle is not the mean", form="corrected")
+@FIGURE_8.equal(
+    "children have 2 and 3 clusters if the middle cluster is not at the mean", form="corrected"
+)
 def _(key: Key[Array, ""]) -> Cases:
     for row in np.sort(generator(key).normal(size=(30, 3)), axis=1):
         sizes = generator(key).integers(1, 5, 3)

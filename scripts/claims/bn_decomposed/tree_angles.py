@@ -88,7 +88,7 @@ THEOREM_11_2 = claim(
 )
 
 
-@THEOREM_11_2.equal("1 − cos in layer 600, n = 7", tolerance=1e-12)
+@THEOREM_11_2.equal("1 − cos = 0 between inner samples in layer 600, n = 7", tolerance=1e-12)
 def _(key: Key[Array, ""]) -> Values:
     return 1 - deep_trees(_random_batches(key)).cosines[:, 1:-1, 1:-1]
 

@@ -105,12 +105,14 @@ EQUATIONS_41_TO_43 = claim(
 )
 
 
-@EQUATIONS_41_TO_43.equal("so have they samples 2 and n", form="rejected")
+@EQUATIONS_41_TO_43.equal("samples 2 and n are in one cluster", form="rejected")
 def _(key: Key[Array, ""]) -> Values:
     return 1 - _share_of_unbalanced_rows(key, 2, 6)
 
 
-@EQUATIONS_41_TO_43.equal("of inner samples, layer 9, n = 6", form="corrected")
+@EQUATIONS_41_TO_43.equal(
+    "any two inner samples are in one cluster, layer 9, n = 6", form="corrected"
+)
 def _(key: Key[Array, ""]) -> Values:
     return [1 - _share_of_unbalanced_rows(key, i, j) for i, j in ((2, 3), (2, 5), (3, 4), (4, 5))]
 

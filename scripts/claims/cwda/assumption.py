@@ -145,7 +145,7 @@ TEST_1.mean(
     "size 5 % with mean and scale estimated", 0.05, KS, "rejects_estimated", form="overread"
 )
 TEST_1.mean(
-    "it is below 0.1 % then: found some 0.01 %",
+    "size with mean and scale estimated is below 0.1 % (found: about 0.01 %)",
     1e-3,
     KS,
     "rejects_estimated",

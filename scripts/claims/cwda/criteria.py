@@ -33,7 +33,7 @@ def _(key: Key[Array, ""]) -> Cases:
         yield np.asarray(pruning.ranking.lowest(jnp.asarray(scores), ratio=ratio)) - expected
 
 
-@SECTION_1.equal("scores of permuted filters, and but for l1 of rotated ones")
+@SECTION_1.equal("scores do not change with permuted weights and, except l1, with rotated filters")
 def _(key: Key[Array, ""]) -> Values:
     rng = generator(key)
     v = rng.normal(size=(20, 12))
@@ -101,7 +101,7 @@ def _(key: Key[Array, ""]) -> Values:
     return [np.asarray(scores[name]) - expected[name] for scores in found for name in expected]
 
 
-@TABLE_2.at_most("away from the Fermat point the gap is at least what is saved")
+@TABLE_2.at_most("the optimality gap is at least the relative saving at the Fermat point")
 def _() -> Values:
     cross = jnp.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     saved = 1 - 4 / (2 + 2 * 2**0.5)

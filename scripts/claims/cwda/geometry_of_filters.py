@@ -118,7 +118,7 @@ def _(key: Key[Array, ""]) -> Cases:
         yield welch_bound(*v.shape) - _largest_cosine(v)
 
 
-@THEOREM_5_2.equal("attained by simplices", tolerance=1e-12, form="corrected")
+@THEOREM_5_2.equal("simplices attain Welch's bound", tolerance=1e-12, form="corrected")
 def _(key: Key[Array, ""]) -> Cases:
     for n in (3, 6, 20):
         simplex = np.eye(n) - 1 / n
@@ -212,7 +212,7 @@ SECTION_4_2.mean(
     within=1 / LAYER_DIMS**2,
 )
 SECTION_4_2.mean(
-    "above that of l2 by at least half of 1/(Nd): found 1/(Nd)",
+    "CV² of Fermat exceeds CV² of l2 by at least 1/(2Nd) (found: 1/(Nd))",
     1 / (2 * LAYER_FILTERS * LAYER_DIMS),
     LAYERS,
     "squared_cv_fermat_minus_l2",

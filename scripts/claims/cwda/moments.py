@@ -43,7 +43,7 @@ PROPOSITION_1 = claim(
     why=r"For $\theta = \alpha = 1.5$ and $\beta = -1$, the second moment is infinite, but "
     r"Equation 13 gives the variance $-18$. The paper uses Proposition 1 only at $\beta = 2$.",
 )
-PROPOSITION_1.equal("quadrature")(amoroso)
+PROPOSITION_1.equal("moments of order 0 to 2 by quadrature")(amoroso)
 
 
 def _equation_13() -> float:
@@ -58,12 +58,12 @@ def _() -> Values:
     return -_equation_13()
 
 
-@PROPOSITION_1.equal("Equation 13 gives −18 there", -18.0, form="corrected")
+@PROPOSITION_1.equal("Equation 13 gives −18 at θ = α = 1.5, β = −1", -18.0, form="corrected")
 def _() -> Values:
     return _equation_13()
 
 
-@PROPOSITION_1.equal("it is infinite", form="corrected")
+@PROPOSITION_1.equal("the second moment is infinite at θ = α = 1.5, β = −1", form="corrected")
 def _() -> Values:
     return float(np.isfinite(float(pruning.gaussian.amoroso_moment(0, 1.5, 1.5, -1.0, 2))))
 

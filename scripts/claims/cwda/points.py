@@ -154,7 +154,7 @@ def _(key: Key[Array, ""]) -> Cases:
         yield int(np.linalg.matrix_rank(rows)) - 6
 
 
-@LEMMA_6.equal("also if v₀ and all vectors are in W", form="overread")
+@LEMMA_6.equal("rank n also if v₀ and all vectors are in W", form="overread")
 def _(key: Key[Array, ""]) -> Values:
     rng = generator(key)
     w = rng.normal(size=(5, 6))

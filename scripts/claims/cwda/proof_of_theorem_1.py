@@ -36,7 +36,7 @@ def _() -> Values:
     return exponent(list(x), _stirling_error(x))
 
 
-@PROPOSITION_4.equal("it is 1/(12x)", 1.0, tolerance=5e-3)
+@PROPOSITION_4.equal("the relative error is 1/(12x)", 1.0, tolerance=5e-3)
 def _() -> Values:
     x = np.array([100.0, 300])
     return 12 * x * _stirling_error(x)
@@ -61,7 +61,9 @@ PROPOSITION_5.mean(
     side="≥",
     form="rejected",
 )
-PROPOSITION_5.mean("it is −1 there", -1.0, THREE_FILTERS, "product_of_opposites", form="corrected")
+PROPOSITION_5.mean(
+    "E x₁x₂ = −1 at X = (z, −z)", -1.0, THREE_FILTERS, "product_of_opposites", form="corrected"
+)
 PROPOSITION_5.mean(
     "Cov(l1, l2) ≥ 0, increasing in |x₁|, …, |xₙ|: found CV₂²",
     0.0,
@@ -115,7 +117,9 @@ def _() -> Values:
     return exponent(STEPS, _remainders(0.0))
 
 
-@EQUATION_21.rate("with the mixed term", 3.0, tolerance=0.05, form="corrected")
+@EQUATION_21.rate(
+    "remainder of x/y with the mixed term ~ t³", 3.0, tolerance=0.05, form="corrected"
+)
 def _() -> Values:
     return exponent(STEPS, _remainders(1.0))
 
@@ -148,7 +152,11 @@ def _() -> Values:
     return [exponent(dims, errors) for errors in _delta_method_errors(dims).T]
 
 
-@LEMMA_1.equal("n times them, by the next terms", tolerance=5e-3, form="corrected")
+@LEMMA_1.equal(
+    "n × the relative errors, predicted from the next terms of the expansion",
+    tolerance=5e-3,
+    form="corrected",
+)
 def _() -> Values:
     found = 4096 * _delta_method_errors((4096,))[0]
     third = np.array([5 / 8 - math.pi / 4, 2 * math.pi**2 - 33 / 4 * math.pi + 49 / 8])
@@ -156,7 +164,10 @@ def _() -> Values:
 
 
 @LEMMA_1.equal(
-    "within 10 % of N(3, 1)/N(5, 1), even if it is above 1", 1.0, tolerance=0.1, form="rejected"
+    "Equation 22 is within 10 % of Var(X/Y) for N(3, 1)/N(5, 1), given Y > 1",
+    1.0,
+    tolerance=0.1,
+    form="rejected",
 )
 def _() -> Values:
 
@@ -192,7 +203,7 @@ def _() -> Values:
     return [exponent(list(x), square), exponent(list(x), defect)]
 
 
-@LEMMA_2.equal("−1/(4x) and −1/(16x)", 1.0, tolerance=1e-3)
+@LEMMA_2.equal("the two errors are −1/(4x) and −1/(16x)", 1.0, tolerance=1e-3)
 def _() -> Values:
     x, square, defect = _gamma_ratios()
     return [-4 * x[-1] * square[-1], -16 * x[-1] * defect[-1]]

@@ -148,9 +148,11 @@ EQUATIONS_35_AND_36 = claim(
     "relative error of $1/(2k)$, which is 5 % at $k = 10$.",
 )
 EQUATIONS_35_AND_36.variance(
-    "the first as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", form="overread"
+    "Equation 35 as an equality at k = 10", _f1_over_f2, CHAIN, "s1_over_s2", form="overread"
 )
-EQUATIONS_35_AND_36.variance("the second", _f2_over_f1, CHAIN, "s2_over_s1", form="overread")
+EQUATIONS_35_AND_36.variance(
+    "Equation 36 as an equality at k = 10", _f2_over_f1, CHAIN, "s2_over_s1", form="overread"
+)
 EQUATIONS_35_AND_36.variance(
     "Var(F₁/F₂) = q c²k Var(Σr/Σr²)",
     lambda: _f1_over_f2() / _q(),

@@ -200,7 +200,7 @@ def _(key: Key[Array, ""]) -> Cases:
             yield max(0, 2 - 1 / ratio) - np.asarray(overlap(scores, other))
 
 
-@EQUATION_1.equal("attained by opposite rankings; 1 of equal ones")
+@EQUATION_1.equal("opposite rankings attain the bound; equal rankings have OD = 1")
 def _(key: Key[Array, ""]) -> Cases:
     scores = jnp.asarray(generator(key).normal(size=20))
     for ratio in (0.3, 0.5, 0.8):

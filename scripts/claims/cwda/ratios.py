@@ -81,7 +81,7 @@ APPROXIMATELY_MONOTONIC.mean(
     "Sp = 1 of norms of independent filters", 1.0, LAYERS, "spearman_of_unrelated", form="rejected"
 )
 APPROXIMATELY_MONOTONIC.mean(
-    "their Sp is at most 0.05: found 0",
+    "Sp of norms of independent filters is at most 0.05 (found: 0)",
     0.05,
     LAYERS,
     "spearman_of_unrelated",
@@ -98,7 +98,9 @@ APPROXIMATELY_MONOTONIC.variance(
 )
 
 
-@APPROXIMATELY_MONOTONIC.rate("2d Var(X̂/Ŷ) → π − 1 of them", -1.0, tolerance=0.1, form="corrected")
+@APPROXIMATELY_MONOTONIC.rate(
+    "2d Var(X̂/Ŷ) → π − 1 for norms of independent filters", -1.0, tolerance=0.1, form="corrected"
+)
 def _() -> Values:
     dims = (64, 256, 1024)
     return exponent(dims, [2 * d * independent_ratio_variance(d) - (math.pi - 1) for d in dims])

@@ -107,7 +107,7 @@ SECTION_4_1_2 = claim(
 )
 SECTION_4_1_2.add(layer_spearman("E Sp(l2, GM) = 0.9786 of 64 filters", "l2", "gm"))
 SECTION_4_1_2.mean(
-    "E Sp(l2, GM) = 0.9898 of 128",
+    "E Sp(l2, GM) = 0.9898 for 128 filters",
     lambda: figure_1_spearman(("l2", "gm")),
     LAYERS_OF_FIGURE_1,
     "spearman_l2_gm",

@@ -111,7 +111,7 @@ TEST_2 = claim(
 TEST_2.mean("the t test has size 5 % at the margin", 0.05, STDS, "t_at_margin", form="overread")
 TEST_2.mean("the t test's size is 0.20", T_SIZE, STDS, "t_at_margin", within=1e-3, form="corrected")
 TEST_2.mean(
-    "and its power 0.91 at 1.5 times the margin",
+    "the t test's power is 0.91 at 1.5 times the margin",
     T_POWER,
     STDS,
     "t_below_margin",
@@ -228,7 +228,7 @@ def _(key: Key[Array, ""]) -> Values:
     return _change_with_unit(mean_t_test, key)
 
 
-@TEST_3.equal("nor with S the standard deviation", form="corrected")
+@TEST_3.equal("p with S the standard deviation does not change with the unit", form="corrected")
 def _(key: Key[Array, ""]) -> Values:
     return _change_with_unit(pruning.mean_equivalence, key)
 

@@ -260,7 +260,7 @@ def _(key: Key[Array, ""]) -> Cases:
         yield _transitive_bound(r) - r[0, 2]
 
 
-@EQUATIONS_9_AND_10.equal("attained by x + n, x, x − n", tolerance=1e-12)
+@EQUATIONS_9_AND_10.equal("the bound is attained by x + n, x and x − n", tolerance=1e-12)
 def _(key: Key[Array, ""]) -> Cases:
     base = generator(key).normal(size=(30, 2))
     x, noise = np.linalg.qr(base - base.mean(0))[0].T

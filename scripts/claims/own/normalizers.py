@@ -214,7 +214,7 @@ DERF = claim(
     "Derf",
     r"$W' \le \min(2 \|\gamma\|, (2/\sqrt{\pi}) \max|\alpha \gamma| W)$; both are attained",
     why=r"The slope of erf is largest at zero, where it is $2/\sqrt\pi$. The offset only moves "
-    "this place.",
+    "the point at which the slope is largest.",
 )
 
 
@@ -243,8 +243,9 @@ def _(key: Key[Array, ""]) -> Cases:
 
 UNITIZED = claim(
     "Unitized with scale and bias",
-    r"$W' \le \min(2 \max|\gamma/\alpha|, \max|\gamma/(1 - \alpha)| W)$ of Eq. 8; of Eq. 9 with "
-    r"$5/4$ of the second; for one $\alpha$ both are attained, of several the first",
+    r"For Eq. 8, $W' \le \min(2 \max|\gamma/\alpha|, \max|\gamma/(1 - \alpha)| W)$. For Eq. 9, "
+    r"the second bound is multiplied by $5/4$. With one $\alpha$, both bounds are attained; with "
+    r"several $\alpha$, the first is attained",
     why=r"The factor of $x$ falls as the norm of $x$ grows, from $1/(1 - \alpha)$ at zero to "
     r"$1/(\alpha\|x\|)$. With several $\alpha$, the Jacobian is not symmetric, and its norm is "
     "at most $5/4$ of the norm at zero.",
@@ -266,7 +267,7 @@ def _(key: Key[Array, ""]) -> Cases:
         yield attained(unitized(scale, bias, alpha[0]), largest, largest)
 
 
-@UNITIZED.at_most("of several α max|γ/(1 − α)| is enough", form="overread")
+@UNITIZED.at_most("with several α, L = max|γ/(1 − α)| is enough", form="overread")
 def _() -> Values:
     alpha = jnp.array([0.0, 0.9])
     layer = unitized(1 - alpha, jnp.zeros(2), alpha)

@@ -49,7 +49,7 @@ def _(key: Key[Array, ""]) -> Cases:
         yield np.asarray(y) - (gamma * (p * alpha + 1 - alpha) * hat + beta)
 
 
-@ALGORITHM_1.equal("at alpha = 0, where it starts, it is batch norm")
+@ALGORITHM_1.equal("at alpha = 0, the initial value, the layer is batch norm")
 def _(key: Key[Array, ""]) -> Values:
     x = jnp.asarray(generator(key).normal(2, 3, (20, 5)))
     return unitized_batch_norm(x, jnp.zeros(5))[0] - batch_norm(x)[0]
@@ -198,7 +198,7 @@ def _(key: Key[Array, ""]) -> Values:
     return _ratios_of_pixels(key, per_pixel=False)
 
 
-@FIGURE_1.equal("(b) keeps them as well", tolerance=0.01, form="overread")
+@FIGURE_1.equal("(b) ratios of pixels of a channel remain", tolerance=0.01, form="overread")
 def _(key: Key[Array, ""]) -> Values:
     return _ratios_of_pixels(key, per_pixel=True)
 

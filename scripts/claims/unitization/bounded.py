@@ -70,7 +70,7 @@ def _() -> Cases:
         yield distances_of_outputs(x, y, bounded(a)) / (distances(x, y) / (1 - a)) - 1
 
 
-@EQUATION_8.at_most("it does not increase W", tolerance=0.01, form="overread")
+@EQUATION_8.at_most("the layer of Equation 8 does not increase W", tolerance=0.01, form="overread")
 def _() -> Values:
     x, y = opposite(LENGTHS, 0)
     return distances_of_outputs(x, y, bounded(0.9)) / distances(x, y) - 1
@@ -109,7 +109,7 @@ THEOREM_32 = claim(
 )
 
 
-@THEOREM_32.at_most("four alphas")
+@THEOREM_32.at_most("W ≤ the bound for four values of alpha")
 def _(key: Key[Array, ""]) -> Values:
     return _ratios(shift.unitized_upper_bound, SCALARS, *pairs(key))
 
@@ -134,7 +134,9 @@ def _(key: Key[Array, ""]) -> Values:
     return _different_alphas(*pairs(key))
 
 
-@THEOREM_32.equal("attained too", tolerance=1e-7, form="corrected")
+@THEOREM_32.equal(
+    "1/alpha + 1/alpha′ is attained by points at ±10⁹ e₃", tolerance=1e-7, form="corrected"
+)
 def _() -> Values:
     return _different_alphas(*opposite(FAR, 2))
 
@@ -171,7 +173,7 @@ def _(key: Key[Array, ""]) -> Values:
     return (np.minimum(1, length) - divisor) / length
 
 
-@EQUATION_9.equal("outside it is 0 at ‖x‖ = 1 − 1/alphaᵢ", tolerance=1e-12)
+@EQUATION_9.equal("outside [0, 1] the divisor is 0 at ‖x‖ = 1 − 1/alphaᵢ", tolerance=1e-12)
 def _() -> Cases:
     for a in (-0.5, -0.25, 2.0, 4.0):
         r = 1 - 1 / a

@@ -73,7 +73,10 @@ def _() -> Values:
     )
 
 
-@EQUATIONS_2_AND_3.equal("assignment, linear programme, its dual, one dimension", form="corrected")
+@EQUATIONS_2_AND_3.equal(
+    "W by assignment, by a linear programme, by its dual, and in one dimension agree",
+    form="corrected",
+)
 def _(key: Key[Array, ""]) -> Values:
     rng = generator(key)
     x, y = rng.normal(size=(2, 6, 2))

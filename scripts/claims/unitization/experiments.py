@@ -143,7 +143,8 @@ HIGHER_MOMENTS.mean(
 
 
 @HIGHER_MOMENTS.at_most(
-    "it falls at alpha = −0.6 where x₁ is ±1 at length 1 and ±0.3 at length 10", form="corrected"
+    "the kurtosis falls at alpha = −0.6 if x₁ is ±1 at length 1 and ±0.3 at length 10",
+    form="corrected",
 )
 def _() -> Values:
     x = np.array([[1.0, 0.0], [-1.0, 0.0], [0.3, 9.9955], [-0.3, 9.9955]])
@@ -231,17 +232,24 @@ def _(key: Key[Array, ""]) -> Values:
     return jnp.sign(_critic(key, 8.0))
 
 
-@ALGORITHM_3.at_most("it is below 1 whatever W", 1.0, form="corrected")
+@ALGORITHM_3.at_most("the value is below 1 for W = 8 and for W = 8·10⁹", 1.0, form="corrected")
 def _(key: Key[Array, ""]) -> Values:
     return [abs(_critic(key, 8.0)), abs(_critic(key, 8e9))]
 
 
-@ALGORITHM_3.equal("it is W within 1/2 of it", 1.0, tolerance=0.5, form="overread")
+@ALGORITHM_3.equal(
+    "the value is W within a factor of 1/2 to 3/2, W = 8", 1.0, tolerance=0.5, form="overread"
+)
 def _(key: Key[Array, ""]) -> Values:
     return _critic(key, 8.0) / 8
 
 
-@ALGORITHM_3.equal("it is in proportion to W, within 1/2", 1.0, tolerance=0.5, form="overread")
+@ALGORITHM_3.equal(
+    "the value is proportional to W, within a factor of 1/2 to 3/2",
+    1.0,
+    tolerance=0.5,
+    form="overread",
+)
 def _(key: Key[Array, ""]) -> Values:
     return _critic(key, 8e9) / (1e9 * _critic(key, 8.0))
 

@@ -170,7 +170,9 @@ def _() -> Values:
     return _worst_normalized(0.5, 64) - 4
 
 
-@NOISE_FREE.equal("W = 6.364 there, √2(α + (1 − α)√d)", 6.364, tolerance=1e-3, form="corrected")
+@NOISE_FREE.equal(
+    "W = √2(α + (1 − α)√d) = 6.364 at α = 1/2, d = 64", 6.364, tolerance=1e-3, form="corrected"
+)
 def _() -> Values:
     return _worst_normalized(0.5, 64)
 
@@ -262,7 +264,7 @@ LOST_INFORMATION = claim(
 
 
 @LOST_INFORMATION.at_most(
-    "the best affine map leaves more of x, by 1 % of it or more for each alpha"
+    "the error of the best affine map grows by 1 % of ‖x‖ or more from each alpha to the next"
 )
 def _(key: Key[Array, ""]) -> Values:
     x = generator(key).standard_t(5, (2000, 4))

@@ -94,7 +94,7 @@ def _(key: Key[Array, ""]) -> Values:
     return distances_of_outputs(x, y, unit_vector) - _by_means(x, y)
 
 
-@THEOREM_31.equal("the same is attained", tolerance=1e-8, form="corrected")
+@THEOREM_31.equal("√(2 − 2⟨E g(X), E g(Y)⟩) is attained", tolerance=1e-8, form="corrected")
 def _(key: Key[Array, ""]) -> Values:
     x, y = (np.zeros((1, 2, 4)) for _ in range(2))
     x[0, :, 0], y[0, :, 1] = (3, -3), (0.1, -0.1)

@@ -18,7 +18,7 @@ HEAD = (
     "angle",
     "spread",
     "its radius",
-    "the same by 50 digits",
+    "its radius, computed with 50 digits",
     "spread by the expansion",
     "radius of the symmetric state",
 )
@@ -27,9 +27,9 @@ LEGEND = (
     "odd state has one sample beside a cluster, and the layer does not change this state. Angles "
     "are in degrees: between the odd sample and the others, and (spread) between two others. The "
     "radius is the largest growth in a layer of any deviation of the Gram matrix; below 1 the "
-    "state is stable. The column “by 50 digits” uses closed forms or one integral, and no code of "
-    "the column before. The expansion at correlation one gives the spread of a cluster that is "
-    "nearly a point, and nothing if the spread is not small."
+    "state is stable. The column “computed with 50 digits” uses closed forms or one integral, and "
+    "shares no code with the column before. The expansion at correlation one gives the spread of a "
+    "cluster that is nearly a point, and nothing if the spread is not small."
 )
 SYMMETRIC = Series("activation", SERIES[0], "o")
 
@@ -65,7 +65,7 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
     for name, row in largest.items():
         kinds.setdefault(_kind(row), []).append(name)
     for kind, names in kinds.items():
-        yield f"Of {n} samples, {kind}: {', '.join(names)}."
+        yield f"With {n} samples, {kind}: {', '.join(names)}."
     ordered = [
         name for name, row in results["activations"].items() if row["fixed_point"]["cosine"] == 1
     ]

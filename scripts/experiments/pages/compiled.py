@@ -37,7 +37,9 @@ def verdicts(results: dict[str, Any]) -> list[tuple[str, str, str]]:
             row["holds"] for rows in tables.values() for row in rows if row.get("holds") is not None
         ]
         compiled = [row for row in tables.get("functions", []) if "error" not in row]
-        cards.append((DEVICES[target], f"{sum(held)} of {len(held)}", "programs hold their limits"))
+        cards.append(
+            (DEVICES[target], f"{sum(held)} of {len(held)}", "programs are within their limits")
+        )
         cards.append(
             (
                 DEVICES[target],
@@ -61,10 +63,7 @@ def host_table() -> str:
         for reason, functions in HOST_ONLY.items()
     ]
     return page.table(
-        ("why", "functions"),
-        rows,
-        "Public functions that are no program for a device",
-        kind="words",
+        ("why", "functions"), rows, "Public functions that run only on the host", kind="words"
     )
 
 

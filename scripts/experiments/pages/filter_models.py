@@ -62,7 +62,8 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
         yield (
             f"{_title(name)}: expected overlaps explain {row['explained']:.0%} of the variance of "
             f"differences between two criteria (correlation {row['correlation']:.2f}, permutation "
-            f"p {row['p_value']:.3f}); the pair of criteria alone at most {row['by_pair']:.0%}."
+            f"p {row['p_value']:.3f}); a function of the pair of criteria could explain at most "
+            f"{row['by_pair']:.0%}."
         )
 
 

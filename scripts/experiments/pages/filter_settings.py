@@ -77,8 +77,9 @@ def findings(results: dict[str, Any]) -> Iterator[str]:
         every = [name for name, part in after.items() if failed[name] == part["layers"]]
         none = [name for name, count in failed.items() if not count]
         yield (
-            f"Of {len(after)} settings {len(every)} have trained layers of which all reject "
-            f"{what}{_few(every)}, and {len(none)} have none that does{_few(none)}."
+            f"Of {len(after)} settings, {len(every)} have trained layers that all reject "
+            f"{what}{_few(every)}, and {len(none)} have no trained layer that rejects "
+            f"it{_few(none)}."
         )
     by_distance = sorted(after, key=lambda name: after[name]["ks"]["mean"])
 

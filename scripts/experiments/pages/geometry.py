@@ -191,7 +191,8 @@ def histograms(results: dict) -> str:
             "activities are zero, and the other half has a half-Gaussian distribution."
         )
         + figure(
-            figures.figure_6(measured), "Left: the neuron of the largest mean beside its spread."
+            figures.figure_6(measured),
+            "Left: the neuron with the largest ratio of mean to standard deviation.",
         )
         + table(
             ["", *head.values()],

@@ -6,7 +6,11 @@ from experiments.pages import page
 from experiments.pages.page import cards, paragraphs, provenance, table
 from experiments.pages.sentences import duration
 
-STAGES = {"whole": "whole", "cut": "cut, as it is", "repaired": "cut and solved by least squares"}
+STAGES = {
+    "whole": "whole",
+    "cut": "cut, not repaired",
+    "repaired": "cut and repaired by least squares",
+}
 
 
 def render(results: dict[str, Any]) -> str:
@@ -30,7 +34,11 @@ def render(results: dict[str, Any]) -> str:
 def summary(results: dict[str, Any]) -> str:
     """A sentence that says what the command did."""
     chosen = results["settings"]
-    repair = "no kernel was changed" if chosen["repair"] == "none" else "kernels were solved again"
+    repair = (
+        "no kernel was changed"
+        if chosen["repair"] == "none"
+        else "kernels were fitted by least squares"
+    )
     return f"Units were chosen by {chosen['score']}; {repair}; nothing was trained."
 
 

@@ -69,7 +69,10 @@ def _about(results: dict) -> Iterable[str]:
         f"{data['test']:,} to test on, in {data['classes']} classes; moments, distances and "
         f"masking are measured on {data['probe']:,} test images. {data['note']}".strip()
     )
-    spread = f"± is the standard error over {seeds} seeds, as are bands and bars not said otherwise"
+    spread = (
+        f"± is the standard error over {seeds} seeds; so are bands and bars, unless stated "
+        "otherwise"
+    )
     yield (
         f"Each value comes from {settings['epochs']} "
         f"epoch{'s' * (settings['epochs'] > 1)} of training; "
