@@ -7,8 +7,9 @@ from typing import Any
 IDEAL = re.compile(r"ideal (\d\.\d+)")
 LAYER = re.compile(r"(\w*BatchNorm(?:\(bounded\))?) (.*) / flax")
 TIMES = (
-    "Times are medians of at most {runs} calls. A ratio is the median, over pairs of neighbouring "
-    "calls, of our time divided by the other time. Quartiles are in parentheses."
+    "The two programs are called in turn. Times are medians of at most {runs} calls. For each pair "
+    "of neighbouring calls, our time is divided by the other time. Ratios are medians of these "
+    "quotients, with quartiles in parentheses."
 )
 
 

@@ -139,8 +139,11 @@ def similarity(scores: dict[str, Float[Array, " n"]], *, ratio: int | float) -> 
       ratio: The fraction of filters that are pruned. Only the overlap depends on `ratio`.
     """
     if not isinstance(scores, Mapping) or not set(CRITERIA) <= set(scores):
-        got = list(scores) if isinstance(scores, Mapping) else type(scores).__name__
-        raise TypeError(f"scores must be a dictionary, as criteria.scores returns; got {got}")
+        got = f"the keys {[*scores]}" if isinstance(scores, Mapping) else type(scores).__name__
+        raise TypeError(
+            f"scores must be a dictionary with the keys {[*CRITERIA]}, as criteria.scores returns; "
+            f"got {got}"
+        )
     vectors(**{name: scores[name] for name in CRITERIA})
     a, b = (jnp.stack([scores[pair[side]] for pair in PAIRS]) for side in (0, 1))
     shared = jax.vmap(lambda a, b: overlap(a, b, ratio=ratio))

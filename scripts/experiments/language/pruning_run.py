@@ -95,8 +95,9 @@ def choose_counts(folder: Path, model: Model, wanted: Wanted, tokens: int) -> Co
         counts = compiled_budget.choose(folder, wanted, tokens)
     if counts == removal.counts(model.architecture):
         raise InputError(
-            "the command must remove a part of the model; give --keep, --parameters, --layers, "
-            "--heads, --intermediate, --hidden or --experts"
+            "the command must remove a part of the model, but the options keep all of it; give a "
+            "smaller --keep, --parameters, --gigabytes, --layers, --heads, --intermediate, "
+            "--hidden or --experts"
         )
     return counts
 
