@@ -144,6 +144,8 @@ def test_functions_of_one_name_are_not_confused(kind, key):
     for order in ([first, second], [second, first]):
         holds = {v.claim.name: v.printed_holds for v in claims.check_all(order, key)}
         assert holds == {"A": True, "B": False}
+    names = list(claims.sources([first, second]))
+    assert names[1] == (f"{names[0]} (2)" if kind is Sampled else "p, B: zero")
 
 
 def test_the_quick_claims_exist():

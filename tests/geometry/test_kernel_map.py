@@ -229,6 +229,9 @@ def test_fixed_points_of_ordered_and_critical_maps():
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
     assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # slope 1, rounded
     assert critical.depth_scale > 1e9
+    # the slope of κ(ρ) = (1 + ρ)²/4 at 1 is 1; at 1 − 1e-8, rounding makes κ(ρ) − ρ zero
+    smooth = KernelMap(jnp.array([0.25, 0.5, 0.25]), jnp.zeros(0), jnp.zeros(0), one, one, 0 * one)
+    assert fixed_point(smooth).cosine == 1
     none = jnp.zeros(0)
     square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
     assert fixed_point(square) == (0, 0, 0)  # the slope of κ(ρ) = ρ² at 0 is 0
@@ -309,6 +312,13 @@ def test_smooth_kernels_are_their_power_series(terms):
     kernel, rho = kernel_map(jnp.exp, terms=terms), np.linspace(-0.9, 0.9, 7)
     expected = np.polynomial.Polynomial(np.asarray(kernel.powers))(rho)
     np.testing.assert_allclose(kernel(jnp.asarray(rho)), expected, rtol=1e-12)
+
+
+def test_the_quadrature_has_enough_nodes_for_all_terms():
+    """The coefficients of sin beyond the first hundred are zero."""
+    kernel = kernel_map(jnp.sin, std=2.0, terms=3000)
+    assert jnp.abs(kernel.powers[100:]).sum() < 1e-12
+    assert abs(kernel.tail) < 1e-12
 
 
 def test_a_step_has_the_kinks_of_both_samples():

@@ -323,6 +323,9 @@ def test_distances_that_do_not_follow_a_drop_are_said():
     for drops in ([], [1], [7]):  # drops at a run's start or after its end do not count
         results = {"training": rates | {"drops": drops}, "distances": {}}
         assert training_page.distances_sentence(results).startswith("The learning rate never fell")
+    last = {"learning_rate": [0.4] * 5 + [0.1], "drops": [6]}
+    results = {"training": last, "distances": {"batch_norm": halved, "unitized": halved}}
+    assert "divided by 4" in training_page.distances_sentence(results)
 
 
 def test_layers_without_a_ranking_have_no_extremes():
