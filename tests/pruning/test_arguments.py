@@ -276,6 +276,15 @@ def test_wrong_arguments_are_named(call, message):
         call()
 
 
+def test_a_traced_number_is_nan_below_its_minimum_and_not_at_it():
+    moment = jax.jit(lambda std, dims: gaussian.chi_moment(std, dims, 1))
+    assert moment(0.0, 3.0) == 0
+    assert jnp.isnan(moment(-1e-3, 3.0))
+    p_value = jax.jit(lambda margin: weight_tests.std_equivalence(jnp.asarray(X), margin=margin)[1])
+    assert jnp.isfinite(p_value(0.5))
+    assert jnp.isnan(p_value(0.0))
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_a_parameter_must_be_a_number():
     with pytest.raises(TypeError, match="std must be an array; got str"):

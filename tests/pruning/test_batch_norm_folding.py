@@ -138,6 +138,20 @@ def test_a_shift_has_a_path_of_its_own():
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 
+def test_several_scales_of_a_kernel_in_bfloat16_are_rounded_once():
+    rng = np.random.default_rng(0)
+    shapes = {"w": (6, 40), "a": (40,), "b": (40,), "c": (40,)}
+    params = {k: jnp.asarray(rng.uniform(0.5, 2, s), "bfloat16") for k, s in shapes.items()}
+
+    def apply(p, x):
+        return (x @ p["w"]) * p["a"][None] * p["b"][None] * p["c"][None]
+
+    _, arrays = fold_batch_norms(apply, params, jnp.ones((2, 6), "bfloat16"))
+    w, *scales = (np.asarray(params[name], np.float32) for name in "wabc")
+    expected = jnp.asarray(w * np.prod(scales, axis=0), "bfloat16")
+    np.testing.assert_array_equal(arrays["w"].astype("float32"), expected.astype("float32"))
+
+
 def test_a_shift_in_float32_of_a_kernel_in_bfloat16():
     params, x = numbers()
     half = params | {"w": params["w"].astype("bfloat16")}

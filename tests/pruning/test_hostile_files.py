@@ -246,6 +246,17 @@ def test_all_storages_of_an_archive_fit_max_bytes(tmp_path):
         load(path, dense=True, vectors=True, max_bytes=total - 1)
 
 
+def test_the_arrays_of_a_keras_file_fit_max_bytes_together(tmp_path):
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        for name in ("a", "b"):
+            file[name] = np.ones((30, 10), np.float32)
+    assert len(load(path, dense=True, max_bytes=2400)) == 2
+    for max_bytes in (1199, 2399):
+        with pytest.raises(WeightsError, match="max_bytes"):
+            load(path, dense=True, max_bytes=max_bytes)
+
+
 def test_a_file_of_the_old_format_fits_max_bytes(tmp_path):
     content = in_a_row(tensors(True))
     path = written(tmp_path, "a.pt", content)
