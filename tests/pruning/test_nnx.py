@@ -241,6 +241,17 @@ def test_a_module_is_not_resized():
     assert pruned.apply(pruned.params, x).shape == (4, 3)
 
 
+def test_a_refused_width_names_the_call_that_resizes():
+    """With half of the features of each head, the factor 1/√d of attention would change."""
+    layer = nnx.MultiHeadAttention(num_heads=4, in_features=8, decode=False, rngs=nnx.Rngs(0))
+    x = jnp.ones((2, 3, 8))
+    call = r"pruning\.prune\(\*pruning\.nnx\.evaluation\(model\), \.\.\., resize=True\)\)$"
+    with pytest.raises(ValueError, match=rf"keep these channels, or run it .*{call}"):
+        pruning.nnx.prune(layer, x, ratios=[0.5])
+    pruned = pruning.prune(*pruning.nnx.evaluation(layer), x, ratios=[0.5], resize=True)
+    assert pruned.apply(pruned.params, x).shape == x.shape
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("resize", [False, True])
 @pytest.mark.parametrize("fold", [False, True])
