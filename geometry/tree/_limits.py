@@ -130,10 +130,15 @@ def limits(n: int, r: int | float | Float[Array, ""]) -> TreeLimits:
     r = floating(r, "r")
     m, h = float(n - 1) ** 2, promote_to_float32(r)
     h = jnp.where(h < 0, jnp.nan, h)
+    # The ratio 1/r exchanges the two ends. Its products do not overflow if r is large or infinite.
+    exchanged = h > 1
+    h = jnp.where(exchanged, 1 / jnp.where(exchanged, h, 1), h)
     scale, smallest, largest = 1 + h, m + h, 1 + m * h
-    cosines = h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)
-    norm_ratios = jnp.stack([jnp.sqrt(scale / smallest), jnp.sqrt(scale / largest)])
-    angles = jnp.arccos(jnp.stack(cosines))
+    cosines = jnp.stack([h / jnp.sqrt(scale * smallest), 1 / jnp.sqrt(scale * largest)])
+    norm_ratios = jnp.sqrt(jnp.stack([scale / smallest, scale / largest]))
+    norm_ratios, angles = (
+        jnp.where(exchanged[None], ends[::-1], ends) for ends in (norm_ratios, jnp.arccos(cosines))
+    )
     return TreeLimits(norm_ratios.astype(jnp.result_type(r)), angles.astype(jnp.result_type(r)))
 
 

@@ -145,3 +145,18 @@ def test_limits_of_a_negative_ratio_are_nan(r):
     ends = jax.jit(lambda r: geometry.tree.limits(5, r))(jnp.asarray(r))
     assert np.isnan(ends.norm_ratios).all()
     assert np.isnan(ends.angles).all()
+
+
+@pytest.mark.parametrize("n", [3, 8])
+def test_a_large_or_infinite_ratio_has_the_limits_of_its_inverse_with_the_ends_exchanged(n):
+    """As r tends to infinity, the smallest sample has norm ratio 1 and the largest 1/(n − 1)."""
+    infinite = geometry.tree.limits(n, jnp.inf)
+    np.testing.assert_allclose(infinite.norm_ratios, [1, 1 / (n - 1)], rtol=1e-6)
+    np.testing.assert_allclose(infinite.angles, [0, np.pi / 2], atol=1e-6)
+    r = jnp.float32(1e20)  # the square of r exceeds the largest float32
+    for large, expected in zip(geometry.tree.limits(n, r), infinite, strict=True):
+        np.testing.assert_allclose(large, expected, atol=1e-6)
+    for found, inverse in zip(
+        geometry.tree.limits(n, 2.5), geometry.tree.limits(n, 0.4), strict=True
+    ):
+        np.testing.assert_allclose(found, inverse[::-1], rtol=1e-6)
