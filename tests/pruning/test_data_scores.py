@@ -108,7 +108,7 @@ def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
 
 
 def test_wanda_counts_no_term_of_a_kernel_that_is_a_sum():
-    """Only `d` counts among the readers. Without `d`, no reader is left, which raises an error."""
+    """The kernel `b + c` is not counted, only `d`. Without `d`, an error is raised."""
 
     def apply(p, x, plain=True):
         h = jax.nn.relu(x @ p["a"])

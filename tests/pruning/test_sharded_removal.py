@@ -178,7 +178,7 @@ def test_axes_that_the_mesh_splits_name_the_cure():
 
 
 def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
-    """The groups come from the function without `shard_map`, with multiples of four channels."""
+    """`prune` gets the function without `shard_map`, and keeps multiples of four channels."""
     pruned = prune(mlp, PARAMS, X, ratios=[0.5], round_to=4)
     assert pruned.params["c"].shape == (4, 8)
     masked = mask_channels(PARAMS, pruned.groups, pruned.keep)
