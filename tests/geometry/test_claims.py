@@ -419,7 +419,7 @@ def test_a_claim_without_checks_must_have_a_reason(call, key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # a single check would reject, but one among a hundred does not
+    z = 3.5  # a single check would fail, but one of a hundred checks does not
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]
@@ -655,7 +655,7 @@ def test_algorithm_2_predicts_the_integral_over_the_angle():
     np.testing.assert_allclose(mean_cosine(), expected, rtol=1e-9)
 
 
-# variables that only the tests set
+# environment variables that only the tests set
 OURS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
 
 

@@ -59,7 +59,7 @@ def test_kernel_exceeds_the_inner_product_but_for_parallel_vectors(key):
     k = kernel(g)
     generic = (k - g)[:6, :6][np.triu_indices(6, 1)]
     assert (generic > 0).all()
-    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # parallel samples
+    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # samples 0 and 6 are parallel
     np.testing.assert_allclose(k[0, 7], 0, atol=1e-14)
     assert (jnp.diagonal(k) == jnp.diagonal(g)).all()
 

@@ -227,7 +227,8 @@ def test_fixed_points_of_ordered_and_critical_maps():
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
-    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # slope 1, rounded
+    # Up to rounding, the slope is 1.
+    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)
     assert critical.depth_scale > 1e9
     none = jnp.zeros(0)
     square = KernelMap(jnp.array([0.0, 0.0, 1.0]), none, none, one, 2 * one, 0 * one)
@@ -397,8 +398,9 @@ def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
         )
         scaled.append((width * (mean - infinite), width * stderr))
     (first, first_error), *others = scaled
-    assert (abs(first) > 5 * first_error).any()  # the difference is significant
-    for product, stderr in others:  # and decreases as 1/width, to first order
+    # The products of width and difference are not zero, and are equal to first order in 1/width.
+    assert (abs(first) > 5 * first_error).any()
+    for product, stderr in others:
         assert (abs(product - first) < 4 * np.hypot(stderr, first_error) + 0.25 * abs(first)).all()
 
 

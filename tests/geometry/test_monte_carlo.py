@@ -153,7 +153,7 @@ def test_each_process_draws_on_one_cpu_or_on_all_its_accelerators(key, monkeypat
         assert [device.number for device in _streams.default_devices()] == expected
 
 
-# If each of the eight devices has only one thread, the devices wait for each other for ever.
+# If each of the eight devices has only one thread, the devices wait for each other forever.
 LAPACK_IN_A_LOOP = """
 import sys
 import jax, jax.numpy as jnp

@@ -113,7 +113,7 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
     turn = 2 * np.pi * (np.arange(5000) + 0.5) / 5000
     for x, y, found in cases:
-        relation = np.linalg.svd(y.T)[2][-1]  # between the representations of the samples
+        relation = np.linalg.svd(y.T)[2][-1]  # y.T @ relation is 0
         sums = relation @ np.maximum(x @ [np.cos(turn), np.sin(turn)], 0)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 

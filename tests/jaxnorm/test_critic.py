@@ -145,7 +145,7 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     # The first step of RMSProp with decay 0.9 is rate · g / √(0.1 g²), whose size does not depend
     # on g.
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
-    # The critic is tested on the last two samples: x and 2x differ, but x and x do not.
+    # The last two arguments are the test samples: x and 2x differ, but x and x do not.
     assert emd_critic(key, x, x, x, 2 * x, steps=1, batch_size=4) != 0
     assert emd_critic(key, x, 2 * x, x, x, steps=1, batch_size=4) == 0
 
@@ -162,7 +162,7 @@ def test_layers_may_be_vmapped(critic, key):
     x = jax.random.normal(key, (4, 3, 8, 2, 2, 2)).at[:, 2].set(7)
     keys = jax.random.split(key, 3)
     found = jax.jit(jax.vmap(critic))(keys, *x)
-    assert found[2] == 0  # all samples are equal
+    assert found[2] == 0  # in the third case, all samples are equal
     for i in range(3):
         alone = jitted(critic)(keys[i], *x[:, i])
         np.testing.assert_allclose(found[i], alone, rtol=1e-9, atol=1e-15)

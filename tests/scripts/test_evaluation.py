@@ -29,10 +29,10 @@ def logits(kernel, x):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("chunk", [4, 6, 15, 512])
 def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, devices, monkeypatch):
-    """There are fifteen images. A chunk's size is rounded up to a multiple of `devices`."""
+    """There are fifteen images. The size of a chunk is rounded up to a multiple of `devices`."""
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     images = random_images()
-    # the images with label 0 come last, in chunks that are not full
+    # The last four images have label 0, so an error in the last chunk would change accuracies.
     images = images._replace(y_test=np.where(np.arange(15) < 11, 1, 0).astype(np.int32))
     mesh = trainer.mesh_of(devices)
     x = images.x_test.reshape(15, 16)

@@ -43,7 +43,7 @@ def test_networks_of_a_depth_share_only_the_batch_of_their_ranks():
     drawn = [key for name, key in use.keys if name == "randint"]
     # three steps, the batch for ranks, and the images for the accuracy
     assert len(drawn) == 2 * (3 + 2)
-    assert len(set(drawn)) == 2 * (3 + 1)  # ranks are measured on the first batch
+    assert len(set(drawn)) == 2 * (3 + 1)  # the batch for ranks is the batch of the first step
     first = {key for key in drawn if drawn.count(key) == 2}
     use.keys = [pair for pair in dict.fromkeys(use.keys) if pair[1] not in first]
     use.assert_once()

@@ -43,7 +43,7 @@ MODEL = parse(TINY)
 
 
 def test_adam_has_a_clipped_gradient_a_warm_up_and_decays_kernels_alone():
-    """Two of 40 steps are warm-up; norms of gradients are first small, and later larger than 1."""
+    """Two of 40 steps are warm-up. Gradients are first small, and later clipped to norm 1."""
     steps, rate = 40, 0.3
     optimizer = training.make_optimizer(rate, steps)
     w = {"kernel": np.array([[1.0, -2.0]]), "norm": np.array([3.0])}

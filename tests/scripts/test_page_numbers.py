@@ -187,7 +187,7 @@ def shift_run(seed, scale, **group):
 
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
-    """Means over layers are 2 and 6 times (1, 2, 3, 4); their mean over seeds is 4 times."""
+    """Means over layers are 2 (1, 2, 3, 4) and 6 (1, 2, 3, 4) for two seeds, so 4 (1, 2, 3, 4)."""
     drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
@@ -197,7 +197,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
         "learning_rate": [0.1] * 4,
     }
     shift_page._bound_panels(results)
-    (axes,) = drawn.values()  # only runs whose rate drops
+    (axes,) = drawn.values()  # there is a panel for runs whose rate drops, and no other panel
     base, exact = (y_of(line) for line in axes.get_lines())
     np.testing.assert_allclose(exact, [4, 8, 12, 16])
     np.testing.assert_allclose(base, [1] * 4)
@@ -265,7 +265,7 @@ def test_accuracies_of_whole_networks_are_means_over_seeds_and_draws():
             for name, seed, value in (("a", 0, 0.5), ("b", 0, 0.9), ("a", 1, 0.7))
         ]
     }
-    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # the first bits are 111, 100, 101
+    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # the first 3 bits: 111, 100, 101
     found = repair_page.whole(digits, {"settings": {"test": 3}, **texts})
     expected = {"digits, a": 0.6, "digits, b": 0.9}
     expected |= {"ResNet-20": 1.0, "ResNet-20, recalibrated": 0.5}

@@ -138,7 +138,7 @@ def pruning():
         for name, rows in values.items()
     }
     network = {"unmasked": {"mean": 0.95, "stderr": 0.01}, "masked": masked}
-    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # seeds, layers
+    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # a row for each seed
     layers = [{"name": f"layer {i}", "filters": 4 * i, "dims": 9 * i} for i in (1, 2)]
     return {"batch_norm": network, "unitized": network, "pairs": ["l1-l2"], "layers": layers}
 
@@ -199,7 +199,9 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
 
 @pytest.mark.parametrize(
     ("rhos", "fails", "alike", "gaussian"),
-    [  # criteria agree if every pair agrees in at least four of five layers
+    # The page says that the criteria agree if, for every pair, ρ is above 0.9 in at least 80 % of
+    # the layers, here in four of five layers.
+    [
         ([0.95] * 4 + [0.5], [], True, True),
         ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # ρ must be above 0.9
         ([0.5] + [0.95] * 4, ["mean"], True, True),
@@ -236,7 +238,7 @@ def test_conclusions_follow_the_layers(rhos, fails, alike, gaussian):
 
 
 def test_compiled_programs_are_counted_by_their_limits():
-    """Rows without a limit do not count; functions that do not compile are shown with the error."""
+    """Rows without a limit do not count. Functions that do not compile are shown with the error."""
     functions = [{"function": "f", "size": "8", "error": "Error: no"}, {"function": "g"}]
     targets = {
         "v5e": {"layers": [{"holds": True}, {"holds": False}, {"holds": None}, {"holds": True}]},

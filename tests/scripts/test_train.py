@@ -65,7 +65,8 @@ def restored(one, folder):
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
-    # the first step, the last step of an epoch, a step inside an epoch, the last but one step
+    # With four steps in an epoch, these are the first step of the run, the last step of an epoch, a
+    # step inside an epoch, and the last but one step of the run.
     for step in (1, 4, 7, 11):
         with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))
@@ -406,7 +407,7 @@ def test_an_epoch_can_be_seen_before_the_run_ends(tmp_path):
 
 def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
-    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all starts are in the same second
+    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # both runs start in the same second
     with pytest.raises(StoppedError):
         train_one(one, tmp_path, View(interrupt_after=9))
     lines = train_one(one, tmp_path)

@@ -69,7 +69,7 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
     for log, accuracy in zip(logs, (0.5, 0.75), strict=True):
         log.lines += [{"epoch": 1, "accuracy": 0.1}, {"epoch": 2, "accuracy": accuracy}]
     loop.show_progress(trainer, (3, 4), view, logs, clock, given)
-    clock.speed = 0.0  # no step without compilation has ended
+    clock.speed = 0.0  # as long as all steps were compiled, the speed is unknown
     loop.show_progress(trainer, (3, 4), view, first, clock, given)
     assert shown == [
         (67, "seed 3-4, epoch 2/5", "loss 1.7500, 1,234 images/s"),

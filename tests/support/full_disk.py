@@ -40,7 +40,8 @@ def run(out: Path) -> tuple[int, str]:
     return 0, said.getvalue()
 
 
-CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))  # made once
+# functions whose results all runs share, so that each result is computed only once
+CACHED = ((trainer, "Trainer"), (Trainer, "lower"), (datasets, "load"))
 
 
 def compile_once() -> None:
