@@ -195,7 +195,7 @@ def test_ten_thousand_layers_take_less_than_a_second():
     begin = time.perf_counter()
     layers(kernel, start).block_until_ready()
     assert time.perf_counter() - begin < 1
-    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # 3π/layers
+    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # angle 3π/layers
 
 
 def test_the_stable_fixed_point_is_where_layers_lead():

@@ -81,7 +81,7 @@ def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
 
 
 def test_the_critic_is_no_estimate_of_the_distance(key):
-    # The second distance is ten times larger than the first, but both values are near zero.
+    # The distance of the second pair is ten times as large, but both values are near zero.
     near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
     critic = partial(jitted(emd_critic), steps=50, batch_size=32)
     values = [float(critic(key, *s)) for s in (near, far)]
@@ -109,7 +109,7 @@ def test_the_certified_critic_sees_a_change_of_scale(key):
 
 
 def test_the_certified_critic_tells_points_from_their_reflections(key):
-    # The two sets have equal means and equal distances between their points.
+    # The set x and its reflection −x have equal means, and equal distances between their points.
     corners = jnp.array([[0.0, 3.0], [3.0, 0.0], [-3.0, -3.0]])
     x = jnp.repeat(corners, 20, 0)
     assert 0.9 * emd(x, -x) < bound(key, x, -x, x, -x) <= emd(x, -x)
@@ -189,7 +189,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """By hand: cones at (0, 0) and (3, 4); two equal cones lower the minimum by τ log 2."""
+    """Two cones have their minimum, up to rounding. Two equal cones are lower by τ log 2."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)

@@ -20,7 +20,7 @@ from tests.support.jitted import jitted
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
 
 
-# Few sizes, because each pair of sizes compiles a program.
+# Only four sizes are drawn, because each pair of sizes compiles a program.
 sizes = st.sampled_from([1, 2, 5, 12])
 
 

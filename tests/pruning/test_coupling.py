@@ -33,7 +33,7 @@ def test_every_layer_can_be_cut(name):
     groups = coupled_channels(*prunable.model(name))
     assert tuple(group.size for group in groups) == prunable.MODELS[name][1]
     named = [report.primitive for report in pinning(*prunable.model(name))]
-    assert named == (["add"] if name == "resnet, zeros" else [])  # the shortcut is padded
+    assert named == (["add"] if name == "resnet, zeros" else [])  # zeros pad the shortcut
 
 
 def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_kernel():

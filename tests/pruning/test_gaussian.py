@@ -367,7 +367,7 @@ def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key)
     expected = norm_sum_ratio_variance_limit(n, dims, shared=True).direct
     slack = 0.05 * expected  # with a shared filter, only the leading term is known
     if not shared:
-        m = n * dims  # `found` is divided by its mean, about m/(m − 1)
+        m = n * dims  # the mean of the ratio is about m/(m − 1) times the ratio of the means
         expected, slack = norm_sum_ratio_variance(n, dims).direct * ((m - 1) / m) ** 2, 0
     assert abs(variance - expected) < 4 * stderr + slack
 

@@ -562,7 +562,7 @@ def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
     apply, params, x = prunable.model("mlp")
     options = {"ratios": [0.9], "equal_repeats": equal_repeats}
     small = prune(apply, params, x, select=partial(choose, 0.4), **options).params
-    assert small["0"]["w1"].shape[1] == 4  # of 6 channels
+    assert small["0"]["w1"].shape[1] == 4  # 4 of 6 channels are kept
 
 
 def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):

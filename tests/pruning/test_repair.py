@@ -261,7 +261,8 @@ def test_attention_is_repaired():
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     x = RNG.normal(size=(64, 7, 4))
     groups = pruning.coupled_channels(attention, params, x)
-    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # inputs of the attention layer, and its values
+    # the arrays that have the channels of the input of attention, and those of the values
+    inside = [{"k", "q", "up", "v"}, {"o", "v"}]
     groups = [g for g in groups if {p.path for p in g.positions} in inside]
     assert len(groups) == 2
     keep = [np.arange(g.size) > g.size // 4 for g in groups]

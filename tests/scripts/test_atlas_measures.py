@@ -84,8 +84,8 @@ def test_an_epoch_has_whole_batches_in_an_order_of_its_own(monkeypatch):
     for seed in (0, 1, 0):
         seen: list[list[int]] = []
         epochs_of(seed, seen, monkeypatch)
-        # in each epoch, five batches train, one takes the further step, and two update averages for
-        # frozen weights
+        # Each epoch asks for eight batches: five for training, one for the further step, and two
+        # that update averages while the weights are frozen.
         assert len(seen) == 2 * 8
         for epoch in (seen[:8], seen[8:]):
             rows = [*itertools.chain(*epoch[:5])]
@@ -104,7 +104,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     found: Any = atlas._measured("batch norm", parts, [{}, {}])
     spread = np.sqrt(y.var(0).sum())  # over all features, around means that are not zero
     np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
-    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # without the last of seven samples
+    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # between halves of six samples
     np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
     np.testing.assert_allclose(found["step"], 2**0.5, rtol=1e-5)
     assert found["certificate"] is None
@@ -264,7 +264,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
 
 
 def test_a_task_has_its_share_of_the_data(monkeypatch):
-    """36 images are for training and 2,000 for testing, or a quarter as many texts."""
+    """A task has 36 training images and 2,000 test images, or a quarter as many texts."""
     x, y = np.arange(2100.0), np.arange(2100)
     seen: list[Any] = []
     images = Images("made", "", 10, x, y, -x, y + 5)
@@ -360,7 +360,7 @@ def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(
         {
-            "accuracy": 5 / 8,  # after the last epoch, like the test loss
+            "accuracy": 5 / 8,  # of the last epoch, like the test loss
             "test_loss": 3.5,
             "first_epoch_loss": 2.0,
             "epoch_shift": 2.0,

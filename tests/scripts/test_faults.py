@@ -184,7 +184,7 @@ def as_stranger():
     ],
 )
 def test_what_another_user_may_not_read_is_named_and_remains(closed, words, runs, tmp_path):
-    for folder in (*tmp_path.parents[:3], tmp_path):  # pytest's workers add a folder
+    for folder in (*tmp_path.parents[:3], tmp_path):  # a worker adds a folder
         if folder.owner() == "root" and folder.name != "tmp":
             folder.chmod(0o755)
     out = shutil.copytree(runs / "half", tmp_path / "run")

@@ -213,7 +213,7 @@ def test_text_of_a_comparison_depends_on_the_seed_and_held_out_text_does_not(mon
     assert first.calibration.max() < 200 <= first.held_out.min()
     parts = [comparison.part_of_epoch(given, seed) for seed in (0, 1)]
     assert (parts[0] != parts[1]).any()
-    # half of 40 pieces, each once
+    # Half an epoch has 20 of the 40 pieces of the text, and no piece twice.
     assert [len(np.unique(part[:, 0])) for part in parts] == [20, 20]
 
 

@@ -404,7 +404,7 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     assert "<dd>1 network</dd>" in alone
     assert "3 epochs" in alone
     several = training_results([0.5, 0.75, 1.0], note="A note.")
-    several["seeds"][1][1]["images_per_second"] = 500.0  # the medians are 200, 300 and 200
+    several["seeds"][1][1]["images_per_second"] = 500.0  # medians of seeds: 200, 300, 200
     several = train._summary(several).replace(NBSP, " ")
     assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
     assert "3 networks, ± standard error" in several
@@ -510,7 +510,7 @@ def test_movements_are_means_over_settled_epochs_by_normalization_and_seed():
     assert record["batch_norm"]["values"] == [2, 4]
     assert record["unitized"]["values"] == [2, 6]
     assert record["difference"]["values"] == [0, 2]
-    # for 0 and 2, Student's t is 1 with one degree of freedom; p is the probability that a Cauchy
-    # variable is beyond ±1
+    # The differences 0 and 2 give Student's t = 1 with one degree of freedom, so p is the
+    # probability that a Cauchy variable is beyond ±1.
     assert record["p"] == pytest.approx(0.5)
     assert record["holm"] == 1.0

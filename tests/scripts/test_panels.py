@@ -58,7 +58,8 @@ def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
     page = prune_page._summary(pruned_networks())
     assert "4.0 times fewer" in page
     assert "0.50 of before" in page
-    # the means over networks for l1, l2, Fermat and GM are 0.51, 0.597, 0.55 and 0.42
+    # The mean accuracies over networks are 0.51 for l1, 0.597 for l2, 0.55 for Fermat and 0.42 for
+    # GM.
     assert "42.0 to 59.7 %" in page
 
 
@@ -150,8 +151,8 @@ def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
         for part in ("test accuracy", "differences")
     )
     np.testing.assert_allclose(heights(accuracy), [[85, 40], [75, 10]])
-    # Each of the two criteria differs from their mean by half of their difference. At the first
-    # share, the differences of the two seeds are 90 - 70 and 80 - 80.
+    # Each of the two criteria differs from the mean of both by half of their difference. At the
+    # first share, the two seeds have the differences 90 − 70 and 80 − 80, whose mean is 10.
     np.testing.assert_allclose(heights(difference), [[5, 15], [-5, -15]])
 
 
@@ -193,7 +194,8 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
     assert len(cards) == len(list(_cells(page))) / 2  # pairs with equal counts share a card
-    assert cards["Farthest from Gaussian"] == "0.200"  # `near` has the larger bound
+    # The distances `ks` are compared, not their upper bounds `ks_bound`.
+    assert cards["Farthest from Gaussian"] == "0.200"
     assert cards["Nearest to Gaussian"] == "0.100"
 
 
