@@ -37,7 +37,8 @@ TANH = kernel_map(jnp.tanh)
 @pytest.mark.parametrize(
     ("activation", "kinks", "closed"),
     [
-        # The kernel of Cho and Saul (2009), the arcsine kernel, and Hermite series by hand.
+        # Closed forms: the kernel of Cho and Saul (2009) for ReLU, the arcsine kernel for erf, and
+        # for the other activations the results of calculations by hand.
         (*RELU, lambda r: (np.sqrt(1 - r**2) + (np.pi - np.arccos(r)) * r) / np.pi),
         (jax.scipy.special.erf, (), lambda r: np.arcsin(2 * r / 3) / np.arcsin(2 / 3)),
         (jnp.sin, (), lambda r: np.sinh(r) / np.sinh(1)),
@@ -147,7 +148,7 @@ def test_the_expansion_at_one():
         deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
         assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
     assert cubic_term(kernel_map(jnp.tanh)) == 0
-    for std in (0.7, 2.5):  # kinks away from the mean, with `std` other than 1
+    for std in (0.7, 2.5):  # the kinks are not at the mean, and `std` is not 1
         kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0), std=std)
         deficit = 1 - kernel(math.cos(0.01)) - kernel.slope * 0.01**2 / 2
         assert abs(-deficit / 0.01**3 / cubic_term(kernel) - 1) < 0.03

@@ -189,7 +189,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """Two cones have their minimum, up to rounding. Two equal cones are lower by τ log 2."""
+    """For two cones, the value is nearly their minimum. For equal cones, it is τ log 2 lower."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)

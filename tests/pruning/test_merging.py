@@ -536,7 +536,7 @@ def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
 
 
 def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
-    """Two kernels share the bias, so the gain of one kernel is no weight in its mean."""
+    """Two kernels share the bias, so its mean is not weighted by the gain of one kernel."""
 
     def apply(p, x):
         first = jax.nn.relu((x @ p["a"] + p["b"][None]) / jnp.sqrt(p["v"])[None] * p["g"][None])

@@ -39,7 +39,7 @@ def images():
 
 
 def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
-    """The trainer, and the state after the first steps."""
+    """The trainer, and the state of training after the first `steps` steps."""
     mesh = trainer.mesh_of(devices, axis_type=axis_type)
     program = trainer.Trainer(recipe, images, mesh, trainer.Layout(**layout))
     seeds = (0, 1) if layout.get("vmap_seeds") else (0,)

@@ -73,7 +73,7 @@ def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, 
 
 
 def test_biases_are_drawn_apart_from_weights(key):
-    """If one key drew both, the biases of a layer would equal the first weights of the layer."""
+    """If weights and biases had one key, the biases of a layer would equal the first weights."""
     params = depth.init(key, "default", 100, 2)
     for w, b in params:
         size = b.size

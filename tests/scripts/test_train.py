@@ -559,7 +559,7 @@ def test_evaluations_that_cannot_be_are_refused(one):
 
 @pytest.mark.parametrize("model", ["preact8", "resnet8", "vgg11"])
 def test_blocks_are_rematerialized_where_asked(model):
-    """The lowered program shows the request, because XLA's CPU back end later removes it."""
+    """The test reads the lowered program, because XLA's CPU back end later removes the request."""
     x, y = np.ones((40, 32, 32, 3), np.float32), np.arange(40, dtype=np.int32) % 10
     images = Images("made", "", 10, x, y, x, y)
     recipe = Recipe(model=model, batch_size=16, normalization="none", precision="bfloat16")

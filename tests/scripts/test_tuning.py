@@ -29,7 +29,7 @@ def compiled(users_jax, images):
 
 @pytest.fixture
 def programs(compiled, one):
-    """Programs with trainers that other tests have compiled, both for three epochs."""
+    """Programs that train and fine-tune by `one`, whose programs other tests have compiled."""
     return compiled._replace(trainer=one, fine_tuner=one)
 
 

@@ -189,7 +189,7 @@ def test_a_network_in_training_is_shown_by_its_epochs_and_estimated_by_their_tim
     (tmp_path / "a" / "seed-0").mkdir(parents=True)
     (tmp_path / "a" / "recipe.json").write_text('{"epochs": 10}')
     lines = [{"accuracy": k / 10, "seconds": 36.0 * k} for k in (1, 2, 3)]
-    lines.append({"accuracy": 0.4, "seconds": 5.0})  # the first epoch after the restart
+    lines.append({"accuracy": 0.4, "seconds": 5.0})  # after a restart, `seconds` begins at 0
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "a" / "seed-0" / "metrics.jsonl").write_text(text)
     found = results_long.compare(job.network, workspace)
