@@ -802,7 +802,7 @@ def test_every_prediction_that_is_off_by_ten_percent_is_noticed(paper, measured)
 
 @pytest.mark.slow
 def test_of_200_runs_at_most_one_has_a_false_alarm(monkeypatch):
-    """200 keys with twice the usual standard errors, that is, with a quarter of the draws."""
+    """The 200 runs have a quarter of the usual draws, and therefore twice the standard errors."""
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
     found = false_alarms(range(1000, 1200), precision=2.0, processes=2)

@@ -134,8 +134,8 @@ def test_neurons_must_be_finite():
 def test_neurons_that_are_nearly_parallel_determine_the_relation_less_exactly():
     """The probability is s/π, where s = 1.2 is the largest angle between two samples.
 
-    All samples are active for both given neurons, so a neuron breaks their relation only if the
-    neuron is active for some samples and not for the others.
+    Both given neurons are active for all samples, so a third neuron breaks the relation of the
+    samples only if this neuron is active for some samples and not for the others.
     """
     samples, given = np.array([-0.5, 0.1, 0.7]), np.array([0.0, 1e-6])
     x, neurons = (jnp.stack([jnp.cos(a), jnp.sin(a)], 1) for a in (samples, given))

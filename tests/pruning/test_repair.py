@@ -370,7 +370,10 @@ def test_bad_batches_are_refused(message):
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])
 def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypatch):
-    """The solver gets moments of the first batches and of the last quarter, at least one batch."""
+    """The solver gets moments of the last quarter of the batches, and of all batches before it.
+
+    The last quarter has at least one batch.
+    """
     rows = []
 
     def solver(kernel, first, last, shifted, *, ridge):
@@ -467,7 +470,7 @@ def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
 
 
 def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
-    """Inputs come from the network with the new first kernel, wanted outputs from the whole one."""
+    """Inputs are those after the first repair. Outputs to fit are those of the whole network."""
     keep = {10: np.arange(10) % 4 > 0, 7: np.arange(7) % 3 > 0}
     groups = [g for g in pruning.coupled_channels(mlp, MLP, X) if g.size in keep]
     masks = [keep[group.size] for group in groups]

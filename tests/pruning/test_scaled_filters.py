@@ -94,7 +94,7 @@ def test_the_effective_dimension_is_that_of_the_covariance():
 
 
 def test_ranks_of_correlated_filters_follow_from_their_effective_dimension():
-    """Spearman's ρ of correlated filters is expected for the effective dimension, not for 144."""
+    """Spearman's ρ is as expected for the effective dimension of the filters, not for 144 dims."""
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((144, 144)))[0]
     root = rotation * (1 + np.arange(144)) ** -0.35

@@ -247,7 +247,7 @@ def test_constants_are_cut_with_the_channels(name):
 @pytest.mark.parametrize("taken", TAKEN)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_norm_over_constants_is_refused_or_exact(name, taken):
-    """A norm of activations with a varying constant is exact, or its channels are not removed."""
+    """A norm after a constant that varies along channels is exact, or its channels are kept."""
 
     def apply(p, x):
         return layer_norm(TAKEN[taken](x @ p["a"], TABLES[name](5, 8))) @ p["b"]

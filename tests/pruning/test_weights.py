@@ -395,7 +395,7 @@ def test_a_tensor_ends_with_its_storage(last):
 
 
 def test_a_storage_of_one_name_and_many_sizes_is_read_once(tmp_path):
-    """If each size were read, a small file could fill the memory."""
+    """If a storage were read once for each size, a small file could fill the memory."""
     few = {"a.weight": tensor(BIAS, "2", old=True), "b.weight": tensor(MATRIX, "1", old=True)}
     many = {
         f"l{i}.weight": tensor(np.zeros((1, 1, i), np.float32), "0", old=True) for i in range(1, 91)

@@ -124,7 +124,7 @@ def test_a_batch_of_views_has_as_many_pixels_as_a_batch_of_the_training(seven_re
 
 
 def test_each_evaluation_has_its_own_views(monkeypatch):
-    """The views of each name are the center, 42 crops at several scales, or whole images."""
+    """The named evaluations use the center, 42 crops at several scales, or whole images."""
     asked: list[Any] = []
 
     class Evaluator:
@@ -165,7 +165,7 @@ def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_fir
     ("dataset", "expected"), [("made", (6, 4, 4, 1)), ("imagenet2012", (6, 5, 5, 3))]
 )
 def test_layers_keep_the_number_of_pixels_of_the_training(dataset, expected, monkeypatch):
-    """The layers divide by the pixels of training images, also for other views."""
+    """Layers divide by the number of pixels of training images, also for views of other sizes."""
     shapes: list[Any] = []
     monkeypatch.setattr(
         evaluation.jaxnorm.nnx, "fix_pixels", lambda model, x: shapes.append(x.shape) or model

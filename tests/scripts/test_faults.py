@@ -300,7 +300,7 @@ def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, faul
 
 
 def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
-    """In each run, the disk is full at another write, for every seventh write of a whole run."""
+    """There is a run for every seventh write, and in this run the disk is full at this write."""
     library = tmp_path / "full_disk.so"
     source = Path(full_disk.__file__).with_name("full_disk.c")
     if not shutil.which("cc"):
