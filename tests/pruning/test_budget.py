@@ -160,7 +160,7 @@ def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
 
 
 def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
-    """The means of the finite scores are 2 and 3. Divided by them, 1/2 and 2.2/3 are the lowest."""
+    """The means of the finite scores are 2 and 3, so the lowest quotients are 1/2 and 2.2/3."""
     scores = [jnp.array([-jnp.inf, 1.0, -jnp.inf, 3.0]), jnp.array([2.2, 3.8])]
     keep = select_globally(scores, ratio=0.5)
     assert [mask.tolist() for mask in keep] == [[False, False, False, True], [True, True]]

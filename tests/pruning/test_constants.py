@@ -71,7 +71,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
 
 def test_nothing_is_folded_for_channels_before_a_divisor():
-    """The constant is unknown, because masking a channel also makes its divisor zero."""
+    """The constant is unknown, because a channel whose arrays are all zero would be 0/0."""
 
     def apply(p, x):
         h = (x @ p["a"] + p["bias a"][None]) / p["by"][None]

@@ -110,7 +110,7 @@ def losses_by_hand(weights, sequences):
 
 def test_perplexity_is_over_all_sequences_of_which_the_last_part_is_smaller(tiny):
     weights, sequences = tiny
-    losses = losses_by_hand(weights, sequences)  # eleven sequences: eight, and then three
+    losses = losses_by_hand(weights, sequences)  # 11 sequences, in parts of 8 and 3
     found = training.perplexity(MODEL, weights, sequences)
     assert found == pytest.approx(np.exp(losses.mean()), rel=1e-4)
     loss = training.loss(MODEL, weights, jnp.asarray(sequences[:3]))

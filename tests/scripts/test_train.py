@@ -183,7 +183,7 @@ def test_parts_of_a_batch_have_its_gradient(images):
 def test_microbatches_on_devices_have_the_statistics_of_the_batch(images, accumulate):
     recipe = replace(SMALL, momentum=0.5, accumulate=accumulate)
     whole, parts = compiled(recipe, images), compiled(recipe, images, 2, microbatches=2)
-    assert "while" in parts.lower().as_text()  # a loop over parts
+    assert "while" in parts.lower().as_text()  # a loop over microbatches
     states = [first_state(p, 3) for p in (whole, parts)]
     leaves = (jax.tree.leaves((s.params, s.statistics)) for s in states)
     for a, b in zip(*leaves, strict=True):
