@@ -15,12 +15,13 @@ if OWN_CACHE:
     os.environ[CACHE] = str(OWN_CACHE)
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
-# With XLA's own caches, keys would contain the folder's name, which differs from run to run.
+# With XLA's own caches, the key of a stored program would contain the folder's name, which differs
+# from run to run.
 os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")  # compiling takes most of the time
 
 # The number of XLA's threads. With no more threads than devices, of which there are 8, devices that
-# call LAPACK in a loop would wait for each other for ever.
+# call LAPACK in a loop would wait for each other forever.
 os.environ.setdefault("NPROC", "16")
 
 # Fewer garbage collections save a fifteenth of the time, because tracing makes many small objects.
@@ -48,7 +49,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
 ROOT = Path(__file__).parent
-TRACED = []  # tests that ran after JAX's caches were cleared
+TRACED = []  # tests that ran since JAX's caches were last cleared
 
 
 def pytest_addoption(parser):

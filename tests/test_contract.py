@@ -21,7 +21,7 @@ KEYWORDS = {
     *("r_max", "d_max"),
     *("groups", "pixels", "projections", "radius", "steps"),
 }
-# functions that return orders, masks, overlaps or correlations of ranks
+# functions whose results have another dtype: orders, masks, overlaps or correlations of ranks
 DTYPE_CHANGES = {
     pruning.order,
     pruning.ranking.lowest,

@@ -182,7 +182,8 @@ def test_traced_arguments_of_a_host_function_raise_one_sentence(name):
 
 
 ROWS = jnp.ones((1, 2))
-# calls with only one traced argument, which is not the first, by the function's name in the message
+# By the name of the function in the message: a call with one traced argument, which is not the
+# first, and the value of this argument.
 ALONE = {
     "a timing of cost": (lambda x: pruning.cost(mlp, PARAMS, x, batch_sizes=(1,)), ROWS),
     "a timing of cost_at": (

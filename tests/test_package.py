@@ -101,7 +101,7 @@ OPTIONAL = {"h5py", "ott"}  # dependencies of the extras keras and bench
 
 
 def imported(package):
-    """The first parts of the names of all modules that a package imports."""
+    """The names of all top-level packages and modules that a package imports."""
     for path in (ROOT / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):

@@ -65,7 +65,7 @@ def mlp(params, x):
 
 
 PARAMS = {"a": np.ones((4, 8)), "b": np.ones((8, 3))}
-# functions with flags that are not in `NUMERICAL`
+# functions that have flags, but are not in `NUMERICAL`
 WITH_FLAGS = {
     pruning.prune: partial(pruning.prune, mlp, PARAMS, X, ratios=[0.5]),
     pruning.coupled_channels: partial(pruning.coupled_channels, mlp, PARAMS, X),
@@ -261,7 +261,7 @@ SILENT = {
     "use_running_average must be True or False; got 'eval'": lambda: jaxnorm.nnx.BatchNorm(
         4, rngs=rngs()
     )(X, "eval"),
-    # the user meant the number of features
+    # The 4 is meant as the number of features.
     "use_running_average must be True or False; got 4": lambda: jaxnorm.linen.BatchNorm(4).init(
         KEY, X
     ),

@@ -151,8 +151,8 @@ GRAM_FUNCTIONS = [
 ]
 
 
-# One function checks the matrix for all steps with rescaling, so two of them are tested only in
-# slow tests.
+# `_unit_trace` checks the matrix for `standardize_step`, `rescale_step` and `rescale_rms_step`.
+# Therefore fast tests include only `standardize_step`.
 @pytest.mark.parametrize(
     "function",
     [

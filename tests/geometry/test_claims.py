@@ -421,7 +421,7 @@ def test_a_claim_without_checks_must_have_a_reason(call, key):
 
 
 def test_all_checks_are_decided_together():
-    z = 3.5  # a single check would reject, but one among a hundred does not
+    z = 3.5  # a single check would fail, but one of a hundred checks does not
     p = 2 * stats.norm.sf(z)
     assert p < LEVEL < 100 * p
     names = [f"u{i}" for i in range(100)]
@@ -657,7 +657,7 @@ def test_algorithm_2_predicts_the_integral_over_the_angle():
     np.testing.assert_allclose(mean_cosine(), expected, rtol=1e-9)
 
 
-# variables that only the tests set
+# environment variables that only the tests set
 OURS = ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS")
 
 
@@ -804,7 +804,7 @@ def test_every_prediction_that_is_off_by_ten_percent_is_noticed(paper, measured)
 
 @pytest.mark.slow
 def test_of_200_runs_at_most_one_has_a_false_alarm(monkeypatch):
-    """200 keys with twice the usual standard errors, that is, with a quarter of the draws."""
+    """The 200 runs have a quarter of the usual draws, and therefore twice the standard errors."""
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
     found = false_alarms(range(1000, 1200), precision=2.0, processes=2)

@@ -23,7 +23,7 @@ def spearman_and_ratio_variance(x, y):
     ],
 )
 def test_table_4_is_as_printed(table, sums):
-    """The column sums of the paper for each criterion, which a wrong digit would change."""
+    """Column sums for each criterion equal those of the paper. A wrong digit would change them."""
     np.testing.assert_allclose(np.reshape(table, (18, 3)).sum(0), sums, atol=1e-6)
 
 

@@ -59,7 +59,7 @@ def test_kernel_exceeds_the_inner_product_but_for_parallel_vectors(key):
     k = kernel(g)
     generic = (k - g)[:6, :6][np.triu_indices(6, 1)]
     assert (generic > 0).all()
-    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # parallel samples
+    np.testing.assert_allclose(k[0, 6], g[0, 6], rtol=1e-14)  # samples 0 and 6 are parallel
     np.testing.assert_allclose(k[0, 7], 0, atol=1e-14)
     assert (jnp.diagonal(k) == jnp.diagonal(g)).all()
 
@@ -213,7 +213,7 @@ def test_nan_is_not_lost_in_compiled_programs():
 
 @pytest.mark.parametrize("width", [1000, 10_000, 10_001, 20_000, 100_000])
 def test_the_norm_factor_is_the_mean_of_a_chi_variable_of_binomial_degrees(width):
-    """The exact sum by SciPy, for weights from N(0, 2/d)."""
+    """The expected factor for weights from N(0, 2/d) is a sum over binomial degrees of freedom."""
     j = np.arange(1, width + 1)
     log_chi = np.log(2) / 2 + scipy.special.gammaln((j + 1) / 2) - scipy.special.gammaln(j / 2)
     mean = np.sum(scipy.stats.binom.pmf(j, width, 0.5) * np.exp(log_chi)) * (2 / width) ** 0.5

@@ -37,7 +37,8 @@ TANH = kernel_map(jnp.tanh)
 @pytest.mark.parametrize(
     ("activation", "kinks", "closed"),
     [
-        # The kernel of Cho and Saul (2009), the arcsine kernel, and Hermite series by hand.
+        # Closed forms: the kernel of Cho and Saul (2009) for ReLU, the arcsine kernel for erf, and
+        # for the other activations the results of calculations by hand.
         (*RELU, lambda r: (np.sqrt(1 - r**2) + (np.pi - np.arccos(r)) * r) / np.pi),
         (jax.scipy.special.erf, (), lambda r: np.arcsin(2 * r / 3) / np.arcsin(2 / 3)),
         (jnp.sin, (), lambda r: np.sinh(r) / np.sinh(1)),
@@ -147,7 +148,7 @@ def test_the_expansion_at_one():
         deficit = 1 - kernel(math.cos(angle)) - kernel.slope * angle**2 / 2
         assert abs(-deficit / angle**3 / cubic_term(kernel) - 1) < angle
     assert cubic_term(kernel_map(jnp.tanh)) == 0
-    for std in (0.7, 2.5):  # kinks away from the mean, with `std` other than 1
+    for std in (0.7, 2.5):  # the kinks are not at the mean, and `std` is not 1
         kernel = kernel_map(jax.nn.hard_tanh, (-1.0, 1.0), std=std)
         deficit = 1 - kernel(math.cos(0.01)) - kernel.slope * 0.01**2 / 2
         assert abs(-deficit / 0.01**3 / cubic_term(kernel) - 1) < 0.03
@@ -195,7 +196,7 @@ def test_ten_thousand_layers_take_less_than_a_second():
     begin = time.perf_counter()
     layers(kernel, start).block_until_ready()
     assert time.perf_counter() - begin < 1
-    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # 3π/layers
+    np.testing.assert_allclose(math.acos(last) * 10_000, 3 * np.pi, rtol=2e-3)  # angle 3π/layers
 
 
 def test_the_stable_fixed_point_is_where_layers_lead():
@@ -227,7 +228,8 @@ def test_fixed_points_of_ordered_and_critical_maps():
     critical = fixed_point(kernel_map(*RELU))
     assert critical.cosine == 1
     above = fixed_point(replace(kernel_map(*RELU), slope=1 + 2 * jnp.finfo(float).eps * one))
-    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)  # slope 1, rounded
+    # Up to rounding, the slope is 1.
+    assert (above.cosine, above.slope) == (1, 1 + 2 * jnp.finfo(float).eps)
     assert critical.depth_scale > 1e9
     # the slope of κ(ρ) = (1 + ρ)²/4 at 1 is 1; at 1 − 1e-8, rounding makes κ(ρ) − ρ zero
     smooth = KernelMap(jnp.array([0.25, 0.5, 0.25]), jnp.zeros(0), jnp.zeros(0), one, one, 0 * one)
@@ -407,8 +409,9 @@ def test_networks_of_finite_width_differ_by_one_over_the_width(activation, key):
         )
         scaled.append((width * (mean - infinite), width * stderr))
     (first, first_error), *others = scaled
-    assert (abs(first) > 5 * first_error).any()  # the difference is significant
-    for product, stderr in others:  # and decreases as 1/width, to first order
+    # The products of width and difference are not zero, and are equal to first order in 1/width.
+    assert (abs(first) > 5 * first_error).any()
+    for product, stderr in others:
         assert (abs(product - first) < 4 * np.hypot(stderr, first_error) + 0.25 * abs(first)).all()
 
 

@@ -153,7 +153,7 @@ def test_each_process_draws_on_one_cpu_or_on_all_its_accelerators(key, monkeypat
         assert [device.number for device in _streams.default_devices()] == expected
 
 
-# If each of the eight devices has only one thread, the devices wait for each other for ever.
+# If each of the eight devices has only one thread, the devices wait for each other forever.
 LAPACK_IN_A_LOOP = """
 import sys
 import jax, jax.numpy as jnp
@@ -262,7 +262,7 @@ def test_drawing_stops_by_the_error_of_draws_not_of_keys(key):
     def draw(key):
         return jax.random.uniform(key, (10,))
 
-    target = (1 / 12) ** 0.5 / 300  # reached with 90,000 draws
+    target = (1 / 12) ** 0.5 / 300  # needs 90,000 draws
     estimate = monte_carlo(draw, key, 10**6, draws_per_key=10, target_stderr=target)
     assert estimate.stderr <= target
     assert 85_000 < estimate.samples < 95_000 * 1.25

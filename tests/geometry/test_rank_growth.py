@@ -113,7 +113,7 @@ def test_lemma_2_holds_with_twice_gamma_and_is_the_frequency_of_random_rows(key)
         assert found >= 2 * gamma_2d(jnp.asarray(x)) - 1e-9
     turn = 2 * np.pi * (np.arange(5000) + 0.5) / 5000
     for x, y, found in cases:
-        relation = np.linalg.svd(y.T)[2][-1]  # between the representations of the samples
+        relation = np.linalg.svd(y.T)[2][-1]  # y.T @ relation is 0
         sums = relation @ np.maximum(x @ [np.cos(turn), np.sin(turn)], 0)
         assert abs(np.mean(np.abs(sums) > 1e-12) - found) <= 2 * len(x) / 5000
 
@@ -141,8 +141,8 @@ def test_neurons_must_be_finite():
 def test_neurons_that_are_nearly_parallel_determine_the_relation_less_exactly():
     """The probability is s/π, where s = 1.2 is the largest angle between two samples.
 
-    All samples are active for both given neurons, so a neuron breaks their relation only if the
-    neuron is active for some samples and not for the others.
+    Both given neurons are active for all samples, so a third neuron breaks the relation of the
+    samples only if this neuron is active for some samples and not for the others.
     """
     samples, given = np.array([-0.5, 0.1, 0.7]), np.array([0.0, 1e-6])
     x, neurons = (jnp.stack([jnp.cos(a), jnp.sin(a)], 1) for a in (samples, given))

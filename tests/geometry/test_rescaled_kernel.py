@@ -24,8 +24,8 @@ MAPS = {
 }
 cosine_step = jax.jit(rms_cosine_step)
 each_map = pytest.mark.parametrize(("part", "step"), MAPS.items(), ids=lambda f: f.__name__)
-# `standardize_step` calls the code of `rescale_rms_step`, so the derivatives of `rescale_rms_step`
-# are tested only in slow tests.
+# Only slow tests check the derivatives of `rescale_rms_step`, because `standardize_step` calls the
+# same code.
 each_derivative = pytest.mark.parametrize(
     ("part", "step"),
     [

@@ -188,7 +188,8 @@ def test_wrong_options_of_layers_are_named_in_both_frameworks(name, option):
             jax.random.key(0), X
         ),
     ]
-    # Linen does not update statistics when it initializes a layer, so one call is left out.
+    # `init` of a Linen layer does not update statistics, so the Linen call does not check
+    # `running_correction`.
     for call in calls[:1] if option == "running_correction" else calls:
         with pytest.raises(TypeError, match=f"^{option} must be {message}"):
             call()

@@ -81,7 +81,7 @@ def test_every_parameter_of_the_critic_stays_clipped(monkeypatch, key):
 
 
 def test_the_critic_is_no_estimate_of_the_distance(key):
-    # The second distance is ten times larger than the first, but both values are near zero.
+    # The distance of the second pair is ten times as large, but both values are near zero.
     near, far = (samples(key, jnp.array([length, 0.0])) for length in (1.0, 10.0))
     critic = partial(jitted(emd_critic), steps=50, batch_size=32)
     values = [float(critic(key, *s)) for s in (near, far)]
@@ -109,7 +109,7 @@ def test_the_certified_critic_sees_a_change_of_scale(key):
 
 
 def test_the_certified_critic_tells_points_from_their_reflections(key):
-    # The two sets have equal means and equal distances between their points.
+    # The set x and its reflection −x have equal means, and equal distances between their points.
     corners = jnp.array([[0.0, 3.0], [3.0, 0.0], [-3.0, -3.0]])
     x = jnp.repeat(corners, 20, 0)
     assert 0.9 * emd(x, -x) < bound(key, x, -x, x, -x) <= emd(x, -x)
@@ -145,7 +145,7 @@ def test_the_paper_s_critic_is_trained_by_rmsprop(monkeypatch, key):
     # The first step of RMSProp with decay 0.9 is rate · g / √(0.1 g²), whose size does not depend
     # on g.
     np.testing.assert_allclose(update, -5e-5 / np.sqrt(0.1) * jnp.sign(gradient), rtol=1e-3)
-    # The critic is tested on the last two samples: x and 2x differ, but x and x do not.
+    # The last two arguments are the test samples: x and 2x differ, but x and x do not.
     assert emd_critic(key, x, x, x, 2 * x, steps=1, batch_size=4) != 0
     assert emd_critic(key, x, 2 * x, x, x, steps=1, batch_size=4) == 0
 
@@ -162,7 +162,7 @@ def test_layers_may_be_vmapped(critic, key):
     x = jax.random.normal(key, (4, 3, 8, 2, 2, 2)).at[:, 2].set(7)
     keys = jax.random.split(key, 3)
     found = jax.jit(jax.vmap(critic))(keys, *x)
-    assert found[2] == 0  # all samples are equal
+    assert found[2] == 0  # in the third case, all samples are equal
     for i in range(3):
         alone = jitted(critic)(keys[i], *x[:, i])
         np.testing.assert_allclose(found[i], alone, rtol=1e-9, atol=1e-15)
@@ -189,7 +189,7 @@ def test_bad_samples_and_options_are_refused(critic, key):
 
 
 def test_the_certified_critic_is_a_soft_minimum_of_cones():
-    """By hand: cones at (0, 0) and (3, 4); two equal cones lower the minimum by τ log 2."""
+    """For two cones, the value is nearly their minimum. For equal cones, it is τ log 2 lower."""
     z = jnp.array([[3.0, 4.0], [0.0, 1.0]])
     cones = partial(lower._cones, lower._distances)
     found = cones((jnp.array([[0.0, 0.0], [3.0, 4.0]]), jnp.array([0.5, 1.0])), z)

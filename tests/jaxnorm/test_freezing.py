@@ -15,7 +15,8 @@ from jaxnorm.nnx import BatchNorm, UnitizedBatchNorm, norm_parameters
 from tests.support.layers import layer_classes
 
 X = jnp.asarray(np.random.default_rng(0).gamma(2.0, size=(16, 3)), "float32")
-MEAN, VAR = X.mean(0) / 100, 1 + (X.var(0, ddof=1) - 1) / 100  # after one update
+# running statistics after one update of the initial values 0 and 1, with momentum 0.99
+MEAN, VAR = X.mean(0) / 100, 1 + (X.var(0, ddof=1) - 1) / 100
 
 
 @pytest.mark.parametrize("name", layer_classes(jaxnorm.nnx))

@@ -43,7 +43,7 @@ def test_a_key_that_is_consumed_twice_is_noticed(key):
         jax.random.normal(jax.random.fold_in(key, 3))
     use.assert_once()
     assert use.count("normal") == 4
-    with key_use.recorded() as use:  # split and fold_in give equal keys
+    with key_use.recorded() as use:  # the last key of split(key, 3) equals fold_in(key, 2)
         jax.lax.map(jax.random.normal, jax.random.split(key, 3))
         jax.random.normal(jax.random.fold_in(key, 2))
     with pytest.raises(AssertionError, match="more than once"):

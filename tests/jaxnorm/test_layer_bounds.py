@@ -81,8 +81,8 @@ def test_edges():
 
 def test_a_bound_of_zero_times_infinity_is_zero():
     constant, steep = (shift.LayerBounds(*map(jnp.float64, b)) for b in ((1, 0), (1, math.inf)))
-    assert shift.certified_upper_bound(constant) == 0  # equal outputs for all inputs
-    assert shift.certified_upper_bound(steep, 0.0) == 0  # equal distributions of inputs
+    assert shift.certified_upper_bound(constant) == 0  # all outputs are equal
+    assert shift.certified_upper_bound(steep, 0.0) == 0  # both inputs have one distribution
     assert shift.certified_upper_bound(steep, 1e-9) == 2
     assert shift.layer_norm_bounds(jnp.ones(1), eps=0.0) == (0, 0)
     slope = jax.grad(lambda b: shift.certified_upper_bound(steep._replace(lipschitz=b), 0.5))
@@ -118,7 +118,7 @@ def test_a_wrong_bound_is_noticed(monkeypatch, key, name, part, factor):
 
 
 def test_the_steepest_unitized_layer_of_several_alphas_is_below_its_bound():
-    """The norms of Jacobians at random points, in several dimensions and at many radii."""
+    """The norms of Jacobians at random points are at most the bound, at many radii."""
     rng = np.random.default_rng(0)
     worst = 0.0
     for d in (2, 3, 8):

@@ -82,8 +82,8 @@ PLACES = {
     "images over channels too": ("default", "model", (8, 3, 2, 4)),
     "images on Auto axes": ("auto", None, (8, 3, 2, 4)),
 }
-# These cases are fast: Explicit axes over batch and channels, which raise the most errors, for all
-# layers; and all meshes for these three layers. All other cases are slow.
+# Fast tests use all layers with Explicit axes over batch and channels, which raise the most errors,
+# and these three layers with all meshes. All other tests are slow.
 EVERYWHERE = {"unitized_batch_norm", "batch_norm, masked", "batch_norm, groups"}
 
 

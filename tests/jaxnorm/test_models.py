@@ -200,8 +200,8 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
         models.ResNet, depth, classes=3, pre_activation=pre_activation, norm=unnormalized
     )
     model = filled(build, copying)
-    # The stem selects pixels 0, 2, 4, …. The first pooling window covers pixels 0 and 2. All
-    # strides together leave only the output of this window of a 32×32 image.
+    # The stem selects pixels 0, 2, 4, …. The first pooling window covers pixels 0 and 2. Later
+    # strides leave only the output of this window, because the images have 32×32 pixels.
     x = batch()
     corner = np.asarray(x)[:, 0:3:2, 0:3:2].max((1, 2))
     np.testing.assert_array_equal(forward(model, x), 2**blocks * np.maximum(corner, 0))
@@ -209,7 +209,8 @@ def test_blocks_whose_convolutions_copy_their_input_double_it(depth, blocks, pre
 
 def test_a_pre_activation_network_for_imagenet_ends_in_relu():
     build = partial(models.ResNet, 18, classes=3, pre_activation=True, norm=unnormalized)
-    # Three strided shortcuts negate the output of the pooling, and the ReLU at the end gives zeros.
+    # Three strided shortcuts each negate the output of the pooling, which is not negative, so the
+    # ReLU at the end gives zeros.
     logits = forward(filled(build, lambda shape: -copying(shape)), batch())
     np.testing.assert_array_equal(logits, 0)
 

@@ -110,7 +110,7 @@ def test_within_its_limits_training_is_inference():
 
 @several_keys
 def test_the_gradient_of_renormalization_is_that_of_a_batch_norm_times_r(key):
-    """In gradients r and d are constant, so the output is affine in the output of batch norm."""
+    """In gradients, r and d are constant, so the output is affine in the output of batch norm."""
     x = jax.random.gamma(key, 2.0, (6, 3)) + 1
     running = batch_statistics(x * 1.5 - 0.7)
     weights = jax.random.normal(jax.random.fold_in(key, 1), x.shape)

@@ -220,7 +220,7 @@ def test_checked_numbers_are_floats_and_arrays_stay_arrays():
         assert (found, type(found)) == (3.0, float)
         one = jnp.array(3.0)
         assert check(one, "b") is one
-        assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1  # traced: not checked
+        assert jax.jit(lambda x, check=check: check(x, "b"))(-1.0) == -1  # a traced number
 
 
 @pytest.mark.parametrize(("axis", "axes"), [(0, (0,)), (-1, (2,)), ((0, -1), (0, 2)), ([-2], (1,))])

@@ -20,7 +20,7 @@ from tests.support.jitted import jitted
 fast_emd_1d, fast_emd_sliced = jitted(emd_1d), jitted(emd_sliced)
 
 
-# Few sizes, because each pair of sizes compiles a program.
+# Only four sizes are drawn, because each pair of sizes compiles a program.
 sizes = st.sampled_from([1, 2, 5, 12])
 
 
@@ -36,7 +36,7 @@ def test_any_two_sample_sizes_against_scipy(n, m, seed):
 
 def test_columns_that_are_sorted_in_several_parts_against_scipy(monkeypatch):
     monkeypatch.setattr(_emd_1d, "CACHED", 1)
-    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # parts of 3, 3 and 1 columns, with 2 of padding
+    monkeypatch.setattr(_emd_1d, "NARROWEST", 3)  # 3 + 3 + 1 columns, and 2 of padding
     rng = np.random.default_rng(0)
     x, y = rng.normal(3, 5, (2, 13, 7))
     order = np.argsort(x, 0)
@@ -230,7 +230,7 @@ def test_joint_distance_of_one_feature_is_the_one_dimensional(key):
 
 
 def test_joint_distance_of_other_sizes_and_weights():
-    # Neither doubling all points nor doubling all weights changes the distance.
+    # Neither two copies of each point nor a common factor of all weights changes the distance.
     rng = np.random.default_rng(0)
     x, y = jnp.asarray(rng.normal(size=(2, 12, 3)))
     expected = emd(x, y)

@@ -23,7 +23,7 @@ batch_statistics, merge_statistics, moments, merge_moments = map(
 )
 
 
-# No sample, one sample, few and many samples. Few sizes, because each size compiles a program.
+# Only four numbers of samples are drawn, because each number compiles a program.
 sizes = st.sampled_from([0, 1, 2, 6])
 
 
@@ -87,7 +87,7 @@ def outlying(shape, mean, size, places, dtype):
 
 
 def _slice_places(shape):
-    """The indices of the samples whose mean is the shift."""
+    """The indices of the samples whose mean is the shift, which is subtracted from all samples."""
     index = jnp.arange(np.prod(shape[:-1]), dtype=jnp.float32).reshape(*shape[:-1], 1)
     return np.asarray(spread_slice(index), int).ravel()
 

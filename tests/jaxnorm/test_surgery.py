@@ -180,8 +180,8 @@ def test_recalibration_reaches_every_layer_and_changes_nothing_else():
     recalibrate(model, [batch()])
     own = jaxnorm.batch_statistics(model.conv(batch()))
     inner: Any = model.inner.layers[1]
-    # `norm` is called twice and keeps the statistics of its last input, which was already
-    # normalized.
+    # `norm` is called twice, and keeps the statistics of the input of the second call, which the
+    # first call has normalized.
     assert jnp.abs(inner.mean[...]).max() > 0
     assert jnp.abs(model.norm.mean[...] - own.mean).max() > 1e-3
     assert model.dropout.deterministic

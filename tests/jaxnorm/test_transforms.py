@@ -127,7 +127,7 @@ def test_averaged_weights_need_their_own_statistics():
     nnx.update(average, jax.tree.map(lambda a, b: (a + b) / 2, *states))
     h = np.asarray(average.linear(X))
     averaged_var = np.array(average.norm.var[...])
-    # averaged variances are not the variances of the averaged network
+    # The average of running variances is not the variance in the network with averaged weights.
     assert (averaged_var > 1.2 * h.var(0)).any()
     jaxnorm.nnx.recalibrate(average, [X[:4], X[4:]])
     np.testing.assert_allclose(average.norm.mean[...], h.mean(0), rtol=1e-4)

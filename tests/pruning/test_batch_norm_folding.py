@@ -14,7 +14,7 @@ from tests.support import prunable
 from tests.support.exported import FRAMEWORKS
 
 FAST = ("vgg",)
-WITHOUT = ("mlp",)  # no batch norm
+WITHOUT = ("mlp",)  # models without a batch norm
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,8 @@ def test_a_folded_network_computes_the_same_on_other_batches(name):
 def test_norms_of_every_framework_are_folded(framework):
     apply, params, x = FRAMEWORKS[framework]()
     run, arrays = fold_batch_norms(apply, params, x[:1])
-    assert sorted(array.ndim for array in arrays.values()) == [1, 1, 2, 4]  # two vectors
+    # two shifts and two kernels
+    assert sorted(array.ndim for array in arrays.values()) == [1, 1, 2, 4]
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-5, atol=1e-6)
 
 
@@ -122,7 +123,8 @@ def test_what_is_read_elsewhere_too_is_left_and_the_rest_folded():
         return h * p["b"][None, :3]
 
     run, arrays = fold_batch_norms(apply, params, x)
-    assert set(arrays) == {"w", "a", "w_2", "w_2_shift"}  # w is also used without a scale
+    # `w` stays beside the folded kernel `w_2`, because `apply` also uses `w` without a scale.
+    assert set(arrays) == {"w", "a", "w_2", "w_2_shift"}
     np.testing.assert_allclose(run(arrays, x), apply(params, x), rtol=1e-12)
 
 
@@ -216,7 +218,7 @@ def convolved(x, w, numbers, **options):
 
 
 NCHW, NHWC, CHWN = (("NCHW", "OIHW", "NCHW"), ("NHWC", "HWIO", "NHWC"), ("CHWN", "IHWO", "CHWN"))
-# by name: the shapes of inputs and kernel, the product, and the shape of a scale
+# for each name: the shape of inputs, the shape of the kernel, their product, the shape of a scale
 KERNELS: dict[str, tuple] = {
     "kernel first": ((5, 3), (3, 4), lambda x, w: w.T @ x.T, (4, 1)),
     "kernel first, outputs last": (

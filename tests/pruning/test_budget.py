@@ -55,7 +55,7 @@ def test_of_a_branching_the_dearest_is_counted():
 
 
 def test_products_of_halves_of_the_queries_are_counted():
-    """In differential attention, each half of the queries is multiplied by its half of the keys."""
+    """In differential attention, each half of the queries is multiplied by one half of the keys."""
 
     def apply(p, x):
         halves = (jnp.split(x @ p[name], 2, -1) for name in "qk")
@@ -66,7 +66,9 @@ def test_products_of_halves_of_the_queries_are_counted():
     groups = pruning.coupled_channels(apply, params, x)
     at = cost_at(apply, params, groups, x)
     assert [group.size for group in groups] == [8]
-    for width in (8, 5):  # two kernels, and two products of shape 3 × 3
+    # There are two products with kernels, and two products q kᵀ with 3 × 3 results, each of which
+    # sums over half of the width.
+    for width in (8, 5):
         assert at([width]).macs == 2 * 3 * 4 * width + 3 * 3 * width
 
 
@@ -82,13 +84,16 @@ def additive(prices):
 
 
 def bilinear(widths):
-    """The cost of two layers between three groups, a layer before, and a layer after."""
+    """The cost of four layers in a row: from 3 inputs through the three `widths` to 2 outputs."""
     a, b, c = widths
     return 3 * a + a * b + b * c + 2 * c
 
 
 def lost_and_least(seed, cost, normalize, size=16):
-    """The loss at half the cost, the smallest possible loss, and the largest loss of a step."""
+    """The loss of `select_within` at half the cost, and two losses for comparison.
+
+    They are the smallest possible loss, and the largest loss by the removal of one channel.
+    """
     rng = np.random.default_rng(seed)
     scores = rng.uniform(size=(3, size)) * rng.uniform(0.5, 2, (3, 1))
     budget = cost([size] * 3) / 2
@@ -96,7 +101,7 @@ def lost_and_least(seed, cost, normalize, size=16):
     chosen = [int(mask.sum()) for mask in select(normalize=normalize)]
     assert cost(chosen) <= budget
     widths = np.array(list(itertools.product(range(1, size + 1), repeat=3))).T
-    # for each group, the sum of the n best scores for n = 1, 2, …
+    # best[i, n - 1]: the sum of the n largest scores of group i
     best = np.cumsum(np.sort(scores)[:, ::-1], 1)
     losses = -np.log(best / best[:, -1:]) if normalize else best[:, -1:] - best
     every = np.sum([own[n - 1] for own, n in zip(losses, widths, strict=True)], 0)
@@ -122,7 +127,7 @@ def test_the_least_is_lost_where_channels_of_one_group_have_one_price(seed):
 
 
 def test_the_score_of_the_next_channel_is_not_counted():
-    """Score 1 of the first group is removed first, although the group's next score is 100."""
+    """The channel with score 1 is removed, although the next score in its group is 100."""
     scores = [jnp.array([1.0, 100.0, 100.0]), jnp.array([2.0, 2.5, 3.0])]
     masks = select_within(scores, budget=5, cost=sum, normalize=False)
     assert [m.tolist() for m in masks] == [[False, True, True], [True, True, True]]
@@ -138,7 +143,7 @@ def test_of_layers_between_groups_little_is_lost_needlessly(normalize):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
-    """With a price, the widths are those of a greedy loop that prices every step again."""
+    """With `price`, widths equal those of a greedy loop that computes all prices in each step."""
     scores = np.random.default_rng(seed).exponential(size=(3, 9)) ** 2
     lowest, widths, budget = np.sort(scores), [9, 9, 9], bilinear([9, 9, 9]) / 3
     while bilinear(widths) > budget:
@@ -155,7 +160,7 @@ def test_each_step_is_the_cheapest_of_all_at_the_present_widths(seed):
 
 
 def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
-    """The mean scores are 2 and 3, so the lowest normalized scores are 1/2 and 2.2/3."""
+    """The means of the finite scores are 2 and 3, so the lowest quotients are 1/2 and 2.2/3."""
     scores = [jnp.array([-jnp.inf, 1.0, -jnp.inf, 3.0]), jnp.array([2.2, 3.8])]
     keep = select_globally(scores, ratio=0.5)
     assert [mask.tolist() for mask in keep] == [[False, False, False, True], [True, True]]
@@ -165,7 +170,7 @@ def test_channels_removed_before_have_no_part_in_the_mean_of_a_layer():
 @pytest.mark.parametrize("round_to", [1, 4])
 @pytest.mark.parametrize("normalize", [True, False])
 def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
-    """No group that lost channels could be one step wider within the budget."""
+    """If any group that lost channels were one step wider, the cost would exceed the budget."""
     rng = np.random.default_rng(seed)
     sizes, prices = rng.integers(5, 30, 4), rng.uniform(0.1, 3, (2, 4))
     scores = [jnp.asarray(rng.exponential(size=n)) for n in sizes]
@@ -182,7 +187,7 @@ def test_a_budget_is_met_from_below_within_one_step(seed, round_to, normalize):
 
 
 def test_half_of_a_residual_network_is_half_and_no_stage_is_cut_to_the_bone():
-    """The cost is within one channel of the budget, and every group keeps more than 30 %."""
+    """The cost is less than one channel below the budget, and every group keeps more than 30 %."""
     model = CifarResNet(8, classes=10, rngs=nnx.Rngs(0))
     graph, state = nnx.split(nnx.view(model, use_running_average=True))
     apply = lambda state, x: nnx.merge(graph, state)(x)  # noqa: E731
@@ -298,7 +303,7 @@ def by_number(params, groups):
 )
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_network_is_pruned_to_a_budget_step_by_step(cost, absolute):
-    """A budget is a share of the cost of the whole network, or a cost, for any kind of cost."""
+    """A budget is a share of the whole network's cost, or a number in the unit of the cost."""
     apply, params, x = prunable.model("vgg")
     whole, seen = cost(pruning.cost(apply, params, x)), []
 
@@ -320,7 +325,8 @@ def test_a_budget_may_be_of_measured_time():
 
     def milliseconds(cost):
         read.append(cost.macs)
-        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds  # a simulated time
+        # The time is simulated. The term with factor 0 only reads a measured time.
+        return cost.macs * 1e-3 + 0 * cost.timings[2].milliseconds
 
     found = prune(apply, params, x, budget=0.5, cost=milliseconds, batch_sizes=[2], fold=False)
     whole = pruning.cost(apply, params, x).macs

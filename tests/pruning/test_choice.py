@@ -34,7 +34,7 @@ def vectors(*rows):
 
 
 def partly_fixed(params, x):
-    """The first two filters of `a` are outputs, and `b` reads the others in reversed order."""
+    """The first two channels of `x @ a` are outputs. `b` reads the rest in reversed order."""
     h = x @ params["a"]
     return h[:, :2], jax.nn.relu(h[:, :1:-1]) @ params["b"]
 
@@ -75,7 +75,7 @@ def test_channels_whose_arrays_are_all_alike_have_scores(name):
 
 
 def gated(params, x):
-    """A network of two blocks, each with a group of two layers' channels and another group."""
+    """Two blocks with two groups each: the channels of `in` and `gate`, and those of `up`."""
     for block in (params["0"], params["1"]):
         x = x + (jnp.tanh(x @ block["in"]) * (x @ block["gate"])) @ block["out"]
         x = x + jnp.sin(x @ block["up"]) @ block["down"]
@@ -95,7 +95,7 @@ def widths(params):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # 12 − 4 and 16 − 5 channels are kept, and more with `round_to`
+        # Without options, groups of 12 keep 12 − 4 channels, and groups of 16 keep 16 − 5 channels.
         ({}, [8, 8, 11, 8, 8, 11]),
         ({"round_to": {"in": 2, "gate": 3}}, [12, 12, 11, 12, 12, 11]),
         ({"round_to": {"0/gate": 3, "1/up": 4}}, [9, 9, 11, 8, 8, 12]),
@@ -131,14 +131,14 @@ def test_the_lowest_of_all_go_but_for_what_each_group_must_keep(options, left):
 def test_layers_have_multiples_of_their_own():
     scores = vectors(range(9), range(12), range(10))
     found = select_layerwise(scores, ratio=0.6, round_to=[2, 4, 7])
-    # 4, 5 and 4 channels, rounded up to multiples of 2, 4 and 7
+    # Without `round_to`, 4, 5 and 4 channels would be kept.
     assert [mask.sum() for mask in found] == [4, 8, 7]
     found = select_layerwise(scores, ratio=0.5, round_to=[2, 4, 7], min_channels=8)
     assert [mask.sum() for mask in found] == [8, 8, 10]
 
 
 def test_negative_scores_are_divided_by_their_mean_size():
-    """The normalized scores are −2/3 and −4/3, and −1/2 and −3/2."""
+    """The normalized scores of the two groups are (−2/3, −4/3) and (−1/2, −3/2)."""
     scores = vectors([-10, -20], [-1, -3])
     assert lists(select_globally(scores, ratio=0.25)) == [[0, 1], [0]]
     assert lists(select_globally(scores, ratio=0.5)) == [[0], [0]]
@@ -149,7 +149,7 @@ def test_scores_of_zero_are_the_lowest_of_all():
 
 
 def test_widths_multiples_and_least_numbers_are_those_of_each_group():
-    """Each group has its own widths and its own `round_to`, and each channel costs 1."""
+    """Each group has its own entry in `widths` and `round_to`. Each channel costs 1."""
     scores = vectors(range(1, 10), range(1, 13))
     sizes = lambda **o: [int(m.sum()) for m in select_within(scores, cost=sum, **o)]  # noqa: E731
     assert sizes(budget=8, widths=[[3], [5]]) == [3, 5]
@@ -162,7 +162,10 @@ def test_widths_multiples_and_least_numbers_are_those_of_each_group():
 
 
 def test_of_the_steps_that_fit_again_the_largest_is_undone():
-    """The cost is 18 and the budget 22, so only one step can be undone: the loss of 1.5, not 1."""
+    """Without `price`, the greedy loop ends at cost 18, so the budget 22 readmits one channel.
+
+    It is the channel with score 1.5, not the channel with score 1.
+    """
     scores = vectors([1, 50], [1.5, 50], [9, 60])
     cost = lambda widths: 4 * widths[0] + 4 * widths[1] + 10 * widths[2]  # noqa: E731
     options = {"budget": 22, "cost": cost, "normalize": False}
@@ -171,7 +174,7 @@ def test_of_the_steps_that_fit_again_the_largest_is_undone():
 
 
 def test_a_group_may_lose_all_channels_where_they_are_set_to_zero():
-    """Without the channels of one group, the output is the bias plus the other layer.
+    """Without all channels of `a`, the output is sin(x c) d + e.
 
     This is true for the masked tree and for the resized program.
     """

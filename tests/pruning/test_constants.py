@@ -18,7 +18,7 @@ def drawn(**shapes):
 
 @pytest.mark.parametrize("abstract", [False, True])
 def test_constants_of_two_layers_are_folded_at_once(abstract):
-    """The constant of a removed channel of the second layer depends only on its own bias."""
+    """The constant of a removed channel of the second layer depends only on the channel's bias."""
 
     def apply(p, x):
         h = jax.nn.relu(x @ p["a"] + p["bias a"][None])
@@ -43,7 +43,7 @@ def test_constants_of_two_layers_are_folded_at_once(abstract):
 
 
 def test_on_padded_images_the_mean_of_the_constant_is_added():
-    """Loops over pixels compute the mean. Along the edges, fewer weights multiply the constant."""
+    """At the edges, fewer weights multiply the constant, so loops compute the mean over pixels."""
 
     def apply(p, x):
         h = jnp.exp(x @ p["a"] + p["bias a"])
@@ -71,7 +71,7 @@ def test_on_padded_images_the_mean_of_the_constant_is_added():
 
 
 def test_nothing_is_folded_for_channels_before_a_divisor():
-    """The constant is unknown, because the network with zero filters would divide by zero."""
+    """The constant is unknown, because a channel whose arrays are all zero would be 0/0."""
 
     def apply(p, x):
         h = (x @ p["a"] + p["bias a"][None]) / p["by"][None]

@@ -29,7 +29,7 @@ from tests.support import prunable
 def test_multiply_accumulates_and_parameters_are_those_of_publications(
     build, side, macs, parameters
 ):
-    """Costs equal Torchvision's tables to the last digit, and 125 M for ResNet-56."""
+    """Costs equal all digits of Torchvision's tables, and the published 125 M for ResNet-56."""
     model = nnx.eval_shape(lambda: build(nnx.Rngs(0)))
     graph, params, rest = nnx.split(
         nnx.view(model, use_running_average=True, raise_if_not_found=False), nnx.Param, ...
@@ -134,7 +134,7 @@ SWITCHES = {
 
 @pytest.mark.parametrize("place", SWITCHES)
 def test_the_dearest_branch_counts_wherever_it_stands(place):
-    """The most expensive branch has a loop over a product of 8 channels and 3 outputs."""
+    """The most expensive branch computes a product of 8 channels and 3 outputs five times."""
 
     def apply(params, x):
         branches = {
@@ -178,7 +178,7 @@ def test_bytes_are_those_of_each_array_s_own_type():
 
 
 def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
-    """The memory consists of weights, inputs, the result, and the hidden values of the width."""
+    """Memory is that of weights, inputs, result and hidden values at the given width."""
 
     def apply(p, x, y):
         return jnp.tanh(x @ p["a"]) @ p["b"] + y
@@ -198,7 +198,7 @@ def test_all_inputs_have_the_batch_size_and_memory_is_that_of_the_width():
 
 
 def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
-    """One branch has a loop of five products, and the other has one larger product."""
+    """A branch with a loop of five products counts, not a branch with one larger product."""
 
     def apply(params, x):
         h = jnp.tanh(x @ params["a"])
@@ -216,7 +216,7 @@ def test_of_branches_the_one_with_the_most_steps_counts_at_every_width():
 
 
 def test_a_loop_of_unknown_length_counts_once_and_its_condition_too():
-    """A `while` loop in a scan of five steps counts five times."""
+    """A `while` loop counts as one step and one condition, in a scan of five steps five times."""
 
     def loop(params, h):
         def goes_on(state):

@@ -33,7 +33,7 @@ def test_every_layer_can_be_cut(name):
     groups = coupled_channels(*prunable.model(name))
     assert tuple(group.size for group in groups) == prunable.MODELS[name][1]
     named = [report.primitive for report in pinning(*prunable.model(name))]
-    assert named == (["add"] if name == "resnet, zeros" else [])  # the shortcut is padded
+    assert named == (["add"] if name == "resnet, zeros" else [])  # zeros pad the shortcut
 
 
 def test_a_channel_is_coupled_with_its_statistics_and_the_inputs_of_the_next_kernel():
@@ -226,7 +226,7 @@ def test_parameters_that_no_result_depends_on_stay_or_are_cut_beside_live_ones(d
 
     def apply(params, x):
         h = x @ params["a"]
-        jnp.broadcast_to(jnp.tanh(params["alone"]), (2, 4))  # the code has the width 4
+        jnp.broadcast_to(jnp.tanh(params["alone"]), (2, 4))  # the width 4 is written in the code
         dead(params, h)
         return h @ params["b"]
 
@@ -411,7 +411,7 @@ MADE = {
     "experts": RNG.normal(1, 2, (5, 6, 3)),
     "s": RNG.uniform(1, 2, 6),
 }
-# by name: a function that reads the hidden channels, and the arrays that it sums over channels
+# for each name: a function that reads the hidden channels `h`, and the names of incoming arrays
 READERS = {
     "sum": (lambda p, h, x: h @ (p["w"] + p["v"]), {"w", "v"}),
     "product": (lambda p, h, x: h @ (p["w"] * p["v"]), {"w", "v"}),
@@ -437,7 +437,7 @@ READERS = {
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_array_of_a_weight_that_reads_channels_is_incoming(name):
-    """All arrays of the weight are incoming, so they are not scored as filters of the channels."""
+    """All arrays that make up the weight are incoming, so none is scored as a filter."""
     read, expected = READERS[name]
     params = {"in": MADE["in"]} | {
         k: x for k, x in MADE.items() if k in expected | {"low", "up", "s"}
@@ -472,7 +472,7 @@ def test_adapters_of_a_scanned_residual_stream_read_and_write_on_their_own_axes(
 
 
 def test_a_product_with_a_table_that_data_choose_rows_of_is_no_weight():
-    """The kernels of queries and keys make the channels, so neither axis is incoming."""
+    """The kernels `q` and `k` make the channels, so axis 1 of neither kernel is incoming."""
     shapes = {"q": (4, 6), "table": (5, 3), "k": (3, 6)}
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
 

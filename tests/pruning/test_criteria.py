@@ -91,7 +91,7 @@ def test_the_median_of_an_independent_minimiser(key):
     ],
 )
 def test_closed_forms_of_the_fermat_point(points, expected):
-    twelve = jnp.array(points * (12 // len(points)), float)  # same median
+    twelve = jnp.array(points * (12 // len(points)), float)  # repeats have the same median
     np.testing.assert_allclose(geometric_median(twelve), expected, rtol=1e-12, atol=1e-12)
 
 
@@ -169,7 +169,7 @@ def test_float32_distances_survive_clusters_far_from_the_origin(key):
 
 @pytest.mark.parametrize("distance", 10.0 ** -np.arange(0, 6, 0.5))
 def test_near_filters_keep_their_digits_in_float32(distance, key):
-    """The relative error is at most 64 times the machine epsilon at any distance of filters."""
+    """The relative error is at most 64 times the machine epsilon, however near the filters are."""
     far, near = jax.random.normal(key, (2, 8, 20))
     filters = (far[:1] + distance * near).at[0].set(-far[1]).astype(jnp.float32)
     expected = gm(filters.astype(float))
@@ -251,7 +251,7 @@ def test_float64_fermat_scores_are_those_of_a_loop_of_weiszfeld(shape):
 
 
 def hard_layers():
-    """Layers for which a plain Gram product loses digits, except for the first layer."""
+    """Layers for which a plain Gram product loses digits, and the easy layer `gaussian`."""
     rng = np.random.default_rng(0)
     drawn = rng.normal(size=(96, 144))
     dead = np.where(np.arange(96)[:, None] < 40, 1e-9 * drawn, drawn)
@@ -337,7 +337,7 @@ def test_scores_of_gaussian_filters_flatten_with_the_dimension_but_reprs_do_not(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
-    """The gap is at least 1 − (sum of distances to the filters at the median) / (this sum at x)."""
+    """The gap at x is at least 1 − S(median)/S(x), with S the sum of distances to all filters."""
     rng = np.random.default_rng(seed)
     filters = rng.normal(3, 1, (5, 2)) * rng.lognormal(0, 2, (5, 1))
     x = filters[0] + rng.normal(0, 0.5, 2)
@@ -355,9 +355,9 @@ def test_the_gap_of_a_far_point_is_at_least_what_the_median_saves(seed):
 
 
 def test_filters_at_the_point_balance_the_others_together():
-    """The other filters have a gradient of length 1.5, which two filters at x can balance.
+    """At x, the distances to `others` have a gradient of length 1.5.
 
-    One filter at x cannot balance this gradient.
+    Two filters at x can balance this gradient, but one filter cannot.
     """
     others = -3 * jnp.array([[0.75, 0.4375**0.5], [0.75, -(0.4375**0.5)]])
     x = jnp.zeros(2)

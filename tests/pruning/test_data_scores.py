@@ -108,7 +108,7 @@ def test_wanda_of_a_kernel_that_is_used_twice_counts_both_uses():
 
 
 def test_wanda_counts_no_term_of_a_kernel_that_is_a_sum():
-    """Only `d` counts among the readers. Without `d`, no reader is left, which raises an error."""
+    """The kernel `b + c` is not counted, only `d`. Without `d`, an error is raised."""
 
     def apply(p, x, plain=True):
         h = jax.nn.relu(x @ p["a"])
@@ -218,7 +218,7 @@ def test_wanda_of_flattened_maps_sums_all_rows_of_a_channel():
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_wanda_of_a_grouped_convolution_by_loops(channels_first):
-    """A score is a sum over channel c of both feature groups, which are removed together."""
+    """Channels c of both feature groups are removed together, so their score is a sum of two."""
     rng = np.random.default_rng(6)
     params = {"a": rng.normal(size=(3, 4)), "w": rng.normal(size=(3, 3, 2, 6))}
     x = rng.normal(3, 5, size=(5, 4, 4, 3))

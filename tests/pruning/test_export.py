@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("promotion")
 
 
 def read_back_equal(call, x):
-    """Export `call` for a symbolic batch size, read it back, and compare both at two sizes."""
+    """Export `call` for a symbolic batch size, read it, and compare results for two batch sizes."""
     pytest.importorskip("flatbuffers")
     (n,) = jax.export.symbolic_shape("n")
     image = jax.ShapeDtypeStruct((n, *x.shape[1:]), x.dtype)

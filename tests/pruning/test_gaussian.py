@@ -35,7 +35,8 @@ from pruning.gaussian import (
 )
 from pruning.gaussian._expected_similarity import overlap_of_noise
 
-PAIRS = list(itertools.combinations(("l1", "l2", "fermat", "gm"), 2))  # with known correlations
+# pairs of criteria whose expected correlation is known
+PAIRS = list(itertools.combinations(("l1", "l2", "fermat", "gm"), 2))
 LIMIT = (math.pi - 3) / 2
 DIMS = jnp.array([1.0, 2.0, 3.0, 10.0, 27.0, 576.0, 4608.0, 1e5, 1e7])
 
@@ -179,7 +180,7 @@ def test_ratio_variances_keep_their_expansion_up_to_ten_million_dims():
     for dims in (10**5, 10**7):
         direct, inverse = dims * np.array(l1_l2_ratio_variance(dims))
         np.testing.assert_allclose(direct, LIMIT + (5 / 8 - np.pi / 4) / dims, rtol=1e-8)
-        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from the first four moments of |z|
+        second = 2 * np.pi**2 - 33 / 4 * np.pi + 49 / 8  # from moments of |z|, z Gaussian
         np.testing.assert_allclose(inverse, LIMIT + second / dims, rtol=1e-8)
 
 
@@ -364,9 +365,9 @@ def test_ratio_variances_of_theorem_3_are_those_of_drawn_vectors(n, shared, key)
     variance = np.var(found / found.mean())
     stderr = variance * (2 / samples) ** 0.5
     expected = norm_sum_ratio_variance_limit(n, dims, shared=True).direct
-    slack = 0.05 * expected  # only the leading term is known
+    slack = 0.05 * expected  # with a shared filter, only the leading term is known
     if not shared:
-        m = n * dims  # `found` is divided by its mean, about m/(m − 1)
+        m = n * dims  # the mean of the ratio is about m/(m − 1) times the ratio of the means
         expected, slack = norm_sum_ratio_variance(n, dims).direct * ((m - 1) / m) ** 2, 0
     assert abs(variance - expected) < 4 * stderr + slack
 
@@ -500,7 +501,7 @@ BROADCAST: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", BROADCAST)
 def test_arrays_are_taken_element_by_element(name):
-    """A column of two and a row of three elements give the results of six calls with numbers."""
+    """A 2 × 1 array and a 1 × 3 array give the results of six calls with numbers."""
     function = BROADCAST[name]
     found = function(jnp.asarray(COLUMN), jnp.asarray(ROW))
     assert found.shape == (2, 3)

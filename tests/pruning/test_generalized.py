@@ -47,7 +47,7 @@ def test_the_shape_of_a_known_likelihood():
 def test_ends_of_the_fit():
     assert jnp.isnan(jnp.stack(fit_generalized_gaussian(jnp.zeros(5)))).all()
     np.testing.assert_allclose(fit_generalized_gaussian(jnp.ones(5)).shape, 16, rtol=1e-6)
-    x = jnp.array([0.0, 0.0, 1.0, -2.0, 0.5])  # two weights are zero
+    x = jnp.array([0.0, 0.0, 1.0, -2.0, 0.5])
     assert 0.1 <= fit_generalized_gaussian(x).shape < 1
     with pytest.raises(ValueError, match="at least one element"):
         fit_generalized_gaussian(jnp.zeros(0))
@@ -104,7 +104,7 @@ def test_false_alarms_are_as_rare_as_stated(shape, fitted):
     keys = jax.random.split(jax.random.key(0), draws)
     p = jax.jit(lambda keys: jax.lax.map(p_value, keys))(keys)
     for nominal in (0.1, 0.05):
-        # An exact p is uniform on the multiples of 1/100, so P(p ≤ nominal) is nominal.
+        # Exact p-values are uniform on the multiples of 1/100, so P(p ≤ nominal) is nominal.
         found, stderr = float(jnp.mean(p <= nominal)), (nominal / draws) ** 0.5
         print(shape, fitted, nominal, found)
         assert abs(found - nominal) < 4 * stderr

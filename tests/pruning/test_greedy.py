@@ -30,7 +30,7 @@ def flattened(params, x):
     return jnp.tanh(x @ params["a"]).reshape(len(x), -1) @ params["b"]
 
 
-# networks, the shapes of their arrays and inputs, and the channel of each row of the last kernel
+# for each name: the network, the shapes of arrays and of inputs, and the channel of each row of `b`
 NETWORKS = {
     "a bias": (mlp, {"a": (5, 6), "b": (6, 4), "c": (4,)}, (60, 5), np.arange(6)),
     "a convolution": (
@@ -50,7 +50,7 @@ def drawn(name):
 
 
 def solved(design, kernel, channels):
-    """A function that returns the error without some channels, by NumPy's least squares.
+    """A function that returns the error after channels are removed, by NumPy's least squares.
 
     `design` is the design matrix of one output of the kernel.
     """
@@ -68,7 +68,11 @@ def solved(design, kernel, channels):
 
 
 def greedy(design, kernel, channels):
-    """Scores by the greedy algorithm, with a new solution for every candidate."""
+    """Scores by the greedy algorithm.
+
+    In each step, the least-squares problem is solved again for every channel that could be removed
+    next.
+    """
     error = solved(design, kernel, channels)
     scores, removed = {}, []
     while len(removed) <= channels.max():
@@ -104,7 +108,7 @@ def equations(apply, params, x):
 @pytest.mark.parametrize("start", ["first", "greedy"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_swap_of_one_channel_helps_in_the_end(name, start):
-    """No swap of one pair lowers the error, which is at most the error before all swaps."""
+    """At the end, no swap of one pair lowers the error, and swaps have not increased the error."""
     apply, params, x, channels = drawn(name)
     groups = pruning.coupled_channels(apply, params, x)
     error = solved(*equations(apply, params, x), channels)

@@ -74,7 +74,7 @@ def test_integers_of_a_pickle_cannot_collide(name, tmp_path):
 
 
 def test_the_crafted_integers_collide():
-    """The integers make a dictionary slow, so the previous test fails without a protection."""
+    """A dictionary of these integers is slow, so the test above fails without a protection."""
     walking = crafted_pickles.colliding(20_000, 15)
     start = time.process_time()
     found = dict.fromkeys(walking)
@@ -165,7 +165,7 @@ def test_pickles_of_another_kind_are_refused(body, said, tmp_path):
 
 def test_pickles_in_a_row_share_their_bytes_and_steps():
     """Each of the two pickles has four operations, and four bytes before its end."""
-    one = b"]NK\x05."  # a list, None, and a number, which is returned
+    one = b"]NK\x05."  # pushes [], None and 5, and returns 5
     for steps, max_bytes, said in (
         (8, 8, None),
         (8, 7, "must not exceed the limits for a file of this size"),

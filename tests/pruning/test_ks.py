@@ -97,7 +97,8 @@ def test_no_weights_cannot_be_tested():
 @several_keys
 def test_ks_can_be_differentiated_batched_and_compiled(key):
     x = jax.random.normal(key, (3, 300))
-    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4, eps=1e-6)  # small eps: D has kinks
+    # The step `eps` is small, because the distance has kinks.
+    check_grads(jax.jit(ks_normal), (x[0],), order=1, rtol=1e-4, eps=1e-6)
     scale = jnp.array([0.5, 1.0, 2.0])
     found = jax.jit(jax.vmap(lambda x, scale: ks_normal(x, scale=scale)))(x, scale)
     expected = [compiled_ks_normal(row, scale=float(s)) for row, s in zip(x, scale, strict=True)]
@@ -144,7 +145,7 @@ def test_the_bound_and_the_equivalence_test_are_each_others_inverse(key):
     statistic, p_value = equivalence(x, margin=bound, scale=1.0)
     np.testing.assert_allclose(p_value, 0.05, rtol=1e-9)
     assert statistic == jitted(ks_distance)(x, scale=1.0)
-    # About 74,000 weights are needed to show equivalence.
+    # To show equivalence with margin 0.01, about 74,000 weights are needed.
     assert equivalence(x, margin=0.01)[1] < 0.05
     assert equivalence(x[:20_000], margin=0.01)[1] > 0.05
     assert equivalence(x, margin=statistic / 2, scale=1.0)[1] == 1
@@ -261,7 +262,7 @@ def test_statistics_about_a_known_and_an_estimated_mean_are_scipys(test, mean_kn
 
 
 def test_the_p_value_of_equivalence_has_two_tails():
-    """At the quantiles of the normal distribution, the distance is half of 1/n."""
+    """Weights at quantiles of the normal distribution have the distance 1/(2n)."""
     n, margin = 100, 0.2
     x = scipy.stats.norm.ppf((np.arange(n) + 0.5) / n)
     p_value = ks_equivalence(jnp.asarray(x), margin=margin, scale=1.0).p_value

@@ -145,7 +145,7 @@ def normalized_params(n=12):
 
 
 def test_merged_statistics_are_those_of_the_merged_filters():
-    # The loop computes the expected filters, whose lengths fit the mean running variances.
+    # The loop computes the expected filters, and scales them to fit the mean running variance.
     params, x = normalized_params(), RNG.normal(size=(7, 5))
     (group,) = pruning.coupled_channels(normalized, params, x)
     keep = [np.arange(12) % 3 == 0]
@@ -291,7 +291,8 @@ def test_near_channels_are_found_and_transport_balances_them():
     plan = transport(features, keep)
     np.testing.assert_allclose(plan.sum(0), 1 / 3)
     np.testing.assert_allclose(plan.sum(1), 1 / 7)
-    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()  # three channels equal channel 0
+    # Rows 0, 3 and 4 are left out: their weight 3/7 exceeds the 1/3 of kept channel 0.
+    assert (plan[[1, 2, 5, 6]].argmax(1) == [1, 2, 1, 2]).all()
 
 
 def test_prune_merges_and_criteria_choose_how_many():
@@ -505,7 +506,7 @@ def test_however_a_norm_divides_the_merged_network_is_the_same(name):
 
 
 def ward(features, count):
-    """Clusters by Ward's method: merge two clusters such that the sum of squares grows least."""
+    """Clusters by Ward's method: each step merges two, such that the sum of squares grows least."""
     parts = [[i] for i in range(len(features))]
 
     def within(part):
@@ -535,7 +536,7 @@ def test_clusters_are_those_of_ward_whichever_channels_are_kept(seed, count):
 
 
 def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
-    """The bias is shared, so it is not treated as the shift before one kernel's gain."""
+    """Two kernels share the bias, so its mean is not weighted by the gain of one kernel."""
 
     def apply(p, x):
         first = jax.nn.relu((x @ p["a"] + p["b"][None]) / jnp.sqrt(p["v"])[None] * p["g"][None])
@@ -552,7 +553,7 @@ def test_a_bias_that_two_kernels_share_is_the_mean_of_its_numbers():
     np.testing.assert_allclose(small["b"], params["b"] @ weights)
 
 
-# By name: a function of outputs y; the parameters before a gain; the parameters of the gain; and
+# For each name: a function of outputs y; the parameters before a gain; those of the gain; and
 # the gain of each channel. Without a gain, merged arrays are plain means.
 CHAINS = {
     "two shifts": (

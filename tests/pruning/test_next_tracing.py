@@ -113,7 +113,7 @@ LOOPED = (positions, values, gradient)
 CASES = {f"{f.__name__}": (f, calls) for f in ACTIONS}
 CASES |= {f"{f.__name__} of a loop": (f, looped) for f in LOOPED}
 
-# Cases that JAX itself does not support under a flag, with the reason.
+# Reasons why JAX itself does not support a case under a flag.
 GRADIENT_OF_SCAN = "JAX cannot yet differentiate its next scan"
 COMPILED_SCAN = "JAX gives other numbers for its next scan under jit than without"
 NOT_YET = {}

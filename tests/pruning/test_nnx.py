@@ -190,8 +190,9 @@ def test_retraining_is_of_models_in_place_and_ends_in_evaluation():
         callback=lambda step, small: seen.append(small(x).shape),
     )
     assert seen == [(0, (5, 3)), (4, 3), (1, (3, 3)), (4, 3)]
+    # In evaluation mode, the outputs of one sample do not depend on the other samples.
     once = small(x[:1])
-    np.testing.assert_allclose(small(x)[:1], once, rtol=1e-4, atol=1e-5)  # in evaluation mode
+    np.testing.assert_allclose(small(x)[:1], once, rtol=1e-4, atol=1e-5)
     small.train()
     assert abs(small(x)[:1] - small(x[:1])).max() > 1e-3
 

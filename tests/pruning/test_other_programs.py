@@ -121,7 +121,8 @@ def test_a_pruned_language_model_generates_with_its_cache(language_model):
     start = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
     outputs = jax.lax.scan(lambda c, w: run(small, c, w[:, None]), start, WORDS.T[:6])[1]
     everything: Any = Transformer().apply({"params": masked}, WORDS[:, :6])
-    assert_near(outputs[:, :, 0], np.swapaxes(everything, 0, 1))  # decoding is causal
+    # Words are decoded one by one, and the outputs equal those of one causal pass over all words.
+    assert_near(outputs[:, :, 0], np.swapaxes(everything, 0, 1))
 
 
 def test_new_statistics_are_as_narrow_as_the_network():
@@ -320,8 +321,8 @@ centred_gradient.defvjp(
 )
 
 
-# A rule that couples channels that the function does not couple, and a rule that sums over
-# channels.
+# Functions whose custom derivative rule couples channels that the function does not couple, or sums
+# over channels, and the primitive of the rule that the error names.
 RULES = {
     "other channels": (lambda p, x: scaled_gradient(x @ p["a"], p["s"]) @ p["c"], "mul"),
     "a sum": (lambda p, x: centred_gradient(x @ p["a"]) @ p["c"], "reduce_sum"),

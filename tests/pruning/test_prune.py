@@ -112,7 +112,7 @@ def test_the_lowest_of_all_layers_are_removed_but_for_min_channels():
     ],
 )
 def test_the_unit_of_a_layer_s_scores_does_not_matter_unless_asked_for(select, seed):
-    """The unit matters only without `normalize`. Channels removed before do not matter."""
+    """Units matter only without `normalize`. Channels removed before (score −∞) do not matter."""
     rng = np.random.default_rng(seed)
     some = [rng.exponential(size=n) for n in (7, 12, 16)]
     other = [10.0 ** rng.integers(-3, 4) * vector for vector in some]
@@ -197,7 +197,7 @@ def test_schedules_rise_to_the_ratio():
         iterative(0.5, steps=2, curve=pruning.schedules.cubic), (0.4375, 0.5)
     )
     left = 1 - np.array([0, *iterative(0.5, steps=4)])
-    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # each step keeps this share
+    np.testing.assert_allclose(left[1:] / left[:-1], 0.5**0.25)  # the share that each step keeps
     for curve in (pruning.schedules.linear, pruning.schedules.cubic, pruning.schedules.geometric):
         assert iterative(0.37, steps=5, curve=curve)[-1] == 0.37
         assert (curve(0, 1), curve(1, 0), curve(1, 1)) == (0, 0, 1)
@@ -294,7 +294,8 @@ def test_scores_may_have_any_dtype(dtype):
     params = {"a": np.eye(2, 8), "b": np.ones((8, 3))}
     apply = lambda p, x: jax.nn.relu(x @ p["a"]) @ p["b"]  # noqa: E731
     (keep,) = prune(apply, params, np.ones((1, 2)), ratios=[0.25, 0.5], score=score).keep
-    assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]  # each step removes both ends
+    # Each step removes the last channel, whose score is lowest, and the first of the equal scores.
+    assert np.flatnonzero(keep).tolist() == [2, 3, 4, 5]
 
 
 def test_batch_norm_is_recalibrated_after_each_removal():
@@ -464,7 +465,7 @@ def test_wrong_widths_are_refused_by_the_first_array_that_differs(saved_run):
 
 
 def parts(params, x):
-    """A network with two groups in one kernel. In `a`, one group comes after the other."""
+    """A network whose kernel `a` makes two groups of channels, side by side."""
     h, first = x @ params["a"], params["c"].shape[0]
     return jnp.tanh(h[:, first:]) @ params["b"] + jax.nn.relu(h[:, :first]) @ params["c"]
 
@@ -561,7 +562,7 @@ def test_a_choice_may_have_arguments_before_the_scores(equal_repeats):
     apply, params, x = prunable.model("mlp")
     options = {"ratios": [0.9], "equal_repeats": equal_repeats}
     small = prune(apply, params, x, select=partial(choose, 0.4), **options).params
-    assert small["0"]["w1"].shape[1] == 4  # of 6 channels
+    assert small["0"]["w1"].shape[1] == 4  # 4 of 6 channels are kept
 
 
 def test_a_first_step_that_was_killed_while_it_was_saved_is_done_again(tmp_path):
@@ -729,7 +730,7 @@ def test_nan_scores_are_refused_with_the_layer_s_name():
 @pytest.mark.parametrize("name", ["recalibrate", "fine_tune"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_retrains_must_return_the_smaller_tree(name, whole):
-    """A function must not return the large tree, nor None, as functions that work in place do."""
+    """The function must return the smaller tree, not the large tree, and not None."""
     params = {"a": np.ones((2, 8)), "b": np.ones((8, 3))}
 
     def mlp(params, x):
@@ -752,7 +753,7 @@ def centred(params, x):
 
 
 def centred_in_numpy(params, x):
-    """The network `centred` in NumPy, with a mean over six channels, some of which are removed."""
+    """The network `centred` in NumPy. The mean divides by six even after channels are removed."""
     h = np.maximum(x @ params["a"] + params["b"], 0)
     return (h - h.sum(-1, keepdims=True) / 6) @ params["c"] + params["d"]
 
@@ -784,7 +785,7 @@ def test_each_function_of_a_step_gets_what_the_one_before_has_made(tmp_path):
 
     def refine(run, tree, groups, keep):
         calls.append(("refine", runs(run, tree), keep[0].tolist()))
-        return [keep[0][::-1].copy()]  # removes the first channels, not the last
+        return [keep[0][::-1].copy()]  # removes the first channels instead of the last ones
 
     def repair(run, tree, groups, keep):
         calls.append(("repair", runs(run, tree), keep[0].tolist()))

@@ -222,7 +222,7 @@ def test_pruning_again_compiles_nothing(caplog):
     for options in several:
         prune(apply, PARAMS, X, ratios=[0.5], **options)
         assert compiled(prune, apply, PARAMS, X, ratios=[0.5], **options) == []
-    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # compilations are logged
+    assert compiled(jnp.tanh, np.ones(int(RNG.integers(1000, 9999))))  # a new shape is compiled
 
 
 AVERAGES = {
@@ -236,7 +236,7 @@ AVERAGES = {
 @pytest.mark.parametrize("returned", [False, True])
 @pytest.mark.parametrize("form", AVERAGES)
 def test_every_form_of_a_running_average_is_seen_unless_it_is_returned(form, returned):
-    """The error names only the average of the second layer, because the first one is returned."""
+    """The average of the first layer is returned, so the error names only that of the second."""
 
     def apply(p, x):
         h = x @ p["a"]

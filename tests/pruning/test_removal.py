@@ -177,8 +177,9 @@ def test_masked_is_finite_where_the_model_divides(name):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(folded))
 
 
-# For each divisor of activations: whether channels of the activations can be removed if a kernel
-# reads t, and if two kernels read t and u.
+# For each name: a divisor of activations that is computed from the parameters s, t and u; whether
+# channels of the activations can be removed if a kernel multiplies t; and whether they can be
+# removed if one kernel multiplies t and another kernel multiplies u.
 DIVISORS = {
     "s t": (lambda s, t, u: s * t, False, False),
     "t s": (lambda s, t, u: t * s, False, False),
@@ -434,7 +435,7 @@ def test_factored_states_are_cut_alike(name):
         return jax.nn.relu(h @ p["b"]) @ p["c"]
 
     groups = coupled_channels(apply, params, np.ones((1, 4), "float32"))
-    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # inputs and outputs of `b`
+    keep = [np.arange(8) < 6, np.arange(8) % 4 > 0]  # kept inputs and kept outputs of `b`
     update = jax.jit(optimizer.update)
     _, state = update(params, jax.jit(optimizer.init)(params), params)
     smaller, params = (remove_channels(tree, groups, keep) for tree in (state, params))
@@ -696,7 +697,8 @@ def test_a_tree_that_does_not_fit_is_refused(mlp):
     with pytest.raises(ValueError, match="pear belongs to none of them"):
         remove_channels({"pear": jnp.ones(6)}, groups, keep)
     with pytest.raises(ValueError, match=r"mu/0/b1/0 belongs to none of them"):
-        remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)  # not an array of SM3
+        # An array of SM3 for `b1` would have 6 elements.
+        remove_channels({"mu": {"0": {"b1": [jnp.ones(5)]}}}, groups, keep)
     others = coupled_channels(*prunable.model("vgg"))[:1]
     with pytest.raises(ValueError, match="groups must all come from one model"):
         mask_channels(params, [*groups, *others], keep * 2)
@@ -755,7 +757,7 @@ def test_shapes_are_refused_where_values_are_needed_and_masked_as_shapes(name):
 
 
 def test_a_kernel_that_is_read_twice_is_zero_for_both_readers():
-    """Two groups make the rows and the columns of `b` zero. Channels are divided before `b`."""
+    """Two masks set rows and columns of `b` to zero. Channels are divided by `d` before `b`."""
 
     def apply(p, x):
         first = (jnp.tanh(x @ p["a"]) + p["c"][None]) / p["d"][None]

@@ -86,7 +86,7 @@ def test_a_kernel_is_that_of_least_squares(name):
     repaired = EXACT(apply, params, [group], keep, halves(x))
     masked = mask_channels(params, [group], keep)
 
-    def outputs(flat):  # a linear function
+    def outputs(flat):  # linear in the kernel `flat`
         return apply(masked | {"w": flat.reshape(params["w"].shape)}, x).ravel()
 
     run = jax.jit(apply)
@@ -135,8 +135,9 @@ def test_what_loses_nothing_is_not_changed(repair):
 
 def test_redundant_channels_are_removed_without_loss():
     params = mlp_params()
-    params["a"][:, 3], params["b"][3] = params["a"][:, 1], params["b"][1]  # equal
-    params["a"][:, 4], params["b"][4] = 2 * params["a"][:, 2], 2 * params["b"][2]  # multiple
+    # Channel 3 equals channel 1, and channel 4 is twice channel 2.
+    params["a"][:, 3], params["b"][3] = params["a"][:, 1], params["b"][1]
+    params["a"][:, 4], params["b"][4] = 2 * params["a"][:, 2], 2 * params["b"][2]
     groups, keep = first_layer(params, [3, 4])
     small = remove_channels(least_squares(mlp, params, groups, keep, halves(X)), groups, keep)
     np.testing.assert_allclose(mlp(small, X), mlp(params, X), rtol=1e-4, atol=1e-4)
@@ -197,7 +198,7 @@ def test_a_large_ridge_keeps_the_kernel_and_bad_rows_choose_it():
     groups, keep = first_layer(MLP, [0, 3])
     repaired = least_squares(mlp, MLP, groups, keep, halves(X), ridge=(1e12,))
     np.testing.assert_allclose(repaired["c"][keep[0]], MLP["c"][keep[0]], rtol=1e-9)
-    few = RNG.normal(size=(6, 5)) + 1  # fewer rows than inputs
+    few = RNG.normal(size=(6, 5)) + 1  # fewer samples than the kernel `c` has inputs
     chosen = least_squares(mlp, MLP, groups, keep, halves(few))
     h = np.maximum(X @ MLP["a"] + MLP["b"], 0)
     chosen["d"] = chosen["d"] - MLP["d"]
@@ -210,7 +211,7 @@ def test_a_large_ridge_keeps_the_kernel_and_bad_rows_choose_it():
 
 def test_a_ridge_that_the_first_rows_cannot_do_with_is_not_chosen():
     groups, keep = first_layer(MLP, [0])
-    rows = halves(X[:12])  # the first batch alone has fewer samples than inputs
+    rows = halves(X[:12])  # the first batch has fewer samples than the kernel `c` has inputs
     trees = [least_squares(mlp, MLP, groups, keep, rows, ridge=r) for r in ((0.0, 1e-2), (1e-2,))]
     jax.tree.map(np.testing.assert_array_equal, *trees)
 
@@ -260,7 +261,8 @@ def test_attention_is_repaired():
     params = {name: RNG.normal(size=shape) for name, shape in shapes.items()}
     x = RNG.normal(size=(64, 7, 4))
     groups = pruning.coupled_channels(attention, params, x)
-    inside = [{"k", "q", "up", "v"}, {"o", "v"}]  # inputs of the attention layer, and its values
+    # the arrays that have the channels of the input of attention, and those of the values
+    inside = [{"k", "q", "up", "v"}, {"o", "v"}]
     groups = [g for g in groups if {p.path for p in g.positions} in inside]
     assert len(groups) == 2
     keep = [np.arange(g.size) > g.size // 4 for g in groups]
@@ -273,7 +275,8 @@ def test_attention_is_repaired():
 
 def routed(params, x):
     h = jnp.tanh(x @ params["a"])
-    index = jnp.argmax(h @ params["b"], 1) + params["offset"]  # an integer is not repaired
+    # `offset` is an integer parameter, which is not repaired.
+    index = jnp.argmax(h @ params["b"], 1) + params["offset"]
     return h @ params["c"] + jax.nn.one_hot(index, 3)
 
 
@@ -367,7 +370,10 @@ def test_bad_batches_are_refused(message):
 
 @pytest.mark.parametrize(("count", "held"), [(2, 1), (3, 1), (4, 1), (7, 1), (8, 2), (12, 3)])
 def test_the_last_quarter_of_the_batches_chooses_the_ridge(count, held, monkeypatch):
-    """The solver gets moments of the first batches and of the last quarter, at least one batch."""
+    """The solver gets moments of the last quarter of the batches, and of all batches before it.
+
+    The last quarter has at least one batch.
+    """
     rows = []
 
     def solver(kernel, first, last, shifted, *, ridge):
@@ -464,7 +470,7 @@ def test_the_penalty_of_each_group_of_a_kernel_is_a_share_of_its_own_squares():
 
 
 def test_the_second_kernel_is_fitted_to_what_the_first_one_gives():
-    """Inputs come from the network with the new first kernel, outputs from the whole network."""
+    """Inputs are those after the first repair. Outputs to fit are those of the whole network."""
     keep = {10: np.arange(10) % 4 > 0, 7: np.arange(7) % 3 > 0}
     groups = [g for g in pruning.coupled_channels(mlp, MLP, X) if g.size in keep]
     masks = [keep[group.size] for group in groups]
@@ -504,13 +510,13 @@ def test_every_kind_of_product_is_scaled_output_by_output(name):
     np.testing.assert_allclose(found, slope * masked, rtol=1e-8, atol=1e-8)
 
 
-KERNEL_FORMS = {  # kernels made of a parameter, with its sign
+KERNEL_FORMS = {  # kernels that are computed from a parameter c, and the sign of c in the kernel
     "minus": (lambda c: -c, -1),
     "subtracted from zero": (lambda c: 0.0 - c, -1),
     "reshaped": (lambda c: c.reshape(-1).reshape(c.shape), 1),
     "turned twice": (lambda c: c.T.T, 1),
 }
-BIAS_FORMS = {  # sums with a parameter, with its sign
+BIAS_FORMS = {  # sums of outputs y and a parameter d, and the sign of d in the sum
     "y + d": (lambda y, d: y + d, 1),
     "d + y": (lambda y, d: d + y, 1),
     "y - d": (lambda y, d: y - d, -1),

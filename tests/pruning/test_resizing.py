@@ -97,7 +97,7 @@ def test_a_resized_random_network_is_the_masked_one(seed):
 
 
 def skipped(p, x):
-    """A shortcut with a projection only if shapes differ, as in Flax's ImageNet example."""
+    """A shortcut that has a projection only if shapes differ, as in Flax's ImageNet example."""
     h = jax.nn.relu(x @ p["w0"])
     y = jax.nn.relu(h @ p["w1"]) @ p["w2"]
     if h.shape != y.shape:
@@ -235,8 +235,8 @@ def test_the_derivative_of_what_is_computed_takes_the_place_of_a_custom_one():
 def test_a_custom_rule_may_have_whole_numbers_before_and_behind_what_it_differentiates(kind):
     """A rule may have integer arguments before and after the differentiated argument.
 
-    The integers determine the gain of each sample, which is also a result. The rule of the
-    derivative has the gain 7.
+    The integers determine the gain of each sample, which is also a result. The derivative rule
+    uses the gain 7 instead.
     """
 
     def forward(numbers, h, others):
@@ -534,7 +534,7 @@ def test_branches_and_loops_of_unknown_length_run_resized(index, count):
     shapes = {"a": (3, 6), "b": (6, 7), "c": (7, 6), "d": (6, 6)}
     shapes |= {"e": (6, 5), "f": (5, 6), "g": (6, 2), "u": (6, 3)}
     params = {name: rng.normal(3, 5, size=shape) for name, shape in shapes.items()}
-    limit = jnp.array(1e9 if count < 4 else 2e6)  # 1e9 is not reached in four steps
+    limit = jnp.array(1e9 if count < 4 else 2e6)  # four steps can reach 2e6, but not 1e9
     inputs = (rng.normal(size=(4, 3)), jnp.array(index), jnp.array(1.0 * count), limit)
     groups = coupled_channels(apply, params, *inputs, resize=True)
     assert sorted(group.size for group in groups) == [3, 5, 6, 7]

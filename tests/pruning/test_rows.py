@@ -37,7 +37,7 @@ INTEGERS |= {"shift_left", "shift_right_arithmetic", "shift_right_logical"}
 
 
 class Example(NamedTuple):
-    """A function of arrays of these shapes, whose program has the primitive."""
+    """A function of arrays of these shapes, whose program has the tested primitive."""
 
     function: Callable[..., Any]
     shapes: Sequence[tuple[int, ...]]

@@ -397,7 +397,7 @@ CUT: dict[str, Case] = {
 }
 
 
-# Functions of loops, splits and reshapes, which other cases also test.
+# Cases that only slow tests include, because other cases also test loops, splits and reshapes.
 REPEATED = ("gates of a GRU", "while, over time", "heads, their number", "heads of thirds")
 
 

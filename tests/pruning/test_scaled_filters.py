@@ -94,7 +94,7 @@ def test_the_effective_dimension_is_that_of_the_covariance():
 
 
 def test_ranks_of_correlated_filters_follow_from_their_effective_dimension():
-    """Spearman's ρ of correlated filters is expected for the effective dimension, not for 144."""
+    """Spearman's ρ is as expected for the effective dimension of the filters, not for 144 dims."""
     rng = np.random.default_rng(1)
     rotation = np.linalg.qr(rng.standard_normal((144, 144)))[0]
     root = rotation * (1 + np.arange(144)) ** -0.35
@@ -193,7 +193,7 @@ def test_scales_add_to_the_spread_the_variance_that_they_add_to_logarithms(corre
     logs = [np.log(np.linalg.norm(x, axis=1) * s) for s in (scales, scales[::-1] ** 2)]
     expected = logs[1].var(ddof=1) - logs[0].var(ddof=1)
     np.testing.assert_allclose(fits[1].spread ** 2 - fits[0].spread ** 2, expected, rtol=1e-9)
-    if not correlated:  # here dims exceeds the number of filters
+    if not correlated:  # 40 dims, more than the 5 filters
         assert float(fits[0].effective_dims) == 40
 
 

@@ -42,7 +42,7 @@ def expected(spec, shape, mesh):
 
 @pytest.mark.parametrize("counts", [(8, 16), (4, 8), (4, 6), (5, 8), (1, 1)])
 def test_what_is_left_is_sharded_as_it_was(mesh, counts):
-    """Parameters and moments of Adam keep their sharding, and have the values of one device."""
+    """Parameters and moments of Adam keep their sharding, and equal those on one device."""
     shardings = {name: NamedSharding(mesh, spec) for name, spec in SPECS.items()}
     params = jax.device_put(PARAMS, shardings)
     groups = coupled_channels(mlp, PARAMS, X)
@@ -178,7 +178,7 @@ def test_axes_that_the_mesh_splits_name_the_cure():
 
 
 def test_the_cure_for_axes_that_the_mesh_splits_cuts_them():
-    """The groups come from the function without `shard_map`, with multiples of four channels."""
+    """`prune` gets the function without `shard_map`, and keeps multiples of four channels."""
     pruned = prune(mlp, PARAMS, X, ratios=[0.5], round_to=4)
     assert pruned.params["c"].shape == (4, 8)
     masked = mask_channels(PARAMS, pruned.groups, pruned.keep)

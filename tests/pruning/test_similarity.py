@@ -34,7 +34,8 @@ def test_gaussian_layers_have_the_expected_similarity_and_spread(key):
     n, dims, samples = 64, 144, 200
     draw = partial(gaussian_similarity, num_filters=n, dims=dims, ratio=0.5, samples=samples)
     drawn = jax.jit(draw)(key)
-    for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):  # of known correlation
+    # The expected correlation of these pairs is known.
+    for pair in itertools.combinations(("l1", "l2", "fermat", "gm"), 2):
         i = PAIRS.index(pair)
         middle = expected_spearman(n, dims, pair)
         stderr = drawn.spearman[:, i].std() / samples**0.5
@@ -96,7 +97,7 @@ def test_likeness_is_transitive_only_as_an_inequality(triple, key):
 
 @pytest.mark.parametrize("ratio", [0.25, 0.7])
 def test_pairs_are_compared_at_the_ratio_that_is_given(ratio, key):
-    """Overlaps equal the overlaps of the sets of the 2 or 7 lowest of 10 filters."""
+    """Overlaps are those of the sets of filters with the lowest scores, 2 or 7 of 10 filters."""
     filters = jax.random.normal(key, (10, 4))
     count = {0.25: 2, 0.7: 7}[ratio]
     of_filters = scores(filters)
@@ -131,7 +132,7 @@ def test_a_z_score_is_of_each_pair_about_its_own_mean():
 
 
 def test_the_smallest_p_value_counts_the_observed_ranking(key):
-    """The p-value is 1/10 for equal rankings, and 1 for opposite rankings."""
+    """With 9 permutations, the p-value is 1/10 for equal rankings, and 1 for opposite rankings."""
     a = jnp.arange(40.0)
     np.testing.assert_allclose(permutation_p_value(key, a, a, samples=9), 0.1)
     np.testing.assert_allclose(permutation_p_value(key, a, -a, samples=9), 1.0)
@@ -157,7 +158,7 @@ def test_scores_of_all_criteria_have_one_length(wrong):
 
 
 def test_a_permutation_without_a_similarity_has_no_p_value(key):
-    """The similarity of `b` itself is 1, and of permutations that begin otherwise it is NaN."""
+    """`alike` is 1 for `b` itself, and NaN for permutations of `b` that do not begin with 0."""
     b = jnp.arange(5.0)
 
     def alike(a, b):

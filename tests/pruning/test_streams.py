@@ -19,7 +19,7 @@ from tools.stream_table import HEADER, rows
 from tools.tables import table_of
 
 QUICK = ("GPT, scan and remat (Equinox)", "LLaMA, halves turned (a function)")
-WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # no norm over channels
+WHOLE = ("group norm of two groups (Linen)", "batch norm (Linen)")  # none over all channels
 
 
 pytestmark = pytest.mark.usefixtures("promotion")
@@ -135,7 +135,7 @@ def test_a_network_is_pruned_in_two_steps():
 
 
 def test_a_written_width_is_not_enough_for_the_model_itself():
-    """The smaller network has the same numbers, but its sums lack nonzero removed channels."""
+    """The smaller network also divides by 8, but its sums lack terms that are not zero."""
     apply = partial(network, layer_norm)
     groups = coupled_channels(apply, PARAMS, X, resize=True)
     small = remove_channels(PARAMS, groups, [KEEP])
@@ -164,7 +164,7 @@ def outer(h):
     return h[:, :, None] * h[:, None]
 
 
-# Norms whose channels cannot be removed, because removed channels differ or a maximum reads them.
+# Functions whose channels cannot be removed, and the primitive that the report names.
 STAY = {
     "softmax": (lambda h: jax.nn.softmax(h, -1), "reduce_max"),
     "numbers of channels": (lambda h: layer_norm(h + np.arange(8.0)[None]), "reduce_sum"),
@@ -247,7 +247,7 @@ def test_constants_are_cut_with_the_channels(name):
 @pytest.mark.parametrize("taken", TAKEN)
 @pytest.mark.parametrize("name", TABLES)
 def test_a_norm_over_constants_is_refused_or_exact(name, taken):
-    """A norm of activations with a varying constant is exact, or its channels are not removed."""
+    """A norm after a constant that varies along channels is exact, or its channels are kept."""
 
     def apply(p, x):
         return layer_norm(TAKEN[taken](x @ p["a"], TABLES[name](5, 8))) @ p["b"]

@@ -185,7 +185,7 @@ def test_keras_files(tmp_path):
     (tmp_path / "bad.h5").write_bytes((tmp_path / "old.h5").read_bytes()[:900])
     with pytest.raises(WeightsError, match="must be a whole"):
         load(tmp_path / "bad.h5")
-    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # declares more data than it has
+    with h5py.File(tmp_path / "bomb.h5", "w") as h5:  # declares more data than is stored
         h5.create_dataset("kernel", (2**20, 2**10, 3, 3), "f4", chunks=(8, 8, 3, 3))
     with pytest.raises(WeightsError, match="left of max_bytes; its declared size is"):
         load(tmp_path / "bomb.h5")
@@ -254,7 +254,7 @@ def lies():
             "{'descr': '|O', 'fortran_order': False, 'shape': (3,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 3, 3, 3)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': __import__('os')}",
-            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # has nine elements
+            "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 4)}",  # nine elements follow
             "{" * 500,
         ]
     ):
@@ -395,7 +395,7 @@ def test_a_tensor_ends_with_its_storage(last):
 
 
 def test_a_storage_of_one_name_and_many_sizes_is_read_once(tmp_path):
-    """If each size were read, a small file could fill the memory."""
+    """If a storage were read once for each size, a small file could fill the memory."""
     few = {"a.weight": tensor(BIAS, "2", old=True), "b.weight": tensor(MATRIX, "1", old=True)}
     many = {
         f"l{i}.weight": tensor(np.zeros((1, 1, i), np.float32), "0", old=True) for i in range(1, 91)

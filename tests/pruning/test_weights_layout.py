@@ -87,7 +87,7 @@ def test_conv1d_of_gpt2_is_not_transposed_but_linear_layers_of_its_names_are():
     np.testing.assert_array_equal(
         load(square, dense=True)["h.0.attn.c_proj"], square["h.0.attn.c_proj.weight"]
     )
-    # a square kernel without other kernels is read as the kernel of a Linear layer
+    # If a square kernel is the only kernel, it is read as the kernel of a Linear layer.
     alone = {"h.0.mlp.c_fc.weight": np.arange(16.0).reshape(4, 4)}
     np.testing.assert_array_equal(
         load(alone, dense=True)["h.0.mlp.c_fc"], alone["h.0.mlp.c_fc.weight"].T
@@ -252,7 +252,7 @@ def test_msgpack_keeps_every_floating_type_and_what_flax_divides(tmp_path, monke
     kinds = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, ml_dtypes.float8_e4m3fn]
     tree: Any = {np.dtype(kind).name: WEIGHT.astype(kind) for kind in kinds}
     tree |= {"step": np.int64(3), "whole": np.ones((9, 9, 9), np.int32), "z": 1 + 2j}
-    tree["few"] = np.full((1, 1), 3, np.float16)  # 16 bytes: a header with another first byte
+    tree["few"] = np.full((1, 1), 3, np.float16)  # 16 bytes have a special header
     tree |= {"on": True, "none": None, "text": "a", "rate": 0.1, "list": [1, -7, 70_000, 2**40]}
     (tmp_path / "a.msgpack").write_bytes(flax.serialization.msgpack_serialize(tree))
     found = load(tmp_path / "a.msgpack", dense=True)

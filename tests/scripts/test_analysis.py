@@ -87,7 +87,8 @@ def test_what_has_no_p_value_fails_no_test():
 
     layers = [layer(np.nan, 0.01), layer(0.02, LEVEL), layer(0.9, 0.049)]
     analysis.judge(layers)
-    # Holm's correction multiplies the p-value 0.02 by three tests, and 0.06 is above the level.
+    # Holm's correction multiplies the p-value 0.02 by the number of layers, 3. As 0.06 is above the
+    # level of 5 %, only the test `mean` fails.
     assert [layer["fails"] for layer in layers] == [[], ["mean"], []]
     layers[1] = layer(0.016, 0.01)
     analysis.judge(layers)
@@ -121,12 +122,12 @@ def test_correlations_are_of_the_first_filters_in_their_mean_variance(monkeypatc
     kernel = drawn(3, 3, 8, 5)
     found = analysis.correlations("stem", kernel)
     v = np.moveaxis(kernel, -1, 0).reshape(5, -1)[:3].astype(float)
-    expected = v @ v.T / 72  # without subtracting filters' means, which are near 0
+    expected = v @ v.T / 72  # the means of filters are near 0, and are not subtracted
     assert (found["layer"], found["dims"]) == ("stem", 72)
     np.testing.assert_allclose(np.mean(np.diag(found["covariance"])), 1, atol=1e-4)
     np.testing.assert_allclose(
         found["covariance"], expected / np.diag(expected).mean(), atol=0.06
-    )  # not exact, because the code subtracts filters' means
+    )  # not exact, because `correlations` subtracts the means of filters
     assert np.shape(found["covariance"]) == (3, 3)
 
 

@@ -21,8 +21,9 @@ pytestmark = pytest.mark.usefixtures("users_jax", "unchecked")
 def made_up_program(seen):
     """A program with a weight w and a running average r, which are 0 at first.
 
-    A step changes w to 2w + 1 and r to r + w. All outputs are at distance w + r from 0, so
-    distances are differences. With statistics of the whole set, r is 0.
+    A step changes w to 2w + 1 and r to r + w. All outputs are at distance w + r from 0, so the
+    distance between two states is the difference of w + r. With statistics of the whole set, r
+    is 0.
     """
 
     def state_of(w, r):
@@ -59,7 +60,7 @@ def epochs_of(seed, seen, monkeypatch):
 def test_an_epoch_is_measured_from_the_one_before_it(monkeypatch):
     """After five steps, w = 31 and r = 26. After ten steps, w = 1023 and r = 1013."""
     first, second = epochs_of(0, [], monkeypatch)
-    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of the losses 0 and 1, then single losses
+    assert first["loss"] == [0.5, 3, 7, 15]  # the mean of the first losses 0 and 1, then each loss
     assert second["loss"] == [47, 127, 255, 511]
     assert [line["test_loss"] for line in (first, second)] == [31 + 26, 1023 + 1013]
     assert [line["accuracy"] for line in (first, second)] == [0.25, 0.25]
@@ -83,8 +84,8 @@ def test_an_epoch_has_whole_batches_in_an_order_of_its_own(monkeypatch):
     for seed in (0, 1, 0):
         seen: list[list[int]] = []
         epochs_of(seed, seen, monkeypatch)
-        # in each epoch, five batches train, one takes the further step, and two update averages for
-        # frozen weights
+        # Each epoch asks for eight batches: five for training, one for the further step, and two
+        # that update averages while the weights are frozen.
         assert len(seen) == 2 * 8
         for epoch in (seen[:8], seen[8:]):
             rows = [*itertools.chain(*epoch[:5])]
@@ -103,7 +104,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
     found: Any = atlas._measured("batch norm", parts, [{}, {}])
     spread = np.sqrt(y.var(0).sum())  # over all features, around means that are not zero
     np.testing.assert_allclose(found["spread"], spread, rtol=1e-5)
-    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # without the last of seven samples
+    np.testing.assert_allclose(found["baseline"], 5, rtol=1e-5)  # between halves of six samples
     np.testing.assert_allclose(found["epoch"], 7 * 2**0.5, rtol=1e-5)
     np.testing.assert_allclose(found["step"], 2**0.5, rtol=1e-5)
     assert found["certificate"] is None
@@ -113,7 +114,7 @@ def test_spread_and_baseline_are_of_the_outputs_after_the_epoch():
 
 @pytest.mark.parametrize(
     ("normalizer", "radii"),
-    [  # computed by hand for images of four vectors of two channels
+    [  # by hand: the largest length of a vector of two channels before, and after the epoch
         ("unitized, bounded", (2**0.5 * 3 / 0.5, 2**0.5 * 2 / 1)),
         ("RMS norm", (2**0.5 * 3, 2**0.5 * 2)),
         ("DyT", (10**0.5, 5**0.5)),  # tanh is at most 1
@@ -238,14 +239,14 @@ def test_held_out_texts_are_no_texts_of_the_training():
         np.testing.assert_array_equal(x[:, 1:], y[:, :-1])  # the target is the next character
         assert (x[:, 0] != y[:, 0]).any()
     fewer = atlas.texts(20)
-    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # for any number of texts
+    np.testing.assert_array_equal(fewer.x_test, own.x_test)  # for any number of training texts
     np.testing.assert_array_equal(fewer.x_train, own.x_train[:20])
     both = {row.tobytes() for row in own.x_train} & {row.tobytes() for row in own.x_test}
     assert len(both) < 10  # some texts of the manual repeat, such as the spaces of tables
 
 
 def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key):
-    """The option `pixels` is the number of channels. Alpha 9 is clipped to 1, so lengths agree."""
+    """A vector of c channels has squared length c, because alpha is clipped from 9 to 1."""
     x = 3 + 2 * jax.random.normal(key, (6, 2, 4, 5), jnp.float32)
     for per_pixel, axes, pixels in ((True, (3,), 1), (False, (1, 2, 3), 8)):
         layer = atlas.norms(per_pixel=per_pixel)["unitized, bounded"](5, rngs=nnx.Rngs(0))
@@ -263,7 +264,7 @@ def test_a_unitized_layer_keeps_the_scale_of_its_outputs_and_alpha_its_range(key
 
 
 def test_a_task_has_its_share_of_the_data(monkeypatch):
-    """36 images are for training and 2,000 for testing, or a quarter as many texts."""
+    """A task has 36 training images and 2,000 test images, or a quarter as many texts."""
     x, y = np.arange(2100.0), np.arange(2100)
     seen: list[Any] = []
     images = Images("made", "", 10, x, y, -x, y + 5)
@@ -359,7 +360,7 @@ def test_a_shift_is_the_geometric_mean_over_layers_and_epochs():
     means = {name: row[name]["mean"] for name in atlas_findings._MEASURES}
     assert means == pytest.approx(
         {
-            "accuracy": 5 / 8,  # after the last epoch, like the test loss
+            "accuracy": 5 / 8,  # of the last epoch, like the test loss
             "test_loss": 3.5,
             "first_epoch_loss": 2.0,
             "epoch_shift": 2.0,

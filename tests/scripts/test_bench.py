@@ -425,7 +425,7 @@ def test_the_map_of_a_series_ends_where_the_closed_form_does(monkeypatch):
     np.testing.assert_allclose(series.ours(), series.peer(), rtol=1e-5)
     np.testing.assert_allclose(batch.ours(), batch.peer(), atol=1e-5)
     assert batch.memory is not None
-    assert batch.memory > 10  # the series has 64 matrices of terms
+    assert batch.memory > 10  # the series needs memory for 64 matrices of terms
 
 
 def test_peers_have_the_versions_that_are_imported(tmp_path, monkeypatch):

@@ -30,13 +30,13 @@ GAMMA, FACTS = "Definition 1, example", "Facts 1 and 2"
 
 @pytest.fixture
 def few(monkeypatch):
-    """Replace all claims by two: one claim is computed, and the other is sampled."""
+    """Replace the claims by two of them: a claim that is computed, and a claim that is sampled."""
     chosen = tuple(claim for claim in ALL if claim.name in (GAMMA, FACTS))
     assert len(chosen) == 2
     monkeypatch.setattr(claim_measures, "ALL", chosen)
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", os.environ["JAX_COMPILATION_CACHE_DIR"])
     monkeypatch.setattr("claims.ALL", chosen)
-    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # the page does not draw this
+    monkeypatch.setattr(theorem_plots, "FIGURES", {"none": CURVE})  # no figure of the page
     return chosen
 
 
@@ -74,7 +74,7 @@ def test_a_run_resumes_from_what_was_measured(few, tmp_path, monkeypatch):
     monkeypatch.setattr("geometry.claims._decide._measure", refuse)
     check_theorems.main(precision=2.0, out=tmp_path)
     assert results_in(tmp_path) == results
-    with pytest.raises(AssertionError):  # a run with another seed measures again
+    with pytest.raises(AssertionError):  # with another seed, claims are measured again
         check_theorems.main(precision=2.0, seed=1, out=tmp_path)
 
 

@@ -39,7 +39,7 @@ def images():
 
 
 def first_steps(recipe, images, axis_type, *, devices=8, steps=3, **layout):
-    """The trainer, and the state after the first steps."""
+    """The trainer, and the state of training after the first `steps` steps."""
     mesh = trainer.mesh_of(devices, axis_type=axis_type)
     program = trainer.Trainer(recipe, images, mesh, trainer.Layout(**layout))
     seeds = (0, 1) if layout.get("vmap_seeds") else (0,)
@@ -255,7 +255,7 @@ def topologies(monkeypatch):
 def test_devices_are_of_the_topology_that_was_named(topologies, name, platform, topology):
     assert compile_only.compile_only_devices(name) == ["one", "two"]
     setting, (named, asked, options) = topologies
-    assert setting == ("jax_platforms", "cpu")  # no plugin may look for its device
+    assert setting == ("jax_platforms", "cpu")  # so that no plugin looks for its device
     assert (named, asked) == (name if platform == "tpu" else "h100", platform)
     assert options.get("topology") == topology
     assert options.get("target_config") == (compile_only.H100 if platform == "cuda" else None)
@@ -305,7 +305,8 @@ def test_a_program_is_measured_on_the_devices_of_its_arguments():
     }
     assert {x.sharding for x in arguments.values()} == {sharding}
     found = compile_only.measure(lambda x: x.sum(0), arguments["x"])
-    # each of the four devices has a quarter of the argument, and the whole sum
+    # Each of the four devices stores 2 × 32 numbers of the argument, and the 32 numbers of the sum,
+    # with four bytes for each number.
     assert found.arguments_and_results == 4 * (2 * 32 + 32)
     ((kind, dtypes, size),) = found.collectives
     assert (kind, list(dtypes), size) == ("all-reduce", ["f32"], 4 * 32)

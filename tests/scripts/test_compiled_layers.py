@@ -38,7 +38,7 @@ def committed():
 
 @pytest.fixture
 def programs(monkeypatch):
-    """The arguments and traced results of each call of a fake `measure`, whose numbers increase."""
+    """The arguments and traced results of all calls of a fake `measure`, whose costs increase."""
     traced: list[tuple[Any, Any]] = []
 
     def measure(program, *arguments):
@@ -186,7 +186,7 @@ def test_the_batch_of_collectives_is_sharded_and_the_rest_replicated(programs, c
         leaves = jax.tree.leaves((params, running))
         assert all(leaf.sharding.spec == PartitionSpec() for leaf in leaves)
         assert {leaf.shape for leaf in leaves} == {x.shape[-1:]}
-    # The made-up programs have alternately one and two collectives. Flax's layer has one.
+    # The fake `measure` returns one and two collectives in turn, and one for Flax's layer.
     assert [len(row["collectives"]) for row in rows] == 4 * [1, 2]
     assert [row["as_few_as_flax"] for row in rows] == 4 * [True, False]
     assert rows[1]["collectives"][0] == {"op": "all-reduce", "dtypes": ("f32",), "bytes": 8.0}

@@ -202,12 +202,13 @@ ENTRY %main (x: f32[100]) -> f32[100] {
         ("collective-permute", "f32", 1, 1, 400),
         ("reduce-scatter", "f32", 1, 1, 400),
     ]
-    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * 400  # the collectives in rings of four chips
+    # In rings of four chips: all-reduces of 900 bytes, a permute, and a reduce-scatter.
+    sent = 2 * 3 / 4 * 900 + 400 + 3 / 4 * 400
     assert compiled_step.bytes_sent(found, 4) == pytest.approx(sent)
 
 
 def test_every_chip_is_published_with_all_its_figures():
-    """For each figure, all chips have one order of magnitude; units are bytes and seconds."""
+    """Each figure lies within one order of magnitude, so a wrong unit would be found."""
     for chip in compiled_step.CHIPS.values():
         assert 1e14 < chip.flops < 1e15
         assert 5e11 < chip.hbm_bandwidth < 5e12

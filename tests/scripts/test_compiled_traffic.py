@@ -159,7 +159,7 @@ def test_a_slice_that_is_moved_counts_once_for_each_side_that_is_in_hbm():
         assert found.bytes == expected
 
 
-# for each of two kernels: the index and a row are read, and a row is written
+# Each of the two kernels reads the index (4 bytes) and a row, and writes a row.
 TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE
 
 
@@ -169,7 +169,7 @@ TRIP = 4 + KILOBYTE + KILOBYTE + 4 + KILOBYTE + KILOBYTE
         (loop(DATA_DEPENDENT, ', backend_config={"known_trip_count":{"n":"5"}}'), 5, 0),
         (loop(COUNTED), 7, 0),
         (loop(DATA_DEPENDENT), 1, 1),
-        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # a counter that decreases
+        (loop(COUNTED.replace("LT", "GT")), 1, 1),  # the loop goes on while counter > bound
         (loop(COUNTED.replace("s32[] constant", "f32[] constant")), 1, 1),
         (loop(COUNTED.replace("%bound = ", "%other = s32[] constant(9)\n  %bound = ")), 1, 1),
     ],
@@ -303,7 +303,7 @@ def test_a_fusion_within_a_fusion_reads_what_the_inner_one_reads():
             functions=FUSIONS + outer,
         )
     )
-    # the row and the index are read, and the negated row is written
+    # The kernel reads the row and the index (4 bytes), and writes the negated row.
     assert found.bytes == KILOBYTE + 4 + KILOBYTE
     assert found.kernels == 1
 

@@ -49,7 +49,7 @@ def test_every_epoch_of_every_network_has_shift_moments_and_accuracy(run):
     assert len(results["runs"]) == 8
     for run in results["runs"]:
         assert len(run["accuracy"]) == 3
-        assert 0 < run["loss"][0] < 1.2 * np.log(10)  # a mean; random guesses have the loss log 10
+        assert 0 < run["loss"][0] < 1.2 * np.log(10)  # random guesses have the loss log 10
         if run["seed"] == 0:
             assert np.shape(run["moments"]["kurtosis"]) == (8, 3)
         for kind, layers in run["shift"].items():

@@ -97,7 +97,7 @@ def test_ctrl_c_in_a_command_is_one_line(ended, capfd):
 
 
 def test_ctrl_c_in_a_callback_is_not_lost(ended, capfd):
-    """An exception from a callback of the garbage collector would only be printed."""
+    """Python only prints an exception that is raised in a callback of the garbage collector."""
 
     def interrupt(phase, _):
         if phase == "start":
@@ -128,7 +128,8 @@ def test_a_library_that_is_not_installed_is_named_before_a_command_computes(monk
 
 COMMANDS = sorted(Path(train.__file__).parent.glob("*.py"))
 REQUIRED = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
-NO_MODEL = ("compare_lm", "prune_lm")  # these refuse a missing model before imports
+# commands that check whether the folder of the model exists before their large imports
+NO_MODEL = ("compare_lm", "prune_lm")
 commands = pytest.mark.parametrize("command", COMMANDS, ids=lambda path: path.stem)
 
 

@@ -29,10 +29,10 @@ def logits(kernel, x):
 @pytest.mark.parametrize("devices", [1, 2])
 @pytest.mark.parametrize("chunk", [4, 6, 15, 512])
 def test_every_chunk_of_the_test_images_counts_once_for_every_seed(chunk, devices, monkeypatch):
-    """There are fifteen images. A chunk's size is rounded up to a multiple of `devices`."""
+    """There are fifteen images. The size of a chunk is rounded up to a multiple of `devices`."""
     monkeypatch.setattr(evaluation, "CHUNK", chunk)
     images = random_images()
-    # the images with label 0 come last, in chunks that are not full
+    # The last four images have label 0, so an error in the last chunk would change accuracies.
     images = images._replace(y_test=np.where(np.arange(15) < 11, 1, 0).astype(np.int32))
     mesh = trainer.mesh_of(devices)
     x = images.x_test.reshape(15, 16)
@@ -124,7 +124,7 @@ def test_a_batch_of_views_has_as_many_pixels_as_a_batch_of_the_training(seven_re
 
 
 def test_each_evaluation_has_its_own_views(monkeypatch):
-    """The views of each name are the center, 42 crops at several scales, or whole images."""
+    """The named evaluations use the center, 42 crops at several scales, or whole images."""
     asked: list[Any] = []
 
     class Evaluator:
@@ -165,7 +165,7 @@ def test_columns_of_accuracies_are_in_percent_and_the_plain_evaluation_comes_fir
     ("dataset", "expected"), [("made", (6, 4, 4, 1)), ("imagenet2012", (6, 5, 5, 3))]
 )
 def test_layers_keep_the_number_of_pixels_of_the_training(dataset, expected, monkeypatch):
-    """The layers divide by the pixels of training images, also for other views."""
+    """Layers divide by the number of pixels of training images, also for views of other sizes."""
     shapes: list[Any] = []
     monkeypatch.setattr(
         evaluation.jaxnorm.nnx, "fix_pixels", lambda model, x: shapes.append(x.shape) or model

@@ -42,7 +42,7 @@ def users_jax(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(loop, "BETWEEN_CHECKPOINTS", 0)
         for owner, name in full_disk.CACHED:
-            patch.setattr(owner, name, getattr(owner, name))  # restored at the end
+            patch.setattr(owner, name, getattr(owner, name))  # `patch` restores it at the end
         full_disk.compile_once()
         yield
 
@@ -130,8 +130,8 @@ def test_a_fault_is_mended_or_named(row, runs, tmp_path):
         assert full_disk.numbers(out) == full_disk.numbers(runs / "whole")
 
 
-# No checksum covers these files. Orbax changes the first file after the list is written, and does
-# not read the other files.
+# No checksum covers these files. Orbax changes the first file after the list of checksums is
+# written, and does not read the other files.
 UNLISTED = ("_CHECKPOINT_METADATA", "commit_success.txt", "files.sha256")
 
 
@@ -184,7 +184,7 @@ def as_stranger():
     ],
 )
 def test_what_another_user_may_not_read_is_named_and_remains(closed, words, runs, tmp_path):
-    for folder in (*tmp_path.parents[:3], tmp_path):  # pytest's workers add a folder
+    for folder in (*tmp_path.parents[:3], tmp_path):  # a worker adds a folder
         if folder.owner() == "root" and folder.name != "tmp":
             folder.chmod(0o755)
     out = shutil.copytree(runs / "half", tmp_path / "run")
@@ -221,7 +221,7 @@ COMMANDS = sorted(path.stem for path in Path(train.__file__).parent.glob("*.py")
 @pytest.mark.parametrize("megabytes", [512, 1024, 2048])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_limit_of_the_address_space_is_named_at_once(command, megabytes, tmp_path):
-    """Without this check, libraries would fail in their imports or wait for memory for ever."""
+    """Without this check, libraries would fail in their imports, or wait for memory forever."""
     needed = {"analyze": ["weights.npz"], "train": ["digits-mlp"], "prune_lm": ["model"]}
     found = subprocess.run(
         [sys.executable, f"{Path(train.__file__).parent}/{command}.py", *needed.get(command, ())],
@@ -270,7 +270,7 @@ def test_of_two_starts_one_is_refused(tmp_path):
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("process", [0, 1])
 def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, fault, tmp_path):
-    """The other process ends at once or after the heartbeat, and JAX's own lines come first."""
+    """The other process ends within a minute. Its last line, after JAX's lines, is our sentence."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
@@ -300,7 +300,7 @@ def test_when_one_process_dies_or_hangs_the_other_says_so_and_ends(process, faul
 
 
 def test_a_full_disk_at_any_write_is_named_and_costs_nothing(tmp_path):
-    """The disk is full at every seventh write; `full_disk.py` itself can test every write."""
+    """There is a run for every seventh write, and in this run the disk is full at this write."""
     library = tmp_path / "full_disk.so"
     source = Path(full_disk.__file__).with_name("full_disk.c")
     if not shutil.which("cc"):

@@ -59,7 +59,7 @@ def test_the_table_of_accuracies_has_both_shares():
 def test_differences_that_are_those_of_overlaps_are_explained_wholly():
     accuracy = {name: np.zeros(3) for name in ("l1", "l2", "gm")}
     disjoint = filter_models.explain(accuracy | {"l1": np.ones(3)})["disjoint"]
-    # only the two pairs with l1 have different accuracies, and these pairs overlap least
+    # Only the pairs l1-l2 and l1-gm have different accuracies, and these pairs overlap least.
     whole = {"l1": np.full(3, 0.1), "l2": np.zeros(3), "gm": np.zeros(3)}
     found = filter_models.explain(whole)
     assert disjoint["l2-gm"] < disjoint["l1-l2"] < disjoint["l1-gm"]

@@ -79,7 +79,7 @@ def test_a_random_relu_divides_negative_values_by_3_to_8(key):
 
 
 @pytest.mark.parametrize(
-    # a filter has 3·3·64 inputs, and a channel has 3·3·32 outputs
+    # The fan-in is 3 · 3 · 64 = 576, and the fan-out is 3 · 3 · 32 = 288.
     ("name", "variance"),
     [
         ("base", 2 / 576),

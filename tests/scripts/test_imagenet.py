@@ -78,7 +78,8 @@ def test_at_the_scale_of_the_crop_a_square_image_is_its_middle():
 
 def test_whole_images_keep_their_shape_to_a_stride():
     (nearly_square,) = imagenet.whole_images(image(100, 102), scales=(40,))
-    # 32 is the multiple of 32 nearest to 40.8, but the longer side is at least the shorter side
+    # The longer side would be 40.8. The nearest multiple of 32 is 32, which is less than the
+    # shorter side, 40. Therefore both sides are 40.
     assert nearly_square.shape == (40, 40, 3)
     for height, width in ((300, 400), (400, 300), (375, 500), (64, 640), (500, 500)):
         for shorter, view in zip(
@@ -171,7 +172,7 @@ def test_an_epoch_has_no_image_twice(records):
         drawn += list(y)
     counts = np.bincount(drawn, minlength=CLASSES)
     assert counts.sum() == 24
-    assert counts.max() <= 9  # 24 of 26 images are drawn
+    assert counts.max() <= 9  # no image is drawn twice, and each class has at most 9
 
 
 def test_the_centre_is_cut_after_the_shorter_side_has_eight_sevenths_of_the_crop():

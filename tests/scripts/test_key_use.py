@@ -41,16 +41,17 @@ def test_networks_of_a_depth_share_only_the_batch_of_their_ranks():
         for key in jax.random.split(jax.random.key(0), 2):
             depth.run(key, x, y, start="default", hl=2, steps=3)
     drawn = [key for name, key in use.keys if name == "randint"]
-    # three steps, the batch for ranks, and the images for the accuracy
+    # Each network draws a batch for each of three steps, the batch for ranks, and the images for
+    # the accuracy.
     assert len(drawn) == 2 * (3 + 2)
-    assert len(set(drawn)) == 2 * (3 + 1)  # ranks are measured on the first batch
+    assert len(set(drawn)) == 2 * (3 + 1)  # the batch for ranks is the batch of the first step
     first = {key for key in drawn if drawn.count(key) == 2}
     use.keys = [pair for pair in dict.fromkeys(use.keys) if pair[1] not in first]
     use.assert_once()
 
 
 def test_the_floor_of_every_epoch_is_of_other_batches(monkeypatch):
-    """The keys of further batches differ for the untrained network and after each epoch."""
+    """At the start and after each epoch, the batches that give the floor have new keys."""
     keys = []
 
     class Follower:

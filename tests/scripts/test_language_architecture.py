@@ -43,11 +43,11 @@ def test_a_smaller_decoder_has_the_kinds_of_the_layers_that_remain():
             {"sliding_window": 5, "use_sliding_window": True, "max_window_layers": 4},
             [4, 5, 6],
         ),
-        # by default, windows begin at layer 28
+        # By default, windows begin at layer 28, so none of the seven layers has a window.
         ("qwen2", {"sliding_window": 5, "use_sliding_window": True}, []),
         ("qwen3", {"sliding_window": 5, "max_window_layers": 0}, []),
         ("gemma2", {"sliding_window": 5}, [0, 2, 4, 6]),
-        # every sixth layer attends to all positions
+        # By default, every sixth layer attends to all positions.
         ("gemma3_text", {"sliding_window": 5}, [0, 1, 2, 3, 4, 6]),
         ("gemma3_text", {"sliding_window": 5, "sliding_window_pattern": 3}, [0, 1, 3, 4, 6]),
         (

@@ -551,14 +551,14 @@ def test_a_smaller_decoder_moves_fewer_bytes_on_a_tpu(family, tmp_path):
     whole, wanted = removal.counts(model.architecture), Wanted(gigabytes=1.0)
     assert compiled_budget.choose(folder, wanted, 16) == whole
     size = removal.parameters(model.architecture, model.tensors, whole)
-    limit = 1.4e-9 * size  # a parameter has two bytes
+    limit = 1.4e-9 * size  # gigabytes: 70 % of the parameters, each with two bytes
     found = compiled_budget.choose(folder, replace(wanted, gigabytes=limit), 16)
     smaller = removal.parameters(model.architecture, model.tensors, found)
     assert 0.3 * size < smaller < size
 
 
 def test_what_a_removed_layer_added_is_made_up_for_by_the_layers_after_it(tmp_path):
-    """Later layers are fitted to the stream of the whole model, with the removed layer."""
+    """Later layers are fitted to the stream of the whole model, which has all layers."""
     sizes = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 48}
     model = model_of(tmp_path / "model", "qwen2", **sizes)
     numbers = np.random.default_rng(0).integers(0, language_models.WORDS, 9000)

@@ -169,7 +169,7 @@ def test_experts_are_stacked_by_their_numbers(numbers, said, tmp_path):
     like = folders.Tensor(tmp_path, 0, np.dtype(np.float32), (2, 3))
     with pytest.raises(InputError, match="2 experts, with numbers up to 1 and 2 shapes"):
         naming.stack("name", {0: like, 1: like._replace(shape=(3, 2))})
-    # a tensor of a module that the family does not have keeps its name and its shape
+    # If the family of the model has no such module, a tensor keeps its name and its shape.
     other = "model.layers.0.adapter.experts.1.scale.weight"
     library.save_file(
         {f"model.{name}": a for name, a in files.items()} | {other: arrays[0]},

@@ -43,7 +43,7 @@ MODEL = parse(TINY)
 
 
 def test_adam_has_a_clipped_gradient_a_warm_up_and_decays_kernels_alone():
-    """Two of 40 steps are warm-up; norms of gradients are first small, and later larger than 1."""
+    """Two of 40 steps are warm-up. Gradients are first small, and later clipped to norm 1."""
     steps, rate = 40, 0.3
     optimizer = training.make_optimizer(rate, steps)
     w = {"kernel": np.array([[1.0, -2.0]]), "norm": np.array([3.0])}
@@ -110,7 +110,7 @@ def losses_by_hand(weights, sequences):
 
 def test_perplexity_is_over_all_sequences_of_which_the_last_part_is_smaller(tiny):
     weights, sequences = tiny
-    losses = losses_by_hand(weights, sequences)  # eleven sequences: eight, and then three
+    losses = losses_by_hand(weights, sequences)  # 11 sequences, in parts of 8 and 3
     found = training.perplexity(MODEL, weights, sequences)
     assert found == pytest.approx(np.exp(losses.mean()), rel=1e-4)
     loss = training.loss(MODEL, weights, jnp.asarray(sequences[:3]))
@@ -213,7 +213,7 @@ def test_text_of_a_comparison_depends_on_the_seed_and_held_out_text_does_not(mon
     assert first.calibration.max() < 200 <= first.held_out.min()
     parts = [comparison.part_of_epoch(given, seed) for seed in (0, 1)]
     assert (parts[0] != parts[1]).any()
-    # half of 40 pieces, each once
+    # Half an epoch has 20 of the 40 pieces of the text, and no piece twice.
     assert [len(np.unique(part[:, 0])) for part in parts] == [20, 20]
 
 

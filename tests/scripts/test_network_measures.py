@@ -51,7 +51,7 @@ def test_a_report_has_the_rates_of_its_recipe_and_the_range_of_alpha():
     recipe = Recipe(epochs=4, learning_rate=0.1, drops=(0.25, 0.75), drop_factor=5.0)
 
     def history(accuracy):
-        # the last epoch counts, not the best epoch
+        # The last accuracy of a run counts, not the best accuracy 0.9.
         accuracies = np.array([0.1, 0.2, 0.9, accuracy])
         return paired_runs.History(np.arange(4.0), accuracies, np.zeros(0), np.zeros(0))
 
@@ -80,8 +80,8 @@ def test_a_masked_channel_of_a_block_is_absent(network):
     state, logits = network
     keep = ~np.isin(np.arange(32), [3, 17])
     masked = networks.mask_filters(state, {"blocks.1.conv1": keep})
-    # The masked channel has no effect, like a zero in the kernel of the only layer that reads the
-    # channel.
+    # A masked channel must have no effect. The reference has zeros in the kernel of the only layer
+    # that reads the channel.
     flat = [
         (path, leaf.replace(leaf[...].at[:, :, ~keep].set(0)))
         if path == ("blocks", 1, "conv2", "kernel")
@@ -221,7 +221,7 @@ def test_moments_are_quartiles_over_channels_and_seeds():
     in_epoch = [*values[0, 2, 1], *values[1, 2, 1]]
     assert moments["unitized"]["var"]["median"][2] == np.median(in_epoch)
     assert moments["unitized"]["var"]["low"][2] == np.quantile(in_epoch, 0.25)
-    # also after the first quarter of the epochs, every entry changes by 12 in an epoch
+    # In each epoch, also in those after the first quarter, every moment changes by 12.
     assert moments["change"]["kurtosis"]["batch_norm"]["values"] == [12, 12]
     assert moments["change"]["kurtosis"]["difference"]["mean"] == 0
 

@@ -187,7 +187,7 @@ def shift_run(seed, scale, **group):
 
 
 def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
-    """Means over layers are 2 and 6 times (1, 2, 3, 4); their mean over seeds is 4 times."""
+    """Means over layers are 2 (1, 2, 3, 4) and 6 (1, 2, 3, 4) for two seeds, so 4 (1, 2, 3, 4)."""
     drawn = record_panels(monkeypatch, shift_page)
     group = {"normalization": "unitized", "order": "norm first", "schedule": "drops"}
     runs = [shift_run(seed, scale, **group) for seed, scale in ((0, 1.0), (1, 3.0))]
@@ -197,7 +197,7 @@ def test_bounds_are_means_over_layers_and_seeds(monkeypatch):
         "learning_rate": [0.1] * 4,
     }
     shift_page._bound_panels(results)
-    (axes,) = drawn.values()  # only runs whose rate drops
+    (axes,) = drawn.values()  # there is a panel for runs whose rate drops, and no other panel
     base, exact = (y_of(line) for line in axes.get_lines())
     np.testing.assert_allclose(exact, [4, 8, 12, 16])
     np.testing.assert_allclose(base, [1] * 4)
@@ -265,7 +265,7 @@ def test_accuracies_of_whole_networks_are_means_over_seeds_and_draws():
             for name, seed, value in (("a", 0, 0.5), ("b", 0, 0.9), ("a", 1, 0.7))
         ]
     }
-    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # the first bits are 111, 100, 101
+    texts = {"whole": "e0", "whole, recalibrated": ["80", "a0"]}  # the first 3 bits: 111, 100, 101
     found = repair_page.whole(digits, {"settings": {"test": 3}, **texts})
     expected = {"digits, a": 0.6, "digits, b": 0.9}
     expected |= {"ResNet-20": 1.0, "ResNet-20, recalibrated": 0.5}
@@ -404,7 +404,7 @@ def test_cards_of_a_training_are_of_one_network_or_of_several():
     assert "<dd>1 network</dd>" in alone
     assert "3 epochs" in alone
     several = training_results([0.5, 0.75, 1.0], note="A note.")
-    several["seeds"][1][1]["images_per_second"] = 500.0  # the medians are 200, 300 and 200
+    several["seeds"][1][1]["images_per_second"] = 500.0  # medians of seeds: 200, 300, 200
     several = train._summary(several).replace(NBSP, " ")
     assert ("Median", "62.50 %") in re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", several)
     assert "3 networks, ± standard error" in several
@@ -510,7 +510,7 @@ def test_movements_are_means_over_settled_epochs_by_normalization_and_seed():
     assert record["batch_norm"]["values"] == [2, 4]
     assert record["unitized"]["values"] == [2, 6]
     assert record["difference"]["values"] == [0, 2]
-    # for 0 and 2, Student's t is 1 with one degree of freedom; p is the probability that a Cauchy
-    # variable is beyond ±1
+    # The differences 0 and 2 give Student's t = 1 with one degree of freedom, so p is the
+    # probability that a Cauchy variable is beyond ±1.
     assert record["p"] == pytest.approx(0.5)
     assert record["holm"] == 1.0

@@ -71,7 +71,7 @@ def test_digits_are_prepared_once_and_standardized():
     assert len(first.x_train) + len(first.x_test) == 1797
     assert first.x_train.shape[1:] == (8, 8, 1)
     np.testing.assert_allclose([first.x_train.mean(), first.x_train.std()], [0, 1], atol=1e-5)
-    assert np.bincount(first.y_test).min() >= 34  # about a fifth of every class
+    assert np.bincount(first.y_test).min() >= 34  # a fifth of every class is for tests
     for a, b in zip(first[3:], again[3:], strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -131,8 +131,8 @@ def test_distances_are_from_one_epoch_to_the_next():
 def test_an_untrained_network_has_the_statistics_of_a_sample(unitized, digits):
     state = unitized.init_state(0)
     outputs = np.asarray(unitized.outputs(state))
-    # the outputs are standardized for the calibration images, and nearly standardized for test
-    # images
+    # Statistics come from the calibration images, so outputs for test images are only nearly
+    # standardized.
     assert np.abs(outputs.mean((0, 1, 2))).max() < 0.5
     np.testing.assert_allclose(outputs.var((0, 1, 2)).mean(), 1, atol=0.3)
 
@@ -154,7 +154,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(unitized, trained, tmp_path,
         train(unitized, tmp_path, Interrupted())
     view = View()
     resumed = train(unitized, tmp_path, view)
-    assert steps < view.steps[0] <= 2 * steps  # the second epoch was not saved
+    assert steps < view.steps[0] <= 2 * steps  # epoch 2 was interrupted before it was saved
     assert view.steps[-1] == 3 * steps
     for a, b in zip(leaves(whole), leaves(resumed), strict=True):
         np.testing.assert_array_equal(a, b)

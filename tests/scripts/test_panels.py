@@ -58,7 +58,8 @@ def test_cards_say_how_many_times_fewer_and_the_range_over_criteria():
     page = prune_page._summary(pruned_networks())
     assert "4.0 times fewer" in page
     assert "0.50 of before" in page
-    # the means over networks for l1, l2, Fermat and GM are 0.51, 0.597, 0.55 and 0.42
+    # The mean accuracies over networks are 0.51 for l1, 0.597 for l2, 0.55 for Fermat and 0.42 for
+    # GM.
     assert "42.0 to 59.7 %" in page
 
 
@@ -138,7 +139,7 @@ def pruning():
         for name, rows in values.items()
     }
     network = {"unmasked": {"mean": 0.95, "stderr": 0.01}, "masked": masked}
-    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # seeds, layers
+    network["spearman"] = {"l1-l2": [[0.25, 0.75], [0.35, 0.85]]}  # a row for each seed
     layers = [{"name": f"layer {i}", "filters": 4 * i, "dims": 9 * i} for i in (1, 2)]
     return {"batch_norm": network, "unitized": network, "pairs": ["l1-l2"], "layers": layers}
 
@@ -150,8 +151,8 @@ def test_differences_after_masking_are_from_the_mean_of_the_criteria(panels):
         for part in ("test accuracy", "differences")
     )
     np.testing.assert_allclose(heights(accuracy), [[85, 40], [75, 10]])
-    # Each of the two criteria differs from their mean by half of their difference. At the first
-    # share, the differences of the two seeds are 90 - 70 and 80 - 80.
+    # Each of the two criteria differs from the mean of both by half of their difference. At the
+    # first share, the two seeds have the differences 90 − 70 and 80 − 80, whose mean is 10.
     np.testing.assert_allclose(heights(difference), [[5, 15], [-5, -15]])
 
 
@@ -193,13 +194,16 @@ def test_the_least_overlap_and_the_farthest_layer_are_shown():
     page = analysis_page._summary(results)
     cards = dict(zip(*[iter(_cells(page))] * 2, strict=False))
     assert len(cards) == len(list(_cells(page))) / 2  # pairs with equal counts share a card
-    assert cards["Farthest from Gaussian"] == "0.200"  # `near` has the larger bound
+    # The distances `ks` are compared, not their upper bounds `ks_bound`.
+    assert cards["Farthest from Gaussian"] == "0.200"
     assert cards["Nearest to Gaussian"] == "0.100"
 
 
 @pytest.mark.parametrize(
     ("rhos", "fails", "alike", "gaussian"),
-    [  # criteria agree if every pair agrees in at least four of five layers
+    # The page says that the criteria agree if, for every pair, ρ is above 0.9 in at least 80 % of
+    # the layers, here in four of five layers.
+    [
         ([0.95] * 4 + [0.5], [], True, True),
         ([0.95] * 3 + [0.9] * 2, ["normal"], False, False),  # ρ must be above 0.9
         ([0.5] + [0.95] * 4, ["mean"], True, True),
@@ -236,7 +240,7 @@ def test_conclusions_follow_the_layers(rhos, fails, alike, gaussian):
 
 
 def test_compiled_programs_are_counted_by_their_limits():
-    """Rows without a limit do not count; functions that do not compile are shown with the error."""
+    """Rows without a limit do not count. Functions that do not compile are shown with the error."""
     functions = [{"function": "f", "size": "8", "error": "Error: no"}, {"function": "g"}]
     targets = {
         "v5e": {"layers": [{"holds": True}, {"holds": False}, {"holds": None}, {"holds": True}]},

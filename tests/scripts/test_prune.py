@@ -75,7 +75,8 @@ def test_the_page_shows_both_tables_and_its_text_is_no_html():
     assert "multiply-accumulates" in page
     assert "&lt;scikit-learn&gt;" in page
     assert "--x &lt;y&gt;" in page
-    # the panels show each stage, each stage minus the criteria's mean, the costs, and the steps
+    # Three panels show the accuracies of all stages, their differences from the criteria's mean,
+    # and the costs. A panel for each stage shows the accuracy by step.
     assert len(re.findall("<svg role", page)) == 3 + len(STAGES)
     assert "minus the criteria&#x27;s mean, points" in page
     assert "pruned / trained; horizontal: %" in page
@@ -194,7 +195,7 @@ def test_results_of_networks_whose_stages_and_criteria_differ_are_as_recorded(
 
 
 def test_networks_are_pruned_by_every_criterion_and_the_small_ones_are_kept(tmp_path, monkeypatch):
-    """Networks have two dense layers. The accuracy is 1/10 of the remaining channels."""
+    """Networks have two dense layers. The accuracy is a tenth of the number of kept channels."""
 
     def trained_networks(images, recipe, epochs, seeds, run, stages):
         asked.append((recipe, epochs, seeds, run))

@@ -52,7 +52,10 @@ def network_of(seed=0, done=None):
 
 
 def test_accuracies_are_of_the_network_of_their_stage_and_step(tmp_path):
-    """The marks are 0, 1 and 11 in the first step, and 11, 23 and 33 in the second step."""
+    """Pruning keeps the bias m, recalibration makes it 2 m + 1, and fine-tuning makes it m + 10.
+
+    So after these stages, m is 0, 1 and 11 in the first step, and 11, 23 and 33 in the second step.
+    """
     network: Any = network_of()
     plan = Plan(ratio=0.5, steps=2, curve="linear")
     found = pruned.prune_by(network, "l2", plan, tmp_path / "l2-0")
@@ -113,7 +116,8 @@ def test_the_channels_with_the_lowest_scores_are_removed(criterion, tmp_path):
 def three_layers():
     """A network of three layers with chosen norms of filters.
 
-    The norms are 1 to 1.06 and 9 for the eight filters of `a`, and 1 to 1.07 for `b`.
+    Seven filters of `a` have norms from 1 to 1.06, and the last filter has norm 9. The filters of
+    `b` have norms from 1 to 1.07.
     """
     rng = np.random.default_rng(1)
     kernels = [rng.normal(size=shape) for shape in ((4, 8), (8, 8), (8, 2))]
@@ -270,7 +274,7 @@ def test_networks_of_both_normalizations_are_masked_and_ranked_on_their_own():
 
 @pytest.mark.parametrize("fold", [True, False])
 def test_constants_are_folded_only_if_the_plan_says_so(fold, tmp_path):
-    """The removed channels have the constant output 1, which is added to the next bias, or lost."""
+    """The removed channels have the constant output 1. With `fold`, the next bias includes it."""
     network: Any = network_of()
     network.apply = lambda p, x: (
         jax.nn.relu(x @ p["a"]["kernel"] + p["a"]["bias"][None]) @ p["b"]["kernel"]

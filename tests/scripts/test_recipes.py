@@ -10,8 +10,8 @@ from experiments import recipes
 from experiments.cli import InputError
 from experiments.recipes import PRESETS, Recipe
 
-# The data set, the network, the epochs, the images per step, the learning rate, the epochs at which
-# the rate drops, and the factor of the drops.
+# For each preset: the data set, the network, the number of epochs, the images per step, the
+# learning rate, the epochs at which the rate drops, and the number that divides the rate.
 RECIPES = {
     "digits-preact8": ("digits", "preact8", 15, 64, 0.05, (6, 10, 13), 5),
     "digits-mlp": ("digits", "mlp", 15, 32, 0.05, (6, 10, 13), 5),
@@ -33,11 +33,11 @@ RECIPES = {
     "cifar100-vgg16": ("cifar100", "vgg16", 200, 128, 0.05, (101, 151), 10),
 }
 MICRO = "cifar10-resnet110-micro"
-# Table 4 of the unitization paper: the number of channel groups, or of channels in a group.
+# Table 4 of the unitization paper: g4 has four groups of channels, c4 has groups of four channels.
 for count in (1, 2, 4, 8, 16):
     RECIPES[f"{MICRO}-g{count}"] = RECIPES[f"{MICRO}-c{count}"] = RECIPES[MICRO]
 FIELDS = ("dataset", "model", "epochs", "batch_size", "learning_rate", "drops", "drop_factor")
-# Other fields that differ from the paper's first experiment.
+# Other fields, for the presets in which they differ from the paper's first experiment.
 OTHERWISE = {
     "augment": {"digits-preact8": False, "digits-mlp": False, "mnist-moments": False}
     | {name: False for name in RECIPES if name.startswith("imagenet")},

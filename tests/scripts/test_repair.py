@@ -87,7 +87,8 @@ def test_criteria_are_compared_on_the_draws_that_all_have():
     assert p_value({"l1": first, "gm": first}) is None  # Friedman's test needs three criteria
     assert margin({"none": first}) is None
     near = {"l1": np.array([[0.5, 0.5002]]), "l2": np.array([[0.5, 0.5]])}
-    # the mean and the standard error are 1e-4, and t of one degree of freedom is 6.314
+    # The difference has mean 1e-4 and standard error 1e-4, and Student's t is 6.314 for one degree
+    # of freedom.
     assert margin(near) == pytest.approx(7.314e-4, rel=1e-3)
 
 
@@ -154,7 +155,7 @@ class Small(nnx.Module):
 
 @pytest.fixture
 def small_network(users_jax, monkeypatch):
-    """A network with random weights and statistics; "correct" is replaced by the labels' logits."""
+    """A network with random weights and statistics. A fake `correct` returns the labels' logits."""
     graph, tree = nnx.split(nnx.view(Small(nnx.Rngs(0)), use_running_average=True))
     rng = np.random.default_rng(0)
     tree = jax.tree.map(lambda a: a + 0.5 * rng.uniform(size=a.shape).astype(np.float32), tree)

@@ -73,7 +73,7 @@ def test_a_small_run_makes_a_page_that_a_browser_shows(small, as_users_have_it, 
 
 
 def test_biases_are_drawn_apart_from_weights(key):
-    """If both had one key, the biases of a layer would be the first of its weights."""
+    """If weights and biases had one key, the biases of a layer would equal the first weights."""
     params = depth.init(key, "default", 100, 2)
     for w, b in params:
         size = b.size
@@ -196,11 +196,12 @@ def test_the_answers_of_figure_6_are_counted_above_a_tenth_of_the_largest(small,
     assert seen == [(5, part, 6, 10, (30,)) for part in ("rescale_rms", "standardize")]
     for part in ("rescale_rms", "standardize"):
         ours = found["parts"][part]
-        assert ours["median"] == 0.75  # two, three or four of four inputs activate a neuron
+        assert ours["median"] == 0.75  # of four inputs, 2, 3 and 4 activate the three live neurons
         assert ours["p95"] == pytest.approx(np.quantile([0.5, 0.75, 1], 0.95))
         assert ours["above_90_percent"] == pytest.approx(1 / 3)
         assert ours["zeros"] == 6 / 16
-    # the outputs of the neuron with the largest ratio of mean to standard deviation
+    # For `rescale_rms`, these are the outputs of the neuron with the largest ratio of mean to
+    # standard deviation. For `standardize`, they are the outputs of the first live neuron.
     assert found["parts"]["rescale_rms"]["neuron"] == [4, 5, 6, 5]
     assert found["parts"]["standardize"]["neuron"] == [10, 1.1, 0.9, 0]
     assert (found["points"], found["width"], found["layer"]) == (6, 10, 30)
@@ -231,7 +232,7 @@ def test_a_network_of_figure_2_is_ranked_before_training_and_judged_after_it(
     y = jax.random.randint(jax.random.key(1), (64,), 0, 10)
     x = jax.nn.one_hot(y, 10) + 0.1 * jax.random.normal(key, (64, 10))
     traced: Any = depth.run
-    # traced with the small sizes
+    # `depth.run` is compiled again, because the sizes are constants of the program.
     run = jax.jit(traced.__wrapped__, static_argnames=("start", "hl", "steps"))
     accuracy, rank, effective = run(key, x, y, start=start, hl=1, steps=300)
     weights, batches, _ = jax.random.split(key, 3)

@@ -94,7 +94,7 @@ def test_the_page_asks_nothing_of_anyone(page):
     outside = [link for link in Outline(page).links if not link.startswith("#")]
     cited = [paper.url for paper in papers()]
     assert sorted(outside) == sorted(["data:,", "results.json", *cited])
-    assert page.count("http") == len(cited)  # the page loads nothing
+    assert page.count("http") == len(cited)  # only citations, so the page loads nothing
     assert "@import" not in page
     assert "<script" not in page
 

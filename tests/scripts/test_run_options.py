@@ -55,7 +55,7 @@ def test_groups_that_do_not_fit_the_devices_are_refused():
         ((512, 32), True, P("data", None)),
         ((4098, 64), True, P(None, "data")),  # four does not divide the longest axis
         ((2, 4094), True, P()),  # four divides no axis
-        ((4, 512), True, P()),  # too few elements
+        ((4, 512), True, P()),  # fewer elements than MIN_SHARDED_SIZE
     ],
 )
 def test_a_state_is_sharded_along_its_longest_axis_that_divides(shape, shard, expected):

@@ -250,5 +250,5 @@ def test_runs_differ_in_their_recipes_and_networks_of_one_seed_in_nothing_else(m
             recipe, model=model, drops=drops, normalization=run["normalization"]
         )
         assert own == expected
-        # the page draws moments only for the first order and the first seed
+        # Moments are kept only for the order and the seed of which the page draws the moments.
         assert ("moments" in run) == (run["seed"] == 0 and run["order"] == "ReLU first")

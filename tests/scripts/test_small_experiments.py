@@ -149,7 +149,7 @@ def test_a_setting_is_summed_up_over_layers_and_then_over_seeds():
 
 
 def test_filters_of_every_layer_but_the_first_are_tested_for_each_seed():
-    """Means are absolute values. For the seeds, the second layer is shifted by 0.3 and −0.5."""
+    """`mean` is an absolute value. The second layers of two seeds are shifted by 0.3 and −0.5."""
     rng = np.random.default_rng(0)
     first = rng.normal(size=(2, 3, 3, 1, 6)).astype(np.float32)
     second, third = rng.normal(size=(2, 2, 3, 3, 6, 6)).astype(np.float32)

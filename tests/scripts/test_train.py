@@ -65,7 +65,8 @@ def restored(one, folder):
 
 def test_a_run_interrupted_at_any_step_ends_with_the_same_bits(one, tmp_path):
     whole = train_one(one, tmp_path / "whole")
-    # the first step, the last step of an epoch, a step inside an epoch, the last but one step
+    # With four steps in an epoch, these are the first step of the run, the last step of an epoch, a
+    # step inside an epoch, and the last but one step of the run.
     for step in (1, 4, 7, 11):
         with pytest.raises(StoppedError):
             train_one(one, tmp_path / f"{step}", View(interrupt_after=step))
@@ -182,7 +183,7 @@ def test_parts_of_a_batch_have_its_gradient(images):
 def test_microbatches_on_devices_have_the_statistics_of_the_batch(images, accumulate):
     recipe = replace(SMALL, momentum=0.5, accumulate=accumulate)
     whole, parts = compiled(recipe, images), compiled(recipe, images, 2, microbatches=2)
-    assert "while" in parts.lower().as_text()  # a loop over parts
+    assert "while" in parts.lower().as_text()  # a loop over microbatches
     states = [first_state(p, 3) for p in (whole, parts)]
     leaves = (jax.tree.leaves((s.params, s.statistics)) for s in states)
     for a, b in zip(*leaves, strict=True):
@@ -406,7 +407,7 @@ def test_an_epoch_can_be_seen_before_the_run_ends(tmp_path):
 
 def test_events_are_those_of_the_lines_after_an_interruption(one, tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "BETWEEN_CHECKPOINTS", math.inf)
-    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # all starts are in the same second
+    monkeypatch.setattr(time, "time", lambda: 1.8e9)  # both runs start in the same second
     with pytest.raises(StoppedError):
         train_one(one, tmp_path, View(interrupt_after=9))
     lines = train_one(one, tmp_path)
@@ -558,7 +559,7 @@ def test_evaluations_that_cannot_be_are_refused(one):
 
 @pytest.mark.parametrize("model", ["preact8", "resnet8", "vgg11"])
 def test_blocks_are_rematerialized_where_asked(model):
-    """The lowered program shows the request, because XLA's CPU back end later removes it."""
+    """The test reads the lowered program, because XLA's CPU back end later removes the request."""
     x, y = np.ones((40, 32, 32, 3), np.float32), np.arange(40, dtype=np.int32) % 10
     images = Images("made", "", 10, x, y, x, y)
     recipe = Recipe(model=model, batch_size=16, normalization="none", precision="bfloat16")

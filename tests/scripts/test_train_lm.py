@@ -96,7 +96,7 @@ def test_seconds_are_of_all_starts_together(tmp_path, monkeypatch):
 def test_a_trained_model_is_compared_and_pruned(tmp_path):
     train_lm.main(options(tmp_path / "run", steps=60))
     results = json.loads((tmp_path / "run" / "results.json").read_text(encoding="utf-8"))
-    assert 1 <= results["perplexity"] < 4  # two letters alternate
+    assert 1 <= results["perplexity"] < 4  # 1 would be perfect, because two letters alternate
     assert results["parameters"] == sum(
         a.size for a in language_models.read(tmp_path / "run" / "model")[1].values()
     )
@@ -149,7 +149,7 @@ def test_the_exported_model_gives_the_logits_that_were_trained(tmp_path):
     assert prune_lm.Options().model.name == "model"
     (tmp_path / "text.txt").write_text("\u00e9 a", encoding="utf-8")
     read = tokens_of.read(tmp_path / "run" / "model", tmp_path / "text.txt", 256)
-    assert bytes(read.tolist()) == "\u00e9 a".encode()  # without the package tokenizers
+    assert bytes(read.tolist()) == "\u00e9 a".encode()  # read without the package `tokenizers`
 
 
 def test_a_whole_epoch_has_every_piece_of_the_text_once(monkeypatch):

@@ -69,7 +69,7 @@ def test_progress_shows_means_over_seeds_and_the_steps_of_earlier_seeds():
     for log, accuracy in zip(logs, (0.5, 0.75), strict=True):
         log.lines += [{"epoch": 1, "accuracy": 0.1}, {"epoch": 2, "accuracy": accuracy}]
     loop.show_progress(trainer, (3, 4), view, logs, clock, given)
-    clock.speed = 0.0  # no step without compilation has ended
+    clock.speed = 0.0  # as long as all steps were compiled, the speed is unknown
     loop.show_progress(trainer, (3, 4), view, first, clock, given)
     assert shown == [
         (67, "seed 3-4, epoch 2/5", "loss 1.7500, 1,234 images/s"),
@@ -150,7 +150,7 @@ def test_chunks_of_an_epoch_that_is_resumed_end_with_it(time):
 
 
 def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epoch(monkeypatch):
-    """Outputs are two images of one pixel and two channels. Distances are between epochs."""
+    """For each of two images, outputs have one pixel and two channels."""
     outputs = {
         "untrained": [[0.0, 1.0], [2.0, 1.0]],
         "first": [[1.0, 4.0], [3.0, 0.0]],
@@ -178,8 +178,8 @@ def test_a_history_begins_with_the_untrained_network_and_has_a_line_for_each_epo
     means = [[np.mean(column) for column in zip(*outputs[k], strict=True)] for k in outputs]
     np.testing.assert_allclose(history.moments[:, 0], means)
     np.testing.assert_allclose(history.moments[:, 1], [[1, 0], [1, 4], [16, 9]], atol=1e-6)
-    # after sorting, 0 and 2 of the first channel become 1 and 3, and 1 and 1 of the second channel
-    # become 0 and 4
+    # A distance is the mean difference of the sorted outputs of a channel. From "untrained" to
+    # "first", 0 and 2 in channel 1 become 1 and 3, and 1 and 1 in channel 2 become 0 and 4.
     np.testing.assert_allclose(history.distances, [[1, 2], [3, 2]], atol=1e-6)
 
 

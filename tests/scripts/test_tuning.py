@@ -29,7 +29,7 @@ def compiled(users_jax, images):
 
 @pytest.fixture
 def programs(compiled, one):
-    """Programs with trainers that other tests have compiled, both for three epochs."""
+    """Programs that train and fine-tune by `one`, whose programs other tests have compiled."""
     return compiled._replace(trainer=one, fine_tuner=one)
 
 
@@ -121,7 +121,7 @@ def test_every_seed_is_trained_with_its_name_on_the_bar(images, programs, monkey
     for i, part in enumerate((said[:second], said[second:])):
         assert part[0] == f"trained network, seed {i + 1} of 2"
         assert part[1:] == sorted(part[1:])
-        assert part[-1] == 3 * (i + 1)  # epochs
+        assert part[-1] == 3 * (i + 1)  # three epochs for each network
     assert TrainingView(stages, 5).log == logged.append
 
 

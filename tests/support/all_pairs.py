@@ -1,6 +1,6 @@
 """Test plans in which every pair of values of two options occurs.
 
-Most mistakes in interactions need only two options at once.
+If only certain combinations of options give a wrong result, usually two of the options suffice.
 """
 
 import itertools

@@ -336,7 +336,7 @@ def halves(x):
     return x * jnp.concatenate([jax.nn.sigmoid(x[..., c:]), x[..., :c]], -1)
 
 
-# blocks that prevent the removal of the channels before them, and the primitive that prevents it
+# blocks that prevent the removal of the channels before them, and the primitive that is the reason
 UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
     "softmax": (lambda x: jax.nn.softmax(x, -1), "reduce_max"),
     "layer norm": (layer_norm, "reduce_sum"),
@@ -347,7 +347,7 @@ UNCUT: dict[str, tuple[Callable[[jax.Array], jax.Array], str]] = {
 }
 
 MODELS: dict[str, tuple[Sequence[Block], Sequence[int]]] = {
-    # by name: the blocks, and the sizes of the groups in the order of the parameters
+    # for each name: the blocks, and the sizes of the groups in the order of the parameters
     "mlp": ((flat_head,), (6,)),
     "vgg": ((conv_relu, max_pool, conv_norm, flat_head), (6, 6, 6)),
     "resnet, projection": (

@@ -115,7 +115,7 @@ def test_networks_are_run_once_a_failure_is_named_and_the_others_go_on(made_up, 
     jobs = [Job(networks[name], seeds) for seeds in (1, 2) for name in "abc"]
     failed = results_long.run_all(jobs, workspace, 600.0, Interruption())
     assert failed == {"b": "failed with status 1; error: no b"}
-    made_up["a"] = made_up["c"] = "1 / 0"  # finished: not run again
+    made_up["a"] = made_up["c"] = "1 / 0"  # finished jobs do not run again
     assert results_long.run_all(jobs, workspace, 600.0, Interruption()) == failed
     rows = results_long.write([*networks.values()], workspace, failed)
     assert rows[0] == ["Table a", "99 %", "7 %", "made up", "0 of 2 seeds"]
@@ -189,7 +189,7 @@ def test_a_network_in_training_is_shown_by_its_epochs_and_estimated_by_their_tim
     (tmp_path / "a" / "seed-0").mkdir(parents=True)
     (tmp_path / "a" / "recipe.json").write_text('{"epochs": 10}')
     lines = [{"accuracy": k / 10, "seconds": 36.0 * k} for k in (1, 2, 3)]
-    lines.append({"accuracy": 0.4, "seconds": 5.0})  # the first epoch after the restart
+    lines.append({"accuracy": 0.4, "seconds": 5.0})  # after a restart, `seconds` begins at 0
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "a" / "seed-0" / "metrics.jsonl").write_text(text)
     found = results_long.compare(job.network, workspace)

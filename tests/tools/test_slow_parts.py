@@ -24,7 +24,7 @@ class Item(NamedTuple):
 
 @cache
 def functions() -> dict[str, str]:
-    """The marks of every test function, by its node id."""
+    """The marks of each test function as text, by its node id. Slow modules add the mark "slow"."""
     found = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")

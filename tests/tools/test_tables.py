@@ -19,7 +19,7 @@ def test_writing_a_page_would_change_nothing(page):
     assert {*kinds} <= {*WRITERS, *COMPUTED}
     for kind in kinds:
         assert text.count(f"<!-- end of {kind} -->") == kinds.count(kind)
-    # A comment at the start of a line would end a paragraph.
+    # In Markdown, an HTML comment at the start of a line would end a paragraph.
     assert not re.search("^<!-- number", text, re.MULTILINE)
 
 
