@@ -707,9 +707,9 @@ def test_what_must_fail_fails_by_far(measured):
 
 
 # Reasons why a check may not notice a prediction that is wrong by 10 %.
-SLACK = "one-sided, with the slack that its text states"
-LOOSE = "a bound that is loose where it is drawn; another check has it where it is attained"
-RATE = "an exponent or a remainder, known to its tolerance only"
+SLACK = "a one-sided check with the slack that the text of the check states"
+LOOSE = "a bound that is loose for these draws; another check tests a case that attains the bound"
+RATE = "an exponent or a remainder, known only up to the tolerance of the check"
 OFF_AND_UNNOTICED: dict[str, dict[str, str]] = {
     "unitization": {
         "Equation 4: outputs normalized by other batches": "the printed bound is loose there; "

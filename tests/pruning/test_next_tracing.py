@@ -115,7 +115,7 @@ CASES |= {f"{f.__name__} of a loop": (f, looped) for f in LOOPED}
 
 # Reasons why JAX itself does not support a case under a flag.
 GRADIENT_OF_SCAN = "JAX cannot yet differentiate its next scan"
-COMPILED_SCAN = "JAX gives other numbers for its next scan under jit than without"
+COMPILED_SCAN = "JAX's next scan gives different numbers with and without jit"
 NOT_YET = {}
 for name in ("scan3", "all"):
     NOT_YET |= {(name, case): GRADIENT_OF_SCAN for case in ("gradient of a loop", "a gradient")}

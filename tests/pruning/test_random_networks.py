@@ -151,7 +151,7 @@ def test_equal_channels_of_random_networks_are_merged_without_loss(draw, seed):
     groups = channels.coupled_channels(apply, params, x, resize=True)
     several = [group for group in groups if group.size > 1 and not group.normed]
     if not RANDOM.keys().isdisjoint(kinds) or not several:
-        pytest.skip("channels of equal filters are unlike, by random bits or by constants")
+        pytest.skip("channels with equal filters differ, because of random bits or constants")
     group = several[rng.integers(len(several))]
     removed, kept = rng.choice(group.size, 2, replace=False)
     leaves, structure = jax.tree.flatten(params)
