@@ -157,6 +157,18 @@ def test_scores_of_all_criteria_have_one_length(wrong):
         ranking.similarity(one | {"l1": wrong}, ratio=0.5)
 
 
+def test_similarities_that_differ_by_rounding_are_equal(key):
+    """The given similarity exceeds the similarities of permutations by at most 5e-7."""
+
+    def alike(a, b):
+        return 0.5 + 1e-7 * b[0]
+
+    b = jnp.arange(6.0)[::-1]
+    assert permutation_p_value(key, b, b, alike=alike, samples=20) == 1
+    p_value = permutation_p_value(key, b, b, alike=lambda a, b: 0.5 + 1e-4 * b[0], samples=200)
+    np.testing.assert_allclose(p_value, 1 / 6, atol=0.1)
+
+
 def test_a_permutation_without_a_similarity_has_no_p_value(key):
     """`alike` is 1 for `b` itself, and NaN for permutations of `b` that do not begin with 0."""
     b = jnp.arange(5.0)
