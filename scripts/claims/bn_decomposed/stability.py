@@ -169,7 +169,7 @@ def _growth_of_distances(x: np.ndarray) -> np.ndarray:
 
 
 def distance_after_a_layer() -> float:
-    """The mean squared distance, after a layer, of two samples in the cluster of `SPREAD`."""
+    """The mean squared distance of samples 1 and 2 of `SPREAD` after a layer."""
     g = geometry.odd_points.next_layer(jnp.asarray(SPREAD)).gram
     return float(g[1, 1] + g[2, 2] - 2 * g[1, 2])
 

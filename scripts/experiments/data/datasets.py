@@ -25,7 +25,7 @@ from experiments.data.imagenet import Records, name_record
 from experiments.recipes import IN_MEMORY, STREAMED
 
 DIGITS = "scikit-learn's 1,797 handwritten digits, a fifth of them for testing."
-LARGE = 10_000  # number of images that take seconds to decode
+LARGE = 10_000  # a number of images that take seconds to decode
 
 Examples = tuple[np.ndarray, np.ndarray]  # arrays of the images and of the labels
 # means and standard deviations of the pixels of each channel
@@ -35,7 +35,7 @@ Moments = tuple[Sequence[float], Sequence[float]]
 class Images(NamedTuple):
     """Standardized float32 images (NHWC), labels that count from 0, and a checksum of the pixels.
 
-    The checksum is computed before pixels are standardized.
+    The checksum is of the pixels before standardization.
     """
 
     name: str

@@ -121,9 +121,9 @@ def table_4(others: Mapping[str, Any]) -> dict[str, Any]:
 def explain(accuracy: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """The share of the variance of absolute accuracy differences that the overlap explains.
 
-    The explaining quantity is 1 − expected overlap of the two criteria. The share `by_pair` is the
-    largest share that any function of the pair of criteria could explain. The p-value comes from
-    permutations of the pairs within each network.
+    For each pair of criteria, the differences in accuracy are predicted from 1 minus the expected
+    overlap of the pair. The share `by_pair` is the largest share that any function of the pair of
+    criteria could explain. The p-value comes from permutations of the pairs within each network.
     """
     pairs = [pair for pair in pruning.ranking.PAIRS if set(pair) <= accuracy.keys()]
     apart = np.array([1 - gaussian.expected_overlap(*SIZE, pair, ratio=RATIO) for pair in pairs])
