@@ -222,7 +222,7 @@ def bytes_read(program: Program, i: Instruction, shapes: dict[str, str]) -> floa
     if i.op in ("slice", "dynamic-slice", "gather"):
         sizes[0] = min(sizes[0], array_bytes(i.shape))
     if i.op in ("dynamic-update-slice", "scatter"):
-        sizes[0] = 0  # the result is updated in place
+        sizes[0] = 0  # The first operand is updated in place, so no traffic is counted for it.
     return sum(dict(zip(reversed(i.operands), reversed(sizes), strict=True)).values())
 
 

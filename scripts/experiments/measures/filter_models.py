@@ -27,8 +27,7 @@ MODELS = {
     "logs": "measured correlation of the logarithms",
 }
 RATIO, DRAWS, RESAMPLES, LEVEL = 0.5, 2000, 1000, 0.95
-# The expected overlaps for Table 4 are those of a layer with this number of filters, and with this
-# number of weights in each filter.
+# The expected overlaps are computed for a layer with 64 filters of 576 weights.
 SIZE = (64, 576)
 STAGES = ("pruned", "recalibrated", "fine-tuned")
 

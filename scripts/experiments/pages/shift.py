@@ -25,7 +25,8 @@ KINDS = {
     "running": Series("running averages", SERIES[1], "s", filled=False),
     "batch": Series("statistics of each batch", SERIES[2], "^"),
 }
-NEAR = 3  # number of epochs before and after a drop over which the distance is averaged
+# The distance is averaged over this number of epochs before a drop of the rate, and after the drop.
+NEAR = 3
 AT_DROPS = (
     f"The mean distance in the {NEAR} epochs after a drop of the learning rate, divided by the "
     f"mean distance in the {NEAR} epochs before the drop"
