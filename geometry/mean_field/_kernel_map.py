@@ -392,7 +392,7 @@ def jump(
     t = jnp.asarray(kinks, dtype)
 
     def beside(step: Array) -> tuple[Array, Array, Array]:
-        """The jump of the slope, how far the values are from linear, and the larger value."""
+        """For each kink: the jump of the slope, the gap in the values, and the largest value."""
         (low, below), (high, above) = (
             jax.jvp(activation, (t + side * step,), (jnp.ones_like(t),)) for side in (-1, 1)
         )

@@ -172,7 +172,7 @@ def results(collective: Instruction) -> list[str]:
 
 
 def bytes_written(program: Program, i: Instruction, shapes: dict[str, str]) -> float:
-    """The bytes of the results of a kernel.
+    """The bytes that a kernel writes to HBM.
 
     If a result is updated in place, only the bytes that change count.
     """

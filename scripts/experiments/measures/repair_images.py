@@ -230,7 +230,10 @@ def run(
 
 
 def resume(settings: Settings, before: dict[str, Any]) -> dict[str, Any]:
-    """The results at the start: those of the run `before`, if its settings are the same."""
+    """The results with which a run starts: measurements of the run `before`, or none.
+
+    The measurements are used only if `before` has the same settings.
+    """
     shared = {name: getattr(settings, name) for name in ("images", "test", "batch")}
     shared |= {"learning rate": RATE, "images a step": STEP}
     results = {

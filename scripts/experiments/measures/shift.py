@@ -276,7 +276,7 @@ class Follower:
         self.before: dict[str, UnitMoments] = {}
 
     def update(self, state: State, key: Array) -> dict[str, Any]:
-        """Moments, the distances and changes of moments since the last call, and floors of both.
+        """The moments, and the distances and changes of moments since the last call, with floors.
 
         The first call returns an empty dictionary.
         """

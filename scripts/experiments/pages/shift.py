@@ -119,7 +119,7 @@ def _late(phase: tuple[int, int]) -> slice:
 
 
 def _floor_share(runs: Runs, kind: str, phase: tuple[int, int]) -> OverSeeds:
-    """The distance with frozen weights, divided by the distance between epochs."""
+    """The distance between outputs with frozen weights, divided by the distance of an epoch."""
     late = _late(phase)
     return mean(
         distance(run, kind, "floor")[late].mean() / distance(run, kind)[late].mean() for run in runs

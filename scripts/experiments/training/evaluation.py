@@ -173,7 +173,7 @@ class RecordEvaluator:
         )
 
     def __call__(self, network: Network, views: Views) -> dict[str, float]:
-        """The shares of images whose label is the most likely class, or one of the top five."""
+        """The shares of images whose label is the most likely class, or is in the top five."""
         network = self._whole(network)
         network = jax.tree.map(lambda a: np.asarray(a.addressable_data(0)), network)
         scores, labels = self._scores(jax.device_put(network, self._replicated), views)
